@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import json
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.requests import shared_catalog
+from jsonschema import Draft202012Validator
 from pytest_socket import socket_allow_hosts
+
+from tgi_deploy.cli import output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
 
+_SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
 
 
@@ -31,6 +36,24 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("AWS_CONFIG_FILE", str(home / "aws-config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "aws-credentials"))
     monkeypatch.setenv("HF_HOME", str(home / "hf"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _printed_data_is_as_published() -> Iterator[None]:
+    """Hold whatever a test prints with --json to the published schema of its command."""
+    schemas = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
+    envelope = output.envelope
+
+    def checked(command: str, result: output.Result) -> dict[str, Any]:
+        printed = envelope(command, result)
+        schema = schemas["commands"].get(command)
+        if schema is not None and not result.errors:
+            Draft202012Validator({"$defs": schemas["$defs"], **schema}).validate(printed["data"])
+        return printed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(output, "envelope", checked)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import __version__
 from tgi_deploy.data_files import HOME_VARIABLE, state_home
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.reconcile.ports import Listener, Reporter
 from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
@@ -37,21 +35,23 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Artifact, Deployable, Target
     from tgi_deploy.values.options import Option
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.progress import ProgressEvent
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _LONGEST_TAG: Final = 256
+_LONGEST_COMMAND: Final = 200
 _SANDBOX_TOKEN: Final = "hf_made_up_for_the_sandbox"  # noqa: S105 -- it opens nothing
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 
 
-class Progress(Reporter, Listener, Protocol):
-    """Where the caller shows what happens."""
-
-
 class Setup(Frozen, frozen=True, kw_only=True):
-    """What the command line decides about the surroundings. No `regions`: the first target's own."""
+    """What the caller decides about the surroundings. No `regions`: the first target's own.
 
-    progress: Progress
+    `command` is what a lock says about its holder.
+    """
+
+    progress: Callable[[ProgressEvent], None] | None = None
+    command: str = ""
     sandbox: bool = False
     regions: tuple[str, ...] = ()
     profiles_dir: Path | None = None
@@ -66,14 +66,16 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- likewise
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- likewise
     from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.progress import Events  # noqa: PLC0415 -- likewise
 
+    events = Events(setup.progress)
     unsearched: dict[tuple[str, str], str] = {}
     there = tuple(make(setup, unsearched) for make in _TARGETS.values())
     return Context(
         store=LocalStore(_records(sandbox=setup.sandbox)),
         clock=SystemClock(),
-        reporter=setup.progress,
-        listener=setup.progress,
+        reporter=events,
+        listener=events,
         targets=there,
         cloud=lambda place: target_at(there, place).cloud(place),
         unsearched=unsearched,
@@ -85,7 +87,7 @@ def context(setup: Setup) -> Context:
         log_grammar=lambda engine: log_grammar(engine, setup.profiles_dir),
         regions=setup.regions or there[0].locations(()),
         version=__version__,
-        command=" ".join(["tgi-deploy", *sys.argv[1:]])[:200],
+        command=setup.command[:_LONGEST_COMMAND],
         new_id=_new_id,
         pace=_pace(sandbox=setup.sandbox),
         templates_dir=setup.templates_dir,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import name_argument, region_option, sandbox_option
-from tgi_deploy.cli.output import Result, tell
-from tgi_deploy.cli.progress import acting
+from tgi_deploy.cli.options import cloud_options, name_argument
+from tgi_deploy.cli.output import Result, printed, tell
 from tgi_deploy.errors import InputError, InterruptedByUserError, Problem
 from tgi_deploy.text import plural
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.watching.asking import Answer
+    from tgi_deploy.api import Client
+    from tgi_deploy.values.results import AnswerData
 
 _MOST_CHARS: Final = 4 * 1024**2
 _STDIN: Final = "-"
@@ -46,27 +46,22 @@ _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 )
 @click.option(
     "--api-key-from-env",
-    "key_variable",
     metavar="VARIABLE",
     help="Variable that holds the API key.  [default: the one given to 'up']",
 )
-@region_option
-@sandbox_option
-def ask_command(*, name: str, prompt: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+@cloud_options
+def ask_command(*, client: Client, name: str, prompt: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Send a deployment one prompt. The answer streams to stdout; time to first token and tokens/s go to stderr."""
-    from tgi_deploy.operations.watching.asking import Prompt, ask  # noqa: PLC0415 -- help is printed without what acts
-
     text, streamed = _from_stdin() if prompt == _STDIN else prompt, _Streamed(silent=_as_json())
-    with acting(sandbox=sandbox, regions=regions) as context:
-        try:
-            answer = ask(context, name, Prompt(text=text, **given), streamed)
-        except KeyboardInterrupt:
-            return _interrupted(name, streamed)
-        finally:
-            streamed.end()
+    try:
+        answer = client.ask(name, text, on_piece=streamed, **given)
+    except KeyboardInterrupt:
+        return _interrupted(name, streamed)
+    finally:
+        streamed.end()
     if not streamed.silent:
-        tell(f"{_speed(answer)}\n")
-    return Result(data={"name": name, "answer": answer.text, **_figures(answer)})
+        tell(f"{_speed(answer.data)}\n")
+    return printed(answer)
 
 
 def _as_json() -> bool:
@@ -100,16 +95,7 @@ def _from_stdin() -> str:
     return text
 
 
-def _figures(answer: Answer) -> dict[str, Any]:
-    return {
-        "chat": answer.chat,
-        "tokens": answer.tokens,
-        "first_token_ms": answer.first_token_ms,
-        "tokens_per_s": answer.tokens_per_s,
-    }
-
-
-def _speed(answer: Answer) -> str:
+def _speed(answer: AnswerData) -> str:
     first = "" if answer.first_token_ms is None else f"TTFT {answer.first_token_ms:,.0f} ms, "
     rate = "" if answer.tokens_per_s is None else f", {answer.tokens_per_s:.1f} tokens/s"
     return f"{first}{plural(answer.tokens, 'token')}{rate}"

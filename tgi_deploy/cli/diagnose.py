@@ -7,21 +7,21 @@ import re
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from tgi_deploy import bounded_files, wiring
+from tgi_deploy import bounded_files
+from tgi_deploy.api import logged_engines
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import region_option, sandbox_option
-from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.progress import acting
+from tgi_deploy.cli.options import cloud_options
+from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.errors import InputError, warning
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
-    from tgi_deploy.diagnosis.reader import Reading
+    from tgi_deploy.api import Client
 
 _RUNNING: Final = "running"
 # The end of a log tells why it ended; what is before this much of it is not read.
@@ -40,54 +40,43 @@ _EMPTY: Final = warning("empty_log", f"there was nothing to examine; logs of con
     ),
 )
 @click.argument("source", metavar="NAME|FILE|-", shell_complete=complete.deployments_or_files)
-@click.option(
-    "--engine", type=click.Choice(wiring.logged_engines()), help="What wrote the log.  [default: as the log shows]"
-)
-@region_option
-@sandbox_option
-def diagnose_command(*, source: str, engine: str | None, regions: tuple[str, ...], sandbox: bool) -> Result:
+@click.option("--engine", type=click.Choice(logged_engines()), help="What wrote the log.  [default: as the log shows]")
+@cloud_options
+def diagnose_command(*, client: Client, source: str, engine: str | None) -> Result:
     """Name the cause of a failure, with evidence and remedy, from a log.
 
     A file, or '-' for standard input, is read without asking any cloud; a deployment's name reads its machine's
     console, its state and its plan. Causes found are a result, not an error: the exit code is 0.
     """
     if source == "-":
-        return _of_text(source, engine, *_from_stdin())
+        return _of_text(client, source, engine, *_from_stdin())
     if Path(source).is_file() or ("/" in source and Path(source).exists()):
-        return _of_text(source, engine, *_from_file(Path(source)))
+        return _of_text(client, source, engine, *_from_file(Path(source)))
     if "/" in source or source.endswith((".log", ".txt", ".jsonl", ".json")):
         raise InputError("unreadable_path", f"reading the log {source}: there is no such file", hint="check its path")
     if engine is not None:
         raise InputError(
             "conflicting_options", "--engine is for a log: a deployment's record names its engine", hint="leave it out"
         )
-    return _of_deployment(source, regions, sandbox=sandbox)
+    return _of_deployment(client, source)
 
 
-def _of_text(source: str, engine: str | None, text: str, before: int) -> Result:
+def _of_text(client: Client, source: str, engine: str | None, text: str, before: int) -> Result:
     """`before`: how many lines of the log come before `text`."""
-    from tgi_deploy.diagnosis.reader import read  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.diagnosis import diagnosis_text  # noqa: PLC0415 -- help is printed without what acts
 
-    result = _result(source, read(text, wiring.log_grammar(engine or wiring.engine_of_log(text))), {}, before=before)
+    found = client.diagnose_log(text, engine=engine, source=source, lines_before=before)
+    result = printed(found, diagnosis_text(found.data))
     return result if text.strip() else replaced(result, text="The log is empty.\n", warnings=(_EMPTY,))
 
 
-def _of_deployment(name: str, regions: tuple[str, ...], *, sandbox: bool) -> Result:
-    from tgi_deploy.operations.watching.diagnose import diagnose_deployment  # noqa: PLC0415 -- help is printed without what acts
+def _of_deployment(client: Client, name: str) -> Result:
+    from tgi_deploy.cli.views.diagnosis import diagnosis_text  # noqa: PLC0415 -- help is printed without what acts
 
-    with acting(sandbox=sandbox, regions=regions) as context:
-        examined = diagnose_deployment(context, name)
-    machine = examined.machine
-    state = {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason}
-    result = _result(name, examined.reading, {"machine": state})
-    return result if machine.state == _RUNNING else replaced(result, text=f"{result.text}The machine {machine.told}.\n")
-
-
-def _result(source: str, found: Reading, more: dict[str, Any], *, before: int = 0) -> Result:
-    from tgi_deploy.cli.views.diagnosis import diagnosis_document, diagnosis_text  # noqa: PLC0415 -- help is printed without what acts
-
-    document = diagnosis_document(found, before=before)
-    return Result(data={"source": source, **document, **more}, text=diagnosis_text(found, before=before))
+    found = client.diagnose(name)
+    machine = found.outcome.machine
+    ended = "" if machine.state == _RUNNING else f"The machine {machine.told}.\n"
+    return printed(found, diagnosis_text(found.data) + ended)
 
 
 def _from_stdin() -> tuple[str, int]:

@@ -23,7 +23,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.cli.progress import Progress
+from tgi_deploy.cli.progress import Progress, command_line
 from tgi_deploy.cli.views.text import WIDTH, wrapped
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.text import one_line, plural
@@ -146,6 +146,7 @@ def _examine(texts: OptionTexts, options: Options, progress: Progress) -> Result
         return no_plan_result("doctor", texts, plan)
     setup = wiring.Setup(
         progress=progress,
+        command=command_line(),
         sandbox=options.sandbox,
         regions=options.target.locations(tuple(texts.regions or ())),
         profiles_dir=options.profiles_dir,

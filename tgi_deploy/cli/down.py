@@ -11,7 +11,7 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import region_option, sandbox_option, yes_option
 from tgi_deploy.cli.output import Result, tell
-from tgi_deploy.cli.progress import Progress, confirm
+from tgi_deploy.cli.progress import Progress, command_line, confirm
 from tgi_deploy.cli.stopping import left_result, stopped, unsearched_notices
 from tgi_deploy.errors import InputError, LeftBehindError, Problem, warning
 
@@ -59,7 +59,7 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
     from tgi_deploy.operations.removing.down import down  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.removing.down_all import down_all  # noqa: PLC0415 -- likewise
 
-    setup = wiring.Setup(progress=progress, sandbox=options.sandbox, regions=options.regions)
+    setup = wiring.Setup(progress=progress, command=command_line(), sandbox=options.sandbox, regions=options.regions)
     context = wiring.context(setup)
     again = " ".join(["tgi-deploy down", *(names or ("--all",))])
 

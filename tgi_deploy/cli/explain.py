@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tgi_deploy import wiring
+from tgi_deploy.api import Client
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.views.diagnosis import codes_text, explanation_document, explanation_text
-from tgi_deploy.operations.watching.explain import all_codes, explain
+from tgi_deploy.cli.output import Result, printed
+from tgi_deploy.cli.views.diagnosis import codes_text, explanation_text
 
 
 @command("explain", examples=("tgi-deploy explain oom_load", "tgi-deploy explain"))
@@ -19,9 +18,8 @@ def explain_command(*, code: str | None) -> Result:
 
     Without a code all of them are listed.
     """
-    engine = wiring.engine_named().name
     if code is None:
-        every = all_codes(engine)
-        return Result(data={"codes": [explanation_document(item) for item in every]}, text=codes_text(every))
-    found = explain(code, engine)
-    return Result(data=explanation_document(found), text=explanation_text(found))
+        every = Client().codes()
+        return printed(every, codes_text(every.data.codes))
+    found = Client().explain(code)
+    return printed(found, explanation_text(found.outcome))

@@ -11,7 +11,7 @@ import click
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import region_option, sandbox_option, yes_option
 from tgi_deploy.cli.output import Result, tell
-from tgi_deploy.cli.progress import Progress, confirm
+from tgi_deploy.cli.progress import Progress, command_line, confirm
 from tgi_deploy.cli.stopping import left_result, stopped
 from tgi_deploy.errors import InputError, LeftBehindError, warning
 
@@ -77,7 +77,9 @@ def _gc(options: Options, older_than_s: int, progress: Progress) -> Result:
     from tgi_deploy.operations.removing.gc import GcRequest, gc  # noqa: PLC0415 -- help is printed without what acts
 
     regions = wiring.targets()[0].locations(("all",)) if options.all_regions else options.regions
-    context = wiring.context(wiring.Setup(progress=progress, sandbox=options.sandbox, regions=regions))
+    context = wiring.context(
+        wiring.Setup(progress=progress, command=command_line(), sandbox=options.sandbox, regions=regions)
+    )
     request = GcRequest(
         older_than_s=older_than_s,
         include_unrecorded=options.include_unrecorded,

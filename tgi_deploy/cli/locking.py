@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tgi_deploy.cli.files import read_file, write_file
-from tgi_deploy.cli.output import Result, plain
+from tgi_deploy.cli.output import Result
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
-from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.base import as_dict, plain, replaced
 from tgi_deploy.values.plan_options import END_FIELDS
 
 if TYPE_CHECKING:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import name_argument, region_option, sandbox_option
-from tgi_deploy.cli.output import Result, use_colour
-from tgi_deploy.cli.progress import acting
+from tgi_deploy.cli.options import cloud_options, name_argument
+from tgi_deploy.cli.output import Result, printed, use_colour
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from tgi_deploy.api import Client
 
 _COLOURS: Final = (
     (re.compile(r"^\[tgi-deploy\] "), "cyan"),
@@ -36,22 +37,15 @@ _COLOURS: Final = (
 @click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the machine ends.")
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
 @click.option("--raw", is_flag=True, help="Lines as they were written: with prefixes and escapes, in JSON. No secrets.")
-@region_option
-@sandbox_option
-def logs_command(
-    *, name: str, following: bool, tail: int | None, raw: bool, regions: tuple[str, ...], sandbox: bool
-) -> Result:
+@cloud_options
+def logs_command(*, client: Client, name: str, following: bool, tail: int | None, raw: bool) -> Result:
     """Print what the machine and the engine have said, without secrets."""
-    from tgi_deploy.operations.watching.logs import follow, logs  # noqa: PLC0415 -- help is printed without what acts
-
     _check_followable(following=following)
-    with acting(sandbox=sandbox, regions=regions) as context:
-        if following:
-            _print(follow(context, name, tail=tail, raw=raw), coloured=not raw)
-            return Result(data={"name": name})
-        text = logs(context, name, tail=tail, raw=raw)
-    lines = text.splitlines()
-    return Result(data={"name": name, "lines": lines}, text=text if raw else "\n".join(map(_coloured, lines)))
+    if following:
+        _print(client.follow_logs(name, tail=tail, raw=raw), coloured=not raw)
+        return Result(data={"name": name})
+    found = client.logs(name, tail=tail, raw=raw)
+    return printed(found, found.outcome if raw else "\n".join(map(_coloured, found.data.lines)))
 
 
 def _check_followable(*, following: bool) -> None:

@@ -186,6 +186,20 @@ def region_option(function: CommandFunction) -> CommandFunction:
     return _LOOK_IN(_LOOK_AT(standing_in(with_places, function)))
 
 
+def cloud_options(function: CommandFunction) -> CommandFunction:
+    """Add --region, --target and --sandbox; the function gets one argument, `client`, which shows its progress."""
+
+    def with_client(*, target: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        from tgi_deploy.api import Client  # noqa: PLC0415 -- help is printed without what acts
+        from tgi_deploy.cli.progress import Progress, command_line  # noqa: PLC0415 -- likewise
+
+        with Progress() as progress:
+            client = Client(target=target, region=regions, sandbox=sandbox, progress=progress, command=command_line())
+            return function(client=client, **given)
+
+    return _LOOK_IN(_LOOK_AT(sandbox_option(standing_in(with_client, function))))
+
+
 def with_option(command: str, texts: OptionTexts, option: str) -> str:
     """`command` with the options that were given, of which those that `option` sets again are left out."""
     changed = shlex.split(option)

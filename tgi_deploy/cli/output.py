@@ -6,25 +6,23 @@ stdout carries the result only; warnings and errors of text mode go to stderr, o
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy.text import encodable, one_line
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.text import one_line
+from tgi_deploy.values.base import Frozen, plain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from tgi_deploy.errors import Problem
+    from tgi_deploy.values import results
 
 SCHEMA: Final = 1
-_MONEY_DIGITS: Final = 6
 
 
 class Result(Frozen, frozen=True, kw_only=True):
@@ -42,6 +40,18 @@ class Result(Frozen, frozen=True, kw_only=True):
     failure_text: str = ""
 
 
+def printed(found: results.Result[Any, Any], text: str = "", *, already_shown: Iterable[Problem] = ()) -> Result:
+    """Return what the API gave as the result of a command, with its text."""
+    return Result(
+        data=found.to_dict(),
+        text=text,
+        warnings=found.warnings,
+        exit_code=found.exit_code,
+        errors=found.errors,
+        already_shown=frozenset(item.code for item in already_shown),
+    )
+
+
 def envelope(command: str, result: Result) -> dict[str, Any]:
     """The one object `--json` prints: the same keys on success and failure."""
     return {
@@ -56,29 +66,6 @@ def envelope(command: str, result: Result) -> dict[str, Any]:
             for item in result.errors
         ],
     }
-
-
-def plain(value: Any) -> Any:  # noqa: ANN401 -- takes and gives whatever JSON can hold
-    """`value` as JSON can hold it: money as a number of at most 6 decimals, what is not finite as null."""
-    if hasattr(value, "__struct_fields__"):  # a value of values/, which --help does without
-        value = {name: getattr(value, name) for name in value.__struct_fields__}
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, AbstractSet):
-        return sorted(plain(item) for item in value)
-    if isinstance(value, Sequence):
-        return [plain(item) for item in value]
-    if isinstance(value, Decimal | float):
-        return _number(value)
-    return value if value is None or isinstance(value, bool | int) else encodable(str(value))
-
-
-def _number(value: Decimal | float) -> float | None:
-    if not math.isfinite(value):
-        return None
-    return round(float(value), _MONEY_DIGITS) if isinstance(value, Decimal) else value
 
 
 def use_colour(stream: IO[str]) -> bool:

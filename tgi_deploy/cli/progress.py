@@ -14,6 +14,7 @@ import click
 from tgi_deploy.cli.output import tell, use_colour
 from tgi_deploy.errors import InputError
 from tgi_deploy.text import one_line
+from tgi_deploy.values.progress import PhaseEvent, StepEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,34 +23,15 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
-    from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.values.resource import Step
+    from tgi_deploy.values.progress import ProgressEvent
 
-_DOING = {
-    "create": "creating",
-    "delete": "removing",
-    "adopt": "adopting",
-    "keep": "keeping",
-    "stop": "stopping",
-    "start": "starting",
-    "restart": "restarting",
-}
 # Without a terminal a phase says now and then how far it is.
 _TELL_EVERY_S = 30.0
-_DONE = {
-    "create": "created",
-    "delete": "removed",
-    "adopt": "adopted",
-    "keep": "kept",
-    "stop": "stopped",
-    "start": "started",
-    "restart": "restarted",
-}
 
 
 class Progress:
-    """Hears of steps and phases and shows them. A context manager: leaving it ends the live line."""
+    """Shows each event. A context manager: leaving it ends the live line."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
@@ -71,30 +53,23 @@ class Progress:
             self._status.stop()
             self._status = None
 
-    def step(self, step: Step, outcome: str) -> None:
-        what = " ".join(filter(None, (step.kind, step.attributes.get("id", ""))))
-        if outcome == "begun":
-            self._show(f"{_DOING[step.action]} {what}")
+    def __call__(self, event: ProgressEvent) -> None:
+        if isinstance(event, PhaseEvent):
+            self._phase_of(event)
+        elif isinstance(event, StepEvent) and event.begun:
+            self._show(str(event))
         else:
-            self._print(f"{_DONE[step.action]} {what} in {step.place}")
+            self._print(str(event))
 
-    def note(self, text: str) -> None:
-        self._print(text)
-
-    def warn(self, problem: Problem) -> None:
-        self._print(f"warning[{problem.code}]: {problem.message}")
-
-    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
-        words = phase.replace("_", " ")
-        if phase != self._phase:
-            self._phase = phase
-            expected = f" (about {expected_s:.0f} s)" if expected_s else ""
-            self._print(f"{words}{expected}")
-            self._told = ("", elapsed_s)
-        about = f" of about {expected_s:.0f} s" if expected_s else ""
-        self._show(f"{words} {elapsed_s:.0f} s{about}{f': {detail}' if detail else ''}")
-        if not self._live and detail and self._due(detail, elapsed_s):
-            self._print(f"{words} {elapsed_s:.0f} s{about}: {detail}")
+    def _phase_of(self, event: PhaseEvent) -> None:
+        if event.phase != self._phase:
+            self._phase = event.phase
+            expected = f" (about {event.expected_s:.0f} s)" if event.expected_s else ""
+            self._print(f"{event.phase.replace('_', ' ')}{expected}")
+            self._told = ("", event.elapsed_s)
+        self._show(str(event))
+        if not self._live and event.detail and self._due(event.detail, event.elapsed_s):
+            self._print(str(event))
 
     def _due(self, detail: str, elapsed_s: float) -> bool:
         before, told_s = self._told
@@ -102,9 +77,6 @@ class Progress:
             return False
         self._told = (detail, elapsed_s)
         return True
-
-    def line(self, text: str) -> None:
-        self._print(text)
 
     def _print(self, text: str) -> None:
         self.stop()
@@ -136,8 +108,19 @@ def acting(*, sandbox: bool, regions: tuple[str, ...] = (), profiles_dir: Path |
 
     with Progress() as progress:
         yield wiring.context(
-            wiring.Setup(progress=progress, sandbox=sandbox, regions=regions, profiles_dir=profiles_dir)
+            wiring.Setup(
+                progress=progress,
+                command=command_line(),
+                sandbox=sandbox,
+                regions=regions,
+                profiles_dir=profiles_dir,
+            )
         )
+
+
+def command_line() -> str:
+    """Return what a lock says about its holder."""
+    return " ".join(("tgi-deploy", *sys.argv[1:]))
 
 
 def can_ask() -> bool:

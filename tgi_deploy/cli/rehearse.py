@@ -12,12 +12,13 @@ from tgi_deploy.cli.frame import command, nearest
 from tgi_deploy.cli.options import name_option, plan_options, profiles_dir_option, templates_dir_option
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.cli.progress import Progress
+from tgi_deploy.cli.progress import Progress, command_line
 from tgi_deploy.cli.views.text import heading, wrapped
 from tgi_deploy.errors import InputError, LeftBehindError, Problem
 from tgi_deploy.text import plural, usd
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
+from tgi_deploy.values.progress import NoteEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,7 +89,7 @@ def rehearse_command(
     check_market(plan, troubles)
     with Progress() as progress:
         setup = _setup(progress, plan, profiles_dir, templates_dir)
-        progress.note("a sandbox of its own starts; nothing of yours is touched")
+        progress(NoteEvent(text="a sandbox of its own starts; nothing of yours is touched"))
         with wiring.rehearsal(setup) as (context, stage):
             request = _request(texts, plan, catalog, context, name)
             return _result(rehearse(context, stage, request, troubles, seed=seed), plan)
@@ -107,11 +108,12 @@ def _check_rentable(plan: Plan) -> None:
         )
 
 
-def _setup(progress: object, plan: Plan, profiles_dir: Path | None, templates_dir: Path | None) -> Setup:
+def _setup(progress: Progress, plan: Plan, profiles_dir: Path | None, templates_dir: Path | None) -> Setup:
     from tgi_deploy.wiring import Setup  # noqa: PLC0415 -- help is printed without what acts
 
     return Setup(
-        progress=progress,  # type: ignore[arg-type]
+        progress=progress,
+        command=command_line(),
         sandbox=True,
         regions=tuple(dict.fromkeys(one.offer.region for one in (plan.chosen, *plan.fallbacks))),
         profiles_dir=profiles_dir,

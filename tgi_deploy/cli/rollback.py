@@ -17,7 +17,7 @@ from tgi_deploy.cli.options import (
     templates_dir_option,
     yes_option,
 )
-from tgi_deploy.cli.progress import Progress
+from tgi_deploy.cli.progress import Progress, command_line
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.cli.up import Options, check_answerable, setup_of, up_request, up_result, up_warnings
 
@@ -56,7 +56,13 @@ def rollback_command(
     from tgi_deploy.operations.watching.known import unrecorded_deployment  # noqa: PLC0415 -- likewise
 
     with Progress() as progress:
-        setup = wiring.Setup(progress=progress, sandbox=sandbox, profiles_dir=profiles_dir, templates_dir=templates_dir)
+        setup = wiring.Setup(
+            progress=progress,
+            command=command_line(),
+            sandbox=sandbox,
+            profiles_dir=profiles_dir,
+            templates_dir=templates_dir,
+        )
         context = wiring.context(setup)
         recorded = context.store.load(name)
         if recorded is None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy import wiring
 from tgi_deploy.cli.output import Result, tell
-from tgi_deploy.cli.progress import Progress, confirm
+from tgi_deploy.cli.progress import Progress, command_line, confirm
 from tgi_deploy.cli.stopping import stopped
 from tgi_deploy.text import duration, usd
 
@@ -37,7 +37,9 @@ def switch(
             return confirm("Go on?", yes=yes, what=f"'{question.switch}'", dry_run=False)
 
         request = SwitchRequest(name=name, confirm=ask, level=ready, reported_as=_reported_as)
-        context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=regions))
+        context = wiring.context(
+            wiring.Setup(progress=progress, command=command_line(), sandbox=sandbox, regions=regions)
+        )
         again = f"tgi-deploy {act.__name__} {name}"
         came = stopped(
             context,
@@ -69,18 +71,18 @@ def _consequences(question: Question) -> Iterator[str]:
 
 
 def _document(came: Switched) -> dict[str, Any]:
-    from tgi_deploy.cli.views.deployment import deployment_document, proof_document, ready_document  # noqa: PLC0415 -- help is printed without them
-    from tgi_deploy.cli.views.ends import ends_document  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.deployment import proof_document, ready_document  # noqa: PLC0415 -- help is printed without them
+    from tgi_deploy.operations.results.watching import deployment_data, ends_data  # noqa: PLC0415 -- likewise
 
     return {
         "name": came.name,
         "instance": came.machine_id,
         "changed": came.changed,
         "declined": came.declined,
-        "deployment": deployment_document(came.deployment) if came.deployment else None,
+        "deployment": deployment_data(came.deployment) if came.deployment else None,
         "usd_per_hour": came.usd_per_hour,
         "endpoint": came.endpoint,
-        "ends": ends_document(came.ends),
+        "ends": ends_data(came.ends),
         "ready": ready_document(came.ready),
         "proof": None if came.proof is None else proof_document(came.proof),
     }

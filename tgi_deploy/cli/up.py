@@ -25,7 +25,7 @@ from tgi_deploy.cli.options import (
 )
 from tgi_deploy.cli.output import Result, tell
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.cli.progress import Progress, can_ask, confirm, need_answer
+from tgi_deploy.cli.progress import Progress, can_ask, command_line, confirm, need_answer
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.values.base import replaced
@@ -177,6 +177,7 @@ def _options(target: str, given: Mapping[str, Any]) -> Options:
 def setup_of(options: Options, places: tuple[str, ...], progress: Progress) -> Setup:
     return wiring.Setup(
         progress=progress,
+        command=command_line(),
         sandbox=options.sandbox,
         regions=places,
         profiles_dir=options.profiles_dir,

@@ -55,6 +55,16 @@ class Page:
     since: str
     sources: tuple[str, ...]
 
+    @property
+    def general_commands(self) -> tuple[str, ...]:
+        """The commands of its remedy that need no number of the case at hand, to be pasted."""
+        return tuple(_filled(command, {}) for command in self.remedy.general)
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The commands that check for it, to be pasted."""
+        return tuple(_filled(command, {}) for command in self.check)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Twin:

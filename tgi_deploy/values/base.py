@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Any, Final, TypeVar
@@ -11,7 +14,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.text import printable
+from tgi_deploy.text import encodable, printable
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -21,7 +24,10 @@ _PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _YEARS: Final = range(2000, 3000)
 _LONGEST_S: Final = 100 * 366 * 24 * 3600
 _LARGEST_USD: Final = Decimal(10**12)
+_MONEY_DIGITS: Final = 6
 
+# The default of a field that is left out where it says nothing.
+UNSET: Final = msgspec.UNSET
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_S)]
 
@@ -123,3 +129,28 @@ def _check_bounds(value: object) -> None:
     elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
             _check_bounds(getattr(value, name))
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 -- takes and gives whatever JSON can hold
+    """Return what `--json` prints: money as a number of at most 6 decimals, what is not finite as null."""
+    if isinstance(value, msgspec.Struct):
+        value = {name: item for name, item in as_dict(value).items() if item is not msgspec.UNSET}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, AbstractSet):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    if isinstance(value, Decimal | float):
+        return _number(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value if value is None or isinstance(value, bool | int) else encodable(str(value))
+
+
+def _number(value: Decimal | float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    return round(float(value), _MONEY_DIGITS) if isinstance(value, Decimal) else value

@@ -13,7 +13,7 @@ from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.watching import diagnose as use_case
+from tgi_deploy.operations.results import watching as use_case
 from tgi_deploy.operations.watching.diagnose import Examined
 from tgi_deploy.operations.watching.explain import all_codes, explain
 from tgi_deploy.values.resource import MachineState

@@ -8,16 +8,16 @@ from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views.ends import (
     ends_cell,
-    ends_document,
     ends_lines,
-    extension_document,
     extension_text,
     terms,
 )
-from tgi_deploy.operations.watching.extend import Extension
+from tgi_deploy.operations.results.watching import ends_data
 from tgi_deploy.reconcile.ends import End
 from tgi_deploy.text import option_duration
+from tgi_deploy.values.base import plain
 from tgi_deploy.values.ends import Ends
+from tgi_deploy.values.results import ExtensionData
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ENDS = (End(reason="ttl", at=NOON), End(reason="lease", at=NOON, seconds=1800), End(reason="idle", seconds=5400))
@@ -36,8 +36,8 @@ def test_every_end_has_its_line():
         "2026-11-21T12:00:00+00:00  unless its lease is renewed",
         "after 1h30m without a request",
     ]
-    assert [item["reason"] for item in ends_document(ENDS)] == ["ttl", "lease", "idle"]
-    assert ends_document(ENDS[2:]) == [{"reason": "idle", "at": None, "seconds": 5400}]
+    assert [item.reason for item in ends_data(ENDS)] == ["ttl", "lease", "idle"]
+    assert plain(ends_data(ENDS[2:])) == [{"reason": "idle", "at": None, "seconds": 5400}]
 
 
 @pytest.mark.parametrize(("ends", "cell"), [(ENDS, "11-21 12:00 UTC"), (ENDS[2:], "idle 1h30m"), ((), "-")], ids=str)
@@ -59,13 +59,12 @@ def test_terms_are_told_before_a_machine_is_made(given, text):
 
 
 def test_an_extension_shows_every_end():
-    extension = Extension(name="demo", machine_id="i-1", ends=ENDS)
+    extension = ExtensionData(name="demo", instance="i-1", lease_until=NOON, ends=ends_data(ENDS))
     assert extension_text(extension).splitlines()[0] == "demo ends"
     assert len(extension_text(extension).splitlines()) == 4
-    assert extension_document(extension)["lease_until"] == "2026-11-21T12:00:00+00:00"
-    lifted = Extension(name="demo", machine_id="i-1", ends=())
+    assert plain(extension)["lease_until"] == "2026-11-21T12:00:00+00:00"
+    lifted = ExtensionData(name="demo", instance="i-1", lease_until=None, ends=())
     assert extension_text(lifted) == "demo ends\n  never by itself"
-    assert extension_document(lifted)["lease_until"] is None
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.cli import output
-from tgi_deploy.cli.output import Result, envelope, plain
+from tgi_deploy.cli.output import Result, envelope
 from tgi_deploy.errors import Problem, warning
 from tgi_deploy.text import MAX_LINE, MAX_WORD, one_line
+from tgi_deploy.values.base import plain
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 
 from tgi_deploy.cli.progress import Progress
+from tgi_deploy.values.progress import NoteEvent, PhaseEvent
 
 
 def said(capsys, *events):
     with Progress() as progress:
         for phase, detail, elapsed_s, expected_s in events:
-            progress.phase(phase, detail, elapsed_s, expected_s)
+            progress(PhaseEvent(phase=phase, detail=detail, elapsed_s=elapsed_s, expected_s=expected_s))
     return capsys.readouterr().err.splitlines()
 
 
@@ -45,5 +46,5 @@ def test_a_reader_of_stderr_that_has_gone_cuts_nothing(monkeypatch):
     with os.fdopen(writer, "w", encoding="utf-8") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
         with Progress() as progress:
-            progress.note("one")
-            progress.phase("loading", "", 0, 0)
+            progress(NoteEvent(text="one"))
+            progress(PhaseEvent(phase="loading", detail="", elapsed_s=0, expected_s=0))

@@ -9,10 +9,11 @@ import click
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.cli.views.costs import costs_document, costs_text
+from tgi_deploy.cli.views.costs import costs_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.results.watching import costs_result
 from tgi_deploy.operations.watching.costs import costs
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.values.base import replaced
@@ -135,5 +136,4 @@ def test_the_page_has_a_line_each_and_owners_where_there_are_several(ann, bob):
     assert [line.split()[0] for line in lines if line] == [
         "NAME", "chat", "search", "total", "OWNER", "ann@laptop", "bob@desk",
     ]  # fmt: skip
-    assert costs_document(found)["deployments"][1]["owner"] == "bob@desk"
-    assert costs_document(found)["total"].keys() == {"accrued_usd", "usd_per_hour", "usd_per_month"}
+    assert costs_result(ann.context()).data.deployments[1].owner == "bob@desk"

@@ -9,10 +9,11 @@ import pytest
 from fakes.cloud import KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.cli.views.status import status_document, status_text
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
@@ -263,7 +264,7 @@ def test_status_shows_what_the_name_has_spent(around, price):
     bring_up(around, price * 100, wait=True)
     around.clock.sleep(HOUR_S)
     found = status(around.context(), "demo")
-    assert status_document(found)["spent_usd"] == pytest.approx(price, abs=Decimal("0.01"))
+    assert status_data(found).spent_usd == pytest.approx(price, abs=Decimal("0.01"))
     assert f"${price} an hour; $1.87 so far" in status_text(found)
 
 

@@ -10,12 +10,13 @@ from builders.plans import candidate
 from fakes.cloud import FakeCloud, KilledError
 from fakes.surroundings import Surroundings, offer, on, plan, request
 
-from tgi_deploy.cli.views.status import rows_text, status_document, status_text
+from tgi_deploy.cli.views.status import rows_text, status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.listing import list_deployments
@@ -120,7 +121,7 @@ def test_what_a_stopped_machine_costs_is_shown(around):
     assert (row.phase, row.machine, row.usd_per_hour) == ("stopped", "stopped", DISK)
     assert "$0.02" in rows_text([row])
     seen = status(around.context(), "demo")
-    assert status_document(seen)["drift"] == []
+    assert status_data(seen).drift == ()
     text = status_text(seen)
     assert "$0.02 an hour for its disk; $1.8" in text
     assert not_serving(seen).code == "stopped"

@@ -9,13 +9,14 @@ import click
 import pytest
 from fakes.surroundings import Surroundings, plan, request
 
-from tgi_deploy.cli.views.status import rows_text, status_document
+from tgi_deploy.cli.views.status import rows_text
 from tgi_deploy.cli.views.status import status_text as coloured
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.deploying.smoke import deployed, prove_all
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment
 from tgi_deploy.operations.watching.extend import extend
@@ -25,7 +26,7 @@ from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.status import not_serving, status, statuses
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.targets.ec2.options import Ec2Options
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import plain, replaced
 from tgi_deploy.values.ends import WantedEnds
 
 HOUR = WantedEnds(ttl_s=3600, idle_s=1800, lease_s=900)
@@ -69,7 +70,7 @@ def test_status_has_the_url_the_model_the_limits_and_the_price(first, second):
 
 def test_status_has_the_same_replicas_on_both(first, second):
     first.clock.sleep(120)
-    here, there = (status_document(status(around.context(), "demo")) for around in (second, first))
+    here, there = (plain(status_data(status(around.context(), "demo"))) for around in (second, first))
     assert here["replicas"] == there["replicas"]
     (replica,) = here["replicas"]
     assert replica.keys() == {"id", "revision", "location", "status", "age_s", "usd_per_hour"}

@@ -109,14 +109,7 @@ def test_only_targets_that_lack_a_shell_have_a_reason(around):
 
 
 def test_the_command_line_passes_words_on_and_returns_the_exit_code(around, monkeypatch, capfd):
-    class Acting:
-        def __enter__(self):
-            return context(around, WithShell)
-
-        def __exit__(self, *_):
-            return None
-
-    monkeypatch.setattr("tgi_deploy.cli.exec.acting", lambda **_: Acting())
+    monkeypatch.setattr("tgi_deploy.wiring.context", lambda _setup: context(around, WithShell))
     program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     assert frame.run(ROOT, ["exec", "demo", "--", program, "--json"]) == 3
     assert capfd.readouterr() == ("out\n", "err\n")

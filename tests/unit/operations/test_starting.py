@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.cli.views.status import status_document, status_text
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.starting import Starting
 from tgi_deploy.operations.watching.status import status, statuses
 from tgi_deploy.readiness.waiting import Probe
@@ -79,7 +80,7 @@ def test_phase_and_detail(around, text, phase, detail, fraction):
     assert len(cloud.reads) == 1
     words = phase.replace("_", " ")
     assert f"  start     {words}: {detail}".removesuffix(": ") in status_text(found).splitlines()
-    assert status_document(found)["starting"]["phase"] == phase
+    assert status_data(found).starting.phase == phase
 
 
 def test_an_engine_that_ended_says_so(around):

@@ -7,7 +7,7 @@ from fakes.cloud import KINDS, FakeWorld
 from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.catalog.alerts import read_alerts
-from tgi_deploy.cli.views.status import access_text, status_document, status_text
+from tgi_deploy.cli.views.status import access_text, status_text
 from tgi_deploy.cli.views.text import WIDTH
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
@@ -15,6 +15,7 @@ from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.runbook import known_subject, runbook
 from tgi_deploy.operations.watching.status import status
@@ -229,7 +230,7 @@ def test_a_record_tells_by_its_endpoint_or_by_where_docker_publishes_it(around, 
 def test_status_and_open_say_it_in_lines_of_a_terminals_width(around):
     bring_up(around, KEYED, plaintext=True)
     found = status(public(around), "demo")
-    assert status_document(found)["unencrypted"] == unencrypted(found.recorded)
+    assert status_data(found).unencrypted == unencrypted(found.recorded)
     lines = status_text(found).splitlines()
     assert any(line.startswith("  traffic   the API key, prompts and answers") for line in lines)
     shown = [line for line in access_text(access(public(around), "demo")).splitlines() if "unencrypted" in line]

@@ -11,16 +11,17 @@ from fakes.cloud import KilledError
 from fakes.surroundings import FakeEngine, Surroundings, on, plan, request
 
 from tgi_deploy.cli.views.deployment import up_document, up_text
-from tgi_deploy.cli.views.status import status_document, status_text
+from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import NoCapacityError
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import plain, replaced
 
 AWQ = candidate(engine=engine(quantize="awq"))
 OLD, NEW = plan(), plan(chosen=AWQ, quantize="awq")
@@ -294,8 +295,8 @@ def test_an_unfinished_update_is_shown(around):
     alive_again(around)
     found = status(around.context(), "demo")
     begun = {"source": 1, "destination": 2, "stage": "ending", "strategy": "recreate"}
-    assert status_document(found)["recorded"]["rollout"] == begun
-    assert [item["state"] for item in status_document(found)["recorded"]["revisions"]] == ["serving", "pending"]
+    assert plain(status_data(found).recorded.rollout) == begun
+    assert [item.state for item in status_data(found).recorded.revisions] == ["serving", "pending"]
     text = status_text(found)
     assert "an update to 2 is not finished" in text
     assert "'tgi-deploy rollback demo' goes back to 1" in text

@@ -1,31 +1,17 @@
-"""What deployments cost, as tables and as data."""
+"""What deployments cost, as tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.text import table
 from tgi_deploy.text import cents, one_line, plural
-from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.watching.costs import Amounts, Costs
+    from tgi_deploy.api import Amounts, Costs
 
 _AMOUNTS: Final = ("SO FAR", "$/H NOW", "$/MONTH")
 _UNKNOWN: Final = "unknown"
-
-
-def costs_document(found: Costs) -> dict[str, Any]:
-    return {
-        "deployments": [_with_month(item) for item in found.deployments],
-        "owners": [_with_month(item) for item in found.owners],
-        "gone": as_dict(found.gone),
-        "total": _with_month(found.total),
-    }
-
-
-def _with_month(amounts: Amounts) -> dict[str, Any]:
-    return {**as_dict(amounts), "usd_per_month": amounts.usd_per_month}
 
 
 def costs_text(found: Costs) -> str:

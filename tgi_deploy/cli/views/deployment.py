@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.cli.views.ends import terms
 from tgi_deploy.cli.views.text import heading
+from tgi_deploy.operations.results.watching import deployment_data
 from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.readiness.proof_load import measured_document
@@ -20,65 +21,9 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
     from tgi_deploy.operations.removing.down import Removal
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.values.deployment import Deployment, ResourceRecord, Revision, Rollout
     from tgi_deploy.values.resource import ChangeSet
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-", "start": "~"}
-
-
-def deployment_document(deployment: Deployment) -> dict[str, Any]:
-    return {
-        "name": deployment.name,
-        "id": deployment.id,
-        "target": deployment.target,
-        "region": deployment.region,
-        "phase": deployment.status,
-        "endpoint": deployment.endpoint,
-        "revision": deployment.current.number,
-        "revisions": [_revision(item) for item in deployment.revisions],
-        "rollout": _rollout(deployment.rollout) if deployment.rollout else None,
-        "usd_per_hour": deployment.usd_per_hour,
-        "ttl_s": deployment.ends.ttl_s,
-        "expires": deployment.ends.expires_at.isoformat() if deployment.ends.expires_at else None,
-        "idle_s": deployment.ends.idle_s,
-        "lease_s": deployment.ends.lease_s,
-        "lease_until": deployment.ends.lease_until.isoformat() if deployment.ends.lease_until else None,
-        "plaintext": deployment.plaintext,
-        "created": deployment.created_at.isoformat(),
-        "updated": deployment.updated_at.isoformat(),
-        "resources": [_record(record) for record in deployment.resources],
-        "model": deployment.plan.model.id if deployment.plan else None,
-        "chosen": deployment.plan.chosen if deployment.plan else None,
-    }
-
-
-def _rollout(rollout: Rollout) -> dict[str, Any]:
-    return {name: getattr(rollout, name) for name in ("source", "destination", "stage", "strategy")}
-
-
-def _revision(revision: Revision) -> dict[str, Any]:
-    chosen = revision.plan.chosen if revision.plan else None
-    return {
-        "number": revision.number,
-        "origin": revision.origin,
-        "state": revision.state,
-        "created": revision.created_at.isoformat(),
-        "model": revision.plan.model.id if revision.plan else None,
-        "release": revision.plan.engine.version if revision.plan else None,
-        "instance_type": chosen.instance_type if chosen else None,
-        "num_shard": chosen.num_shard if chosen else None,
-        "quantize": chosen.quantize if chosen else None,
-    }
-
-
-def _record(record: ResourceRecord) -> dict[str, Any]:
-    return {
-        "key": record.key,
-        "kind": record.kind,
-        "region": record.place,
-        "phase": record.state,
-        "id": record.attributes.get("id"),
-    }
 
 
 def changes_document(changes: ChangeSet) -> list[dict[str, Any]]:
@@ -191,7 +136,7 @@ def _surplus_text(proposal: Proposal) -> str:
 def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any]:
     proposal, ready, proof = outcome.proposal, outcome.ready, outcome.proof
     return {
-        "deployment": deployment_document(outcome.deployment),
+        "deployment": deployment_data(outcome.deployment),
         "changed": outcome.changed,
         "changes": changes_document(proposal.changes) if proposal else [],
         "endpoint": outcome.deployment.endpoint,

@@ -1,34 +1,27 @@
-"""When a machine ends by itself: as JSON-like documents and as lines."""
+"""When a machine ends by itself, as lines."""
 
 from __future__ import annotations
 
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tgi_deploy.reconcile.ends import certain_end, stamp
 from tgi_deploy.text import option_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.operations.watching.extend import Extension
-    from tgi_deploy.reconcile.ends import End
+    from tgi_deploy.api import End
     from tgi_deploy.values.ends import Ends
+    from tgi_deploy.values.results import EndData, ExtensionData
 
 
-def ends_document(ends: Sequence[End]) -> list[dict[str, Any]]:
-    return [
-        {"reason": end.reason, "at": None if end.at is None else stamp(end.at), "seconds": end.seconds} for end in ends
-    ]
-
-
-def ends_lines(ends: Sequence[End]) -> list[str]:
+def ends_lines(ends: Sequence[End | EndData]) -> list[str]:
     return [_line(end) for end in ends]
 
 
-def ends_cell(ends: Sequence[End]) -> str:
+def ends_cell(ends: Sequence[End | EndData]) -> str:
     """The first end there is, short: a moment where one is known."""
-    at = certain_end(ends)
+    at = min((end.at for end in ends if end.at is not None), default=None)
     if at is not None:
         return f"{at.astimezone(UTC):%m-%d %H:%M} UTC"
     idle = next((end.seconds for end in ends if end.reason == "idle"), None)
@@ -46,25 +39,15 @@ def terms(ends: Ends) -> str:
     return f"ends by itself {said}" if said else ""
 
 
-def extension_document(extension: Extension) -> dict[str, Any]:
-    lease = extension.lease
-    return {
-        "name": extension.name,
-        "instance": extension.machine_id,
-        "lease_until": None if lease is None or lease.at is None else stamp(lease.at),
-        "ends": ends_document(extension.ends),
-    }
-
-
-def extension_text(extension: Extension) -> str:
+def extension_text(extension: ExtensionData) -> str:
     lines = ends_lines(extension.ends) or ["never by itself"]
     return "\n".join((f"{extension.name} ends", *(f"  {line}" for line in lines)))
 
 
-def _line(end: End) -> str:
+def _line(end: End | EndData) -> str:
     if end.reason == "idle":
         return f"after {option_duration(end.seconds or 0)} without a request"
-    at = "" if end.at is None else stamp(end.at)
+    at = "" if end.at is None else end.at.astimezone(UTC).isoformat(timespec="seconds")
     if end.reason == "ttl":
         return f"{at}  its time or money is up"
     return f"{at}  unless its lease is renewed"

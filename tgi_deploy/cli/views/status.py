@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from decimal import ROUND_UP, Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tgi_deploy import wiring
-from tgi_deploy.cli.views.deployment import deployment_document
-from tgi_deploy.cli.views.ends import ends_cell, ends_document, ends_lines
+from tgi_deploy.api import target_of
+from tgi_deploy.cli.views.ends import ends_cell, ends_lines
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.operations.watching.known import is_stopped, machine_of, price_of
-from tgi_deploy.operations.watching.status import not_serving
-from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.text import one_line, plural, printable, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.operations.watching.access import Access
-    from tgi_deploy.operations.watching.listing import Row
-    from tgi_deploy.operations.watching.starting import Starting
-    from tgi_deploy.operations.watching.status import Status
-    from tgi_deploy.readiness.waiting import Probe
+    from tgi_deploy.api import Row, Status
     from tgi_deploy.values.deployment import Deployment, Revision
-    from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.results import AccessData, Starting
 
 
 _FEW: Final = 4
@@ -37,7 +27,7 @@ def none_text(places: Sequence[str], *, asked: bool = True) -> str:
         return "no deployments on record"
     if len(places) > _FEW:
         return f"no deployments in {plural(len(places), 'region')}"
-    chosen = any(wiring.target_of(place).facts.regions for place in places)
+    chosen = any(target_of(place).facts.regions for place in places)
     elsewhere = "; --region looks elsewhere" if chosen else ""
     return f"no deployments in {', '.join(places)}{elsewhere}"
 
@@ -58,7 +48,7 @@ def _runs_lines(status: Status) -> Iterator[str]:
     if deployment is None or status.gone:
         return
     service, pool = deployment.service, next(iter(deployment.current.pools), None)
-    machine = machine_of(status.recorded, status.seen)
+    machine = status.machine_seen
     kind = (machine.attributes.get("instance_type") if machine else None) or (pool.instance_type if pool else None)
     market = pool.market if pool and pool.market != "owned" else None
     where = ", ".join(filter(None, (kind, market)))
@@ -72,51 +62,12 @@ def _cost_words(status: Status) -> str:
     spent = f"; {usd(_whole_cents(status.spent.usd))} so far" if status.spent and status.spent.usd else ""
     if status.gone:
         return f"nothing now: no machine runs{spent}"
-    price = price_of(status.recorded, status.seen)
-    stopped = " for its disk" if is_stopped(status.recorded, machine_of(status.recorded, status.seen)) else ""
+    price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
     return "-" if price is None else f"{usd(price)} an hour{stopped}{spent}"
 
 
 def _whole_cents(amount: Decimal) -> Decimal:
     return amount.quantize(Decimal("0.01"), ROUND_UP)
-
-
-def status_document(status: Status) -> dict[str, Any]:
-    machine, probe = status.machine, status.probe
-    return {
-        "name": status.name,
-        "healthy": status.healthy,
-        "url": status.url,
-        "replicas": [asdict(replica) for replica in status.replicas],
-        "recorded": deployment_document(status.recorded) if status.recorded else None,
-        "owners": list(owners_of(status.recorded, status.seen)),
-        "seen": [_found(found) for found in status.seen],
-        "drift": [{**item.data, "code": item.code, "message": item.message} for item in status.drift],
-        "ends": ends_document(status.ends),
-        "spot_notice": status.spot_notice,
-        "unencrypted": unencrypted(status.deployment),
-        "machine": None
-        if machine is None
-        else {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
-        "probe": _probe(probe),
-        "spent_usd": None if status.spent is None else status.spent.usd,
-        "starting": None if status.starting is None else asdict(status.starting),
-    }
-
-
-def _probe(probe: Probe | None) -> dict[str, Any] | None:
-    return None if probe is None else {"outcome": probe.outcome, "status": probe.status}
-
-
-def _found(found: Found) -> dict[str, Any]:
-    return {
-        "key": found.key,
-        "kind": found.kind,
-        "region": found.place,
-        "id": found.id,
-        "state": found.state,
-        "attached": found.attached,
-    }
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:
@@ -128,7 +79,7 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     if url is not None:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {url}  {answer}")
-    if told := unencrypted(status.deployment):
+    if told := status.unencrypted:
         lines.append(wrapped(told, first="  traffic   ", rest=" " * 12))
     if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
         lines.append(f"  start     {_starting(status.starting, status.name)}")
@@ -137,10 +88,10 @@ def status_text(status: Status, *, alone: bool = False) -> str:
         lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
     if status.spot_notice is not None:
         lines.append(f"  spot      {status.spot_notice}")
-    lines.extend(f"  owner     {printable(owner)}" for owner in owners_of(recorded, status.seen))
+    lines.extend(f"  owner     {printable(owner)}" for owner in status.owners)
     lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
     lines.extend(f"  drift     {one_line(item.message)}" for item in status.drift)
-    if not alone and (problem := not_serving(status)):
+    if not alone and (problem := status.failure):
         lines.append(f"  next      {problem.hint}")
     return "\n".join(lines)
 
@@ -170,25 +121,6 @@ def _starting(starting: Starting, name: str) -> str:
     return f"{words}: {starting.detail}" if starting.detail else words
 
 
-def row_document(row: Row) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "recorded": row.recorded,
-        "phase": row.phase,
-        "region": row.region,
-        "model": row.model,
-        "instance_type": row.instance_type,
-        "machine": row.machine,
-        "now": row.now,
-        "endpoint": row.endpoint,
-        "probe": _probe(row.probe),
-        "usd_per_hour": row.usd_per_hour,
-        "expires": row.expires,
-        "ends": ends_document(row.ends),
-        "owners": list(row.owners),
-    }
-
-
 def rows_text(rows: Sequence[Row]) -> str:
     header = ("name", "now", "model", "machine", "region", "$/h", "endpoint", "ends")
     cells = [
@@ -207,18 +139,7 @@ def rows_text(rows: Sequence[Row]) -> str:
     return table(header, cells, right=frozenset({5}))
 
 
-def access_document(access: Access) -> dict[str, Any]:
-    return {
-        "name": access.name,
-        "url": access.url,
-        "curl": access.curl,
-        "python": access.python,
-        "tunnel": access.tunnel,
-        "unencrypted": access.unencrypted,
-    }
-
-
-def access_text(access: Access) -> str:
+def access_text(access: AccessData) -> str:
     return "\n".join(
         (
             access.url,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.known import known
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
+from tgi_deploy.values.results import AccessData
 from tgi_deploy.values.serving import API_KEY_NOTE
 
 if TYPE_CHECKING:
@@ -23,28 +23,12 @@ _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Access:
-    """Ready-to-paste ways in, with an API key by its variable's name.
-
-    `tunnel` leads to a port that is not open here; empty where none is needed. `unencrypted` says what travels so, None
-    where nothing does.
-    """
-
-    name: str
-    url: str
-    curl: str
-    python: str
-    tunnel: str
-    unencrypted: str | None = None
-
-
-def access(context: Context, name: str) -> Access:
+def access(context: Context, name: str) -> AccessData:
     """Raises InputError `unknown_deployment`, and what `access_to` raises."""
     return access_to(context, known(context, name))
 
 
-def access_to(context: Context, deployment: Deployment) -> Access:
+def access_to(context: Context, deployment: Deployment) -> AccessData:
     """Raises InputError `unknown_engine`, DeployError `no_endpoint`."""
     url, record = reached(deployment)
     port = urlsplit(url).port or 80
@@ -52,7 +36,7 @@ def access_to(context: Context, deployment: Deployment) -> Access:
     asked = engine.question(served_as(service.model) if service else "", _QUESTION, _ANSWER_TOKENS)
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)
-    return Access(
+    return AccessData(
         name=deployment.name,
         url=url,
         curl=f"curl -s {url}{asked.path} -H 'Content-Type: application/json'{_header(variable)} -d {body}",

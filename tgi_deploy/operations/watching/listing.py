@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.watching.fleet import not_asked
-from tgi_deploy.operations.watching.known import machine_of, price_of
 from tgi_deploy.operations.watching.status import statuses
 from tgi_deploy.reconcile.ends import certain_end, stamp
-from tgi_deploy.reconcile.observe import owners_of
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -72,9 +70,8 @@ def list_deployments(context: Context) -> Listing:
 
 
 def _row(status: Status, deployment: Deployment) -> Row:
-    recorded, seen, service = status.recorded, status.seen, deployment.service
-    machine = machine_of(recorded, seen)
-    record = deployment.machine
+    recorded, service = status.recorded, deployment.service
+    machine, record = status.machine_seen, deployment.machine
     attributes = machine.attributes if machine else (record.attributes if record else {})
     planned = deployment.plan.chosen.instance_type if deployment.plan else None
     expires = certain_end(status.ends)
@@ -89,10 +86,10 @@ def _row(status: Status, deployment: Deployment) -> Row:
         machine=machine.state if machine else None,
         endpoint=deployment.endpoint,
         probe=status.probe,
-        usd_per_hour=price_of(recorded, seen),
+        usd_per_hour=status.usd_per_hour,
         expires=None if expires is None else stamp(expires),
         ends=status.ends,
-        owners=owners_of(recorded, seen),
+        owners=status.owners,
         gone=status.gone,
     )
 

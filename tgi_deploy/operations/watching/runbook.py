@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.alerts import Alert
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.watching.access import Access
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.targets.protocol import Deployable, Target
     from tgi_deploy.values.container import HostAccess
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.request import RequestDocument
+    from tgi_deploy.values.results import AccessData
     from tgi_deploy.values.serving import Service
 
 _SLOW_FACTOR: Final = 2
@@ -66,7 +66,7 @@ class Subject:
     unencrypted: str | None = None
     host: HostAccess | None = None
     deployment: Deployment | None = None
-    access: Access | None = None
+    access: AccessData | None = None
 
     @property
     def region(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from tgi_deploy.diagnosis.progress import detail_of, fraction_of
 from tgi_deploy.diagnosis.reader import Subject, read
 from tgi_deploy.errors import DeployError
 from tgi_deploy.planner.time_to_ready import packed_mb
+from tgi_deploy.values.results import Starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found, MachineState
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Starting:
-    """`fraction` is from 0 to 1 where it is known. `cause` is the code of why its last start ended, if known."""
-
-    phase: str
-    detail: str = ""
-    fraction: float | None = None
-    exit_code: int | None = None
-    cause: str | None = None
 
 
 def console_of(context: Context, machine: Found) -> Callable[[], str]:

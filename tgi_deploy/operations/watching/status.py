@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError, NotHealthyError, Problem, warning
+from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import (
@@ -23,8 +24,10 @@ from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of
+from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState, revision_of
+from tgi_deploy.values.results import Replica, Starting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,24 +36,11 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.fleet import Seen
-    from tgi_deploy.operations.watching.starting import Starting
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.resource import Found
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Replica:
-    """A machine of a deployment. `age_s` and `usd_per_hour` are None where nothing says them."""
-
-    id: str
-    revision: int | None
-    location: str
-    status: str
-    age_s: int | None
-    usd_per_hour: Decimal | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,6 +94,34 @@ class Status:
         """Its engine was ready once, and does not answer now."""
         ready = self.recorded is not None and self.recorded.status == "ready"
         return ready and self.probe is not None and not self.probe.ok
+
+    @property
+    def machine_seen(self) -> Found | None:
+        return machine_of(self.recorded, self.seen)
+
+    @property
+    def stopped(self) -> bool:
+        """Its machine is stopped, and can be started again."""
+        return is_stopped(self.recorded, self.machine_seen)
+
+    @property
+    def usd_per_hour(self) -> Decimal | None:
+        """What is billed by the hour at this moment; None where nothing says it."""
+        return price_of(self.recorded, self.seen)
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        return owners_of(self.recorded, self.seen)
+
+    @property
+    def unencrypted(self) -> str | None:
+        """What travels unencrypted, in a sentence."""
+        return unencrypted(self.deployment)
+
+    @property
+    def failure(self) -> NotHealthyError | None:
+        """Why it does not serve now, and what to do; None where it does, or nobody can tell."""
+        return not_serving(self)
 
 
 def status(context: Context, name: str) -> Status:
@@ -224,7 +242,7 @@ def not_serving(found: Status) -> NotHealthyError | None:
     name = found.name
     if found.healthy or found.deployment is None or not is_name(name):  # a tag can hold what no command may
         return None
-    if is_stopped(found.recorded, machine_of(found.recorded, found.seen)):
+    if found.stopped:
         return NotHealthyError(
             "stopped",
             f"'{name}' does not serve: its machine is stopped",

@@ -9,7 +9,6 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from tgi_deploy.cli.output import plain
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.lock import (
     catalogue_sha256,
@@ -22,7 +21,7 @@ from tgi_deploy.operations.planning.lock import (
 )
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import plain, replaced
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -1,0 +1,53 @@
+"""Write docs/schemas.json, the JSON Schemas of `data`, from values/results.py. With `--check`: exit 1 when out of date.
+
+A schema of one command is `{"$ref": "schemas.json#/commands/status"}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tgi_deploy.values.results import DATA
+
+TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "schemas.json"
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+# msgspec writes decimals as text; `--json` prints numbers, and null for what is not finite.
+_DECIMAL: Final = {"type": "string", "format": "decimal"}
+
+
+def document() -> dict[str, Any]:
+    """Return one schema for each command, with what they share under `$defs`."""
+    kinds = tuple(dict.fromkeys(kind for kinds in DATA.values() for kind in kinds))
+    schemas, shared = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    of = dict(zip(kinds, schemas, strict=True))
+    commands = {name: {"anyOf": [of[kind] for kind in kinds]} for name, kinds in sorted(DATA.items())}
+    found: dict[str, Any] = _with_numbers({"$schema": _DIALECT, "commands": commands, "$defs": shared})
+    return found
+
+
+def _with_numbers(schema: Any) -> Any:  # noqa: ANN401 -- any part of a schema
+    if schema == _DECIMAL:
+        return {"type": "number"}
+    if isinstance(schema, dict):
+        return {key: _with_numbers(item) for key, item in schema.items()}
+    return [_with_numbers(item) for item in schema] if isinstance(schema, list) else schema
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only")
+    text = json.dumps(document(), indent=1) + "\n"
+    if parser.parse_args().check:
+        return 0 if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text else 1
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the use cases return, made into the results that are published."""

@@ -1,0 +1,393 @@
+"""What each command gives: `data` of its `--json`, as values. Their JSON Schemas are published (docs/schemas/).
+
+Keys are a contract: one may be added, none is renamed or removed. Moments are ISO 8601, money is in US dollars.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from msgspec import UnsetType
+
+from tgi_deploy.values.base import UNSET, Frozen, Value, plain
+from tgi_deploy.values.deployment import DeploymentStatus, RecordState, RevisionState, Strategy
+from tgi_deploy.values.plan_document import Choice
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.errors import Problem
+
+DataT = TypeVar("DataT")
+OutcomeT = TypeVar("OutcomeT")
+
+
+class Result(Frozen, Generic[DataT, OutcomeT], frozen=True, kw_only=True):
+    """What came of a use case.
+
+    `data`, `warnings` and `errors` are what `--json` prints under these names; `errors` belong to a result that has
+    data all the same, such as the status of what does not serve. `outcome` is the use case's own value, from which the
+    command line writes its text: it is not part of what is published.
+    """
+
+    data: DataT
+    outcome: OutcomeT
+    warnings: tuple[Problem, ...] = ()
+    errors: tuple[Problem, ...] = ()
+    exit_code: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return `data` exactly as `--json` prints it."""
+        found: dict[str, Any] = plain(self.data)
+        return found
+
+
+class EndData(Value, frozen=True, kw_only=True):
+    """One way a machine ends. `at` is None for `idle`; `seconds` is the lease's or the time-out's length."""
+
+    reason: str
+    at: datetime | None
+    seconds: int | None
+
+
+class RevisionData(Value, frozen=True, kw_only=True):
+    number: int
+    origin: str
+    state: RevisionState
+    created: datetime
+    model: str | None
+    release: str | None
+    instance_type: str | None
+    num_shard: int | None
+    quantize: str | None
+
+
+class RolloutData(Value, frozen=True, kw_only=True):
+    """An update that is not finished."""
+
+    source: int | None
+    destination: int
+    stage: str
+    strategy: Strategy
+
+
+class ResourceData(Value, frozen=True, kw_only=True):
+    """`phase` is the state of its record; what was asked for and not confirmed has no id."""
+
+    key: str
+    kind: str
+    region: str
+    phase: RecordState
+    id: str | None
+
+
+class DeploymentData(Value, frozen=True, kw_only=True):
+    """A deployment as its record has it. `phase` is its status, `chosen` the plan's choice."""
+
+    name: str
+    id: str
+    target: str
+    region: str
+    phase: DeploymentStatus
+    endpoint: str | None
+    revision: int
+    revisions: tuple[RevisionData, ...]
+    rollout: RolloutData | None
+    usd_per_hour: Decimal | None
+    ttl_s: int | None
+    expires: datetime | None
+    idle_s: int | None
+    lease_s: int | None
+    lease_until: datetime | None
+    plaintext: bool
+    created: datetime
+    updated: datetime
+    resources: tuple[ResourceData, ...]
+    model: str | None
+    chosen: Choice | None
+
+
+class Replica(Value, frozen=True, kw_only=True):
+    """A machine of a deployment. `age_s` and `usd_per_hour` are None where nothing says them."""
+
+    id: str
+    revision: int | None
+    location: str
+    status: str
+    age_s: int | None
+    usd_per_hour: Decimal | None
+
+
+class SeenData(Value, frozen=True, kw_only=True):
+    """A resource as the world shows it; what is `attached` belongs to another one and goes with it."""
+
+    key: str
+    kind: str
+    region: str
+    id: str
+    state: str
+    attached: bool
+
+
+class DriftData(Value, frozen=True, kw_only=True):
+    """How record and world differ in the resource of a key."""
+
+    key: str
+    code: str
+    message: str
+
+
+class MachineData(Value, frozen=True, kw_only=True):
+    """The machine as its cloud reports it."""
+
+    state: str
+    reason_code: str | None
+    reason: str | None
+
+
+class ProbeData(Value, frozen=True, kw_only=True):
+    """What asking the health check came to: `status` with an HTTP status, or `refused`, `reset`, `timeout`."""
+
+    outcome: str
+    status: int | None
+
+
+class Starting(Value, frozen=True, kw_only=True):
+    """How far a start has come. `fraction` is from 0 to 1; `cause` is the code of why its last start ended."""
+
+    phase: str
+    detail: str = ""
+    fraction: float | None = None
+    exit_code: int | None = None
+    cause: str | None = None
+
+
+class DeploymentStatusData(Value, frozen=True, kw_only=True):
+    """How a deployment is: what is recorded, what is there, how they differ, and whether it answers."""
+
+    name: str
+    healthy: bool
+    url: str | None
+    replicas: tuple[Replica, ...]
+    recorded: DeploymentData | None
+    owners: tuple[str, ...]
+    seen: tuple[SeenData, ...]
+    drift: tuple[DriftData, ...]
+    ends: tuple[EndData, ...]
+    spot_notice: str | None
+    unencrypted: str | None
+    machine: MachineData | None
+    probe: ProbeData | None
+    spent_usd: Decimal | None
+    starting: Starting | None
+
+
+class StatusData(Value, frozen=True, kw_only=True):
+    """`data` of `status`: every deployment."""
+
+    deployments: tuple[DeploymentStatusData, ...]
+
+
+class NamedStatusData(StatusData, frozen=True, kw_only=True):
+    """`data` of `status NAME`: the one deployment, with its URL and its machines beside it."""
+
+    url: str | None
+    replicas: tuple[Replica, ...]
+
+
+class RowData(Value, frozen=True, kw_only=True):
+    """A deployment in short. `phase` is its record's, `machine` the state seen, `now` what is true at this moment."""
+
+    name: str
+    recorded: bool
+    phase: str
+    region: str
+    model: str | None
+    instance_type: str | None
+    machine: str | None
+    now: str
+    endpoint: str | None
+    probe: ProbeData | None
+    usd_per_hour: Decimal | None
+    expires: str | None
+    ends: tuple[EndData, ...]
+    owners: tuple[str, ...]
+
+
+class ListData(Value, frozen=True, kw_only=True):
+    """`data` of `list`; `regions` are where was looked."""
+
+    deployments: tuple[RowData, ...]
+    regions: tuple[str, ...]
+
+
+class AmountsData(Value, frozen=True, kw_only=True):
+    """US dollars. None: no price is known, or none is paid by the hour."""
+
+    accrued_usd: Decimal | None
+    usd_per_hour: Decimal | None
+    usd_per_month: Decimal | None
+
+
+class DeploymentCostData(AmountsData, frozen=True, kw_only=True):
+    """`recorded`: this computer has its record, and so its whole history; else its living machines count."""
+
+    name: str
+    owner: str
+    location: str
+    machines: int
+    recorded: bool
+
+
+class OwnerCostData(AmountsData, frozen=True, kw_only=True):
+    owner: str
+    deployments: int
+
+
+class GoneData(Value, frozen=True, kw_only=True):
+    """What was removed from here, by its receipts; nothing of it counts in a deployment."""
+
+    accrued_usd: Decimal
+    deployments: int
+    since: datetime | None
+
+
+class CostsData(Value, frozen=True, kw_only=True):
+    """`data` of `costs`. `total` includes what is gone; `regions` are where was looked."""
+
+    deployments: tuple[DeploymentCostData, ...]
+    owners: tuple[OwnerCostData, ...]
+    gone: GoneData
+    total: AmountsData
+    regions: tuple[str, ...]
+
+
+class AccessData(Value, frozen=True, kw_only=True):
+    """`data` of `open`: ways in to paste, with an API key by its variable's name.
+
+    `tunnel` leads to a port that is not open here; empty where none is needed. `unencrypted` says what travels so.
+    """
+
+    name: str
+    url: str
+    curl: str
+    python: str
+    tunnel: str
+    unencrypted: str | None = None
+
+
+class AnswerData(Value, frozen=True, kw_only=True):
+    """`data` of `ask`. `tokens_per_s` counts from the first token on; None where there are too few."""
+
+    name: str
+    answer: str
+    chat: bool
+    tokens: int
+    first_token_ms: float | None
+    tokens_per_s: float | None
+
+
+class ExecData(Value, frozen=True, kw_only=True):
+    """`data` of `exec`. Output is None where it went to the streams of the program."""
+
+    name: str
+    command: tuple[str, ...]
+    stdout: str | None
+    stderr: str | None
+
+
+class LogData(Value, frozen=True, kw_only=True):
+    """`data` of `logs`."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
+class FindingData(Value, frozen=True, kw_only=True):
+    """A cause, and the line of the log that shows it (0: no line does). `confidence` is from 0 to 1.
+
+    `apart` is what distinguishes this cause from the other one that the same line matches.
+    """
+
+    code: str
+    phase: str
+    confidence: float
+    evidence: str
+    line: int
+    cause: str
+    remedy: str
+    apart: str
+
+
+class UnexplainedData(Value, frozen=True, kw_only=True):
+    """The first error of a log, where no cause is known."""
+
+    evidence: str
+    line: int
+
+
+class DiagnosisData(Value, frozen=True, kw_only=True):
+    """`data` of `diagnose`: findings, the most likely first. `phase` is where the start stands.
+
+    A deployment has the state of its `machine`, too.
+    """
+
+    source: str
+    findings: tuple[FindingData, ...]
+    phase: str | None
+    failed: bool
+    attempts: int
+    unexplained: UnexplainedData | None
+    machine: MachineData | UnsetType = UNSET
+
+
+class ExplanationData(Value, frozen=True, kw_only=True):
+    """All that is known of a code: a diagnosis has a page, an error, warning or rejection its meaning."""
+
+    code: str
+    kind: str
+    meaning: str | UnsetType = UNSET
+    phase: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    cause: str | UnsetType = UNSET
+    check: tuple[str, ...] | UnsetType = UNSET
+    costs: str | UnsetType = UNSET
+    prevent: str | UnsetType = UNSET
+    versions: str | UnsetType = UNSET
+    since: str | UnsetType = UNSET
+    sources: tuple[str, ...] | UnsetType = UNSET
+    remedy: str
+    commands: tuple[str, ...] | UnsetType = UNSET
+    plan_edit: str | UnsetType = UNSET
+
+
+class CodesData(Value, frozen=True, kw_only=True):
+    """`data` of `explain` without a code."""
+
+    codes: tuple[ExplanationData, ...]
+
+
+class ExtensionData(Value, frozen=True, kw_only=True):
+    """`data` of `extend`: all ends there are now, the earliest first."""
+
+    name: str
+    instance: str
+    lease_until: datetime | None
+    ends: tuple[EndData, ...]
+
+
+# What `data` of each command may be. Schemas are published of these.
+DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
+    "ask": (AnswerData,),
+    "costs": (CostsData,),
+    "diagnose": (DiagnosisData,),
+    "exec": (ExecData,),
+    "explain": (ExplanationData, CodesData),
+    "extend": (ExtensionData,),
+    "list": (ListData,),
+    "logs": (LogData,),
+    "open": (AccessData,),
+    "status": (NamedStatusData, StatusData),
+}
