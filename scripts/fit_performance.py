@@ -11,7 +11,7 @@ import csv
 import hashlib
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from speed_fit import cell_weights, fit, problem, refit_without
 from speed_rows import ROWS, SOURCES, Measured, current, folder, log_predictions, read, score
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.speed_constants import Constants
 
 LEFT_OUT: Final = "left_out.csv"
-_TAIL: Final = 0.095  # on each side of an interval for 80 %; not a tenth, as cells are few and differ
-_ELSEWHERE = 0.1  # what an error of another metric, or of another family of cards, counts
+_TAIL: Final = 0.09  # on each side of an interval for 80 %; not a tenth, as cells are few and differ
+_DRAWN: Final = 3.0  # rows of the wider group that a scale is drawn by
 _DIGITS: Final = 4
 
 Widths = dict[str, dict[str, list[float]]]
@@ -59,26 +59,43 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: 
 def widths(rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants) -> Widths:
     """Factors on the median time that leave a tenth on each side, by metric and family of cards.
 
-    All left-out errors are looked at each time: those of the same metric on the same family count ten times as much
-    as those that share one of the two, so that a few rows cannot make an interval narrow.
+    Errors of a metric on a family have a scale of their own, drawn towards the metric's, as that is towards all
+    errors': a few rows cannot make an interval narrow. In units of their scale all errors have the same quantiles.
     """
     core = [item for item in rows if item.core]
-    errors = [slowness[item.row["id"]] for item in core]
-    cells = cell_weights(core)
-    kinds = [KIND_OF_METRIC[item.row["metric"]] for item in core]
-    families = [constants.family(item.case.setup.accelerator) for item in core]
+    known = [
+        _Error(weight=weight, log=slowness[item.row["id"]], kind=KIND_OF_METRIC[item.row["metric"]],
+               family=constants.family(item.case.setup.accelerator))
+        for weight, item in zip(cell_weights(core), core, strict=True)
+    ]  # fmt: skip
+    families = {DEFAULT, *(error.family for error in known)}
+    overall, scales = _scale(known, 0.0, drawn=0), {}
+    for kind in sorted(set(KIND_OF_METRIC.values())):
+        own = [error for error in known if error.kind == kind]
+        of_kind = _scale(own, overall)
+        for family in sorted(families):
+            scales[kind, family] = _scale([error for error in own if error.family == family], of_kind)
+    units, weights = [error.log / scales[error.kind, error.family] for error in known], [e.weight for e in known]
+    ends = [weighted_quantile(units, weights, share) for share in (_TAIL, 1 - _TAIL)]
+    found: Widths = {}
+    for (kind, family), scale in scales.items():
+        found.setdefault(kind, {})[family] = [round(math.exp(scale * end), 3) for end in ends]
+    return found
 
-    def width(kind: str, family: str) -> list[float]:
-        weights = [
-            weight * (1 if kind == own_kind else _ELSEWHERE) * (1 if family in {own, DEFAULT} else _ELSEWHERE)
-            for weight, own_kind, own in zip(cells, kinds, families, strict=True)
-        ]
-        return [round(math.exp(weighted_quantile(errors, weights, share)), 3) for share in (_TAIL, 1 - _TAIL)]
 
-    return {
-        kind: {family: width(kind, family) for family in (DEFAULT, *sorted(set(families) - {DEFAULT}))}
-        for kind in sorted(set(KIND_OF_METRIC.values()))
-    }
+class _Error(NamedTuple):
+    """A left-out error: the logarithm of measured over predicted time."""
+
+    weight: float
+    log: float
+    kind: str
+    family: str
+
+
+def _scale(errors: Sequence[_Error], prior: float, *, drawn: float = _DRAWN) -> float:
+    """The mean size of errors, drawn towards the prior as if so many rows had it."""
+    size = sum(error.weight * abs(error.log) for error in errors) + drawn * prior
+    return size / (sum(error.weight for error in errors) + drawn)
 
 
 def nested(rows: Sequence[Measured], logs: Mapping[str, float], constants: Constants) -> list[tuple[str, ...]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ROUNDING = 0.1  # log error below which the loss is quadratic
 _STEP = 1e-3
-_ALIKE = 0.05  # correlation of two rows' errors in a cell
+_ALIKE = 0.05
 _LARGEST_STEP = 0.5
 _SETTLED = 1e-3
 
@@ -82,7 +82,7 @@ def cell_weights(rows: Sequence[Measured]) -> Vector:
     return [1 / (1 + _ALIKE * (sizes[item.cell] - 1)) for item in rows]
 
 
-def fit(of: Problem, *, rounds: int = 8) -> Fit:
+def fit(of: Problem, *, rounds: int = 16) -> Fit:
     logs = list(of.guess)
     for _ in range(rounds):
         residuals = of.residuals(logs)

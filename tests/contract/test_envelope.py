@@ -78,9 +78,9 @@ def test_plan(capsys):
 def test_the_plan_of_the_main_job(capsys):
     plan = run(capsys, "plan", "llama3-13b", "--budget", "5")["data"]["plan"]
     chosen = plan["chosen"]
-    assert (chosen["instance_type"], chosen["accelerator"], chosen["accelerator_count"]) == ("g6e.xlarge", "L40S", 1)
-    assert (chosen["num_shard"], chosen["quantize"], chosen["dtype"]) == (1, "none", "bfloat16")
-    assert chosen["usd_per_hour"] == 1.861
+    assert (chosen["instance_type"], chosen["accelerator"], chosen["accelerator_count"]) == ("g5.xlarge", "A10G", 1)
+    assert (chosen["num_shard"], chosen["quantize"], chosen["dtype"]) == (1, "fp8", "bfloat16")
+    assert chosen["usd_per_hour"] == 1.006
     assert sum(line["usd_per_hour"] for line in plan["cost"]["lines"]) == pytest.approx(plan["cost"]["usd_per_hour"])
     refused = {(item["instance_type"], code) for item in plan["rejections"] for code in item["codes"]}
     assert ("g5.12xlarge", "over_budget") in refused

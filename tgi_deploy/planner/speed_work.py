@@ -76,7 +76,7 @@ class Work:
         self._bandwidth = self._bandwidth16 * kernel.bandwidth
         self._cache_bandwidth = plain * self.engine.cache
         self._latency_s, self._bus = link.latency_us * 1e-6, link.bus_gb_s(self.shards) * 1e9
-        self._expert_share = self.engine.experts
+        self._expert_share, self._host = self.engine.experts, card.host
         self._count(model)
         small = is_small(setup.accelerator)
         self.max_batch = (small and self.engine.small_max_batch) or self.engine.max_batch
@@ -166,7 +166,7 @@ class Work:
     def host_s(self, batch: float, *, served: bool = False) -> float:
         """What the host does for the running requests between two steps."""
         a_request = self.engine.request_us + (self.engine.served_us if served else 0.0)
-        return a_request * 1e-6 * batch
+        return self._host * a_request * 1e-6 * batch
 
     def step_s(self, batch: float, context: float, *, served: bool = False) -> float:
         """One decoding step of `batch` requests that have `context` tokens on average.

@@ -34,11 +34,15 @@ T = TypeVar("T", bound=Value)
 
 
 class CardShares(Value, frozen=True, kw_only=True):
-    """Sustained shares of a card's datasheet: weight streaming, 16-bit matrix products, attention products."""
+    """Sustained shares of a card's datasheet: weight streaming, 16-bit matrix products, attention products.
+
+    `host` is how much longer than an H100's the hosts of these cards take for an engine's own work.
+    """
 
     bandwidth: float
     compute: float
     attention: float
+    host: float
 
 
 class Link(Value, frozen=True, kw_only=True):

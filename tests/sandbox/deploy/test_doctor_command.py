@@ -90,7 +90,7 @@ def test_the_next_run_remembers_where_there_was_no_capacity(program):
     assert program.here("up", *REQUEST, "--no-wait", "--yes").code == 0
     program.here("down", "llama3-13b", "--yes")
     again = program.run("up", *REQUEST, "--no-wait", "--yes", "--sandbox")
-    assert "us-east-1a/g6e.xlarge/on-demand: InsufficientInstanceCapacity" in again.err
+    assert "us-east-1a/g5.xlarge/on-demand: InsufficientInstanceCapacity" in again.err
     assert "skipped for now" in again.err
     zones = [call["params"]["Placement.AvailabilityZone"] for call in program.calls("RunInstances")]
     assert zones == ["us-east-1a", "us-east-1b", "us-east-1b"]

@@ -48,7 +48,7 @@ def test_text_goes_to_stdout_and_everything_else_to_stderr(program):
     assert said.out.startswith("llama3-13b is running at http://127.")
     assert "creat" not in said.out
     assert "created instance" in said.err
-    assert "$1.8768 an hour" in said.err
+    assert "$1.0218 an hour" in said.err
 
 
 def test_without_a_terminal_nothing_is_spent_or_destroyed(program):

@@ -51,13 +51,13 @@ def held(found):
 
 def test_cells_that_were_never_seen_are_predicted_within_the_limits(scripts, foreign):
     every = scored(scripts, foreign)
-    assert every.rows == 698
-    assert every.mean <= 0.20
+    assert every.rows == 686
+    assert every.mean <= 0.19
     assert every.median <= 0.12
-    medians = {"first token": 0.18, "each token": 0.16, "throughput": 0.09}
+    medians = {"first token": 0.18, "each token": 0.15, "throughput": 0.09}
     for kind, limit in medians.items():
         assert scored(scripts, [one for one in foreign if one.kind == kind]).median <= limit, kind
-    assert scored(scripts, [one for one in foreign if one.kind == "throughput"]).mean <= 0.16
+    assert scored(scripts, [one for one in foreign if one.kind == "throughput"]).mean <= 0.15
 
 
 def test_intervals_hold_four_fifths_of_cells_never_seen(foreign):
@@ -107,11 +107,11 @@ def test_the_document_holds_the_table_of_today(scripts, rows):
 
 
 def test_every_row_names_its_source(scripts, rows):
-    never_fitted = scripts["speed_rows"].read(profiles_dir() / "performance" / "unseen.csv")
-    assert not {item.row["id"] for item in never_fitted} & {item.row["id"] for item in rows}
+    aside = scripts["speed_rows"].read(profiles_dir() / "performance" / "left_aside.csv")
+    assert not {item.row["id"] for item in aside} & {item.row["id"] for item in rows}
     with (profiles_dir() / "performance" / "sources.csv").open(encoding="utf-8") as file:
         known = {item["source"]: item for item in csv.DictReader(file)}
-    assert {item.row["source"] for item in (*rows, *never_fitted)} == set(known)
+    assert {item.row["source"] for item in (*rows, *aside)} == set(known)
     assert all(item["where"] and item["family"] for item in known.values())
 
 

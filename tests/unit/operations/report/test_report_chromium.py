@@ -108,7 +108,7 @@ def test_arrow_keys_walk_the_marks_and_say_what_they_are(opened):
     label = f"{FOCUSED}.getAttribute('aria-label')"
     tip = "document.querySelector('.tip').innerText"
     assert "chosen" in page.evaluate(label)
-    assert "g6e.xlarge" in page.evaluate(tip)
+    assert "g5.xlarge" in page.evaluate(tip)
     page.press("Home")
     first = page.evaluate(label)
     assert "memory_weights" in first
