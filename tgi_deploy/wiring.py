@@ -158,12 +158,12 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
     if setup:
         _ = connection.sessions  # settings that can't be used are an error of every command that acts
     profiles_dir = setup.profiles_dir if setup else None
-    why_quiet = _hub_quiet(setup) if setup else "nobody asked for it"
+    why_quiet = _hub_skipped_reason(setup) if setup else "nobody asked for it"
     survey = connection.survey(
         lambda: open_catalog(profiles_dir),
         profiles_dir,
         hub_access=None if why_quiet else _hub_access,
-        hub_quiet=why_quiet,
+        hub_skipped_reason=why_quiet,
         hub_token=bool(hub_token_variable(environ) or os.environ.get("HF_TOKEN_PATH")),
     )
     return Ec2Target(
@@ -441,7 +441,7 @@ def _secret_of(reference: str, environ: Mapping[str, str]) -> Secret:
     return _secret(variable_of(reference), environ)
 
 
-def _hub_quiet(setup: Setup) -> str:
+def _hub_skipped_reason(setup: Setup) -> str:
     """Why the hub is not to be asked; empty where it is."""
     if setup.sandbox:
         return "the sandbox asks no hub"

@@ -1,3 +1,3 @@
-"""The only reader of profiles: TOML and JSON into the planner's types."""
+"""Reads profiles (TOML and JSON) into the planner's types."""
 
 from __future__ import annotations

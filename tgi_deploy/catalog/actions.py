@@ -1,4 +1,4 @@
-"""Reader of `profiles/aws/actions.json`: which permission each feature needs, on what, and what bounds our roles."""
+"""Reads `profiles/aws/actions.json`: the permissions of each feature, and the permissions boundary of our roles."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _FILE: Final = "aws/actions.json"
-_VERSION: Final = "2012-10-17"  # of IAM's policy language
+_VERSION: Final = "2012-10-17"  # the version of IAM's policy language
 _PRINTED: Final = '--policy-document "$(tgi-deploy doctor --policy --boundary)"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """What an action may be done to. `condition` is IAM's own document."""
+    """The resources of an action. `condition` is IAM's document."""
 
     name: str
     about: str
@@ -28,7 +28,7 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grant:
-    """One permission. `optional`: only this feature fails without it. `implied`: why, where no call has its name."""
+    """One permission. `optional`: only this feature needs it. `implied`: the reason, if no call has its name."""
 
     action: str
     feature: str
@@ -39,7 +39,7 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boundary:
-    """The policy of the account that every role made by this tool carries as its permissions boundary."""
+    """The account policy that roles created by this tool carry as their permissions boundary."""
 
     name: str
     statements: tuple[Mapping[str, Any], ...]
@@ -56,17 +56,17 @@ class Boundary:
 
     @property
     def creation(self) -> str:
-        """The command that an administrator creates it with."""
+        """The command with which an administrator creates it."""
         return f"aws iam create-policy --policy-name {self.name} {_PRINTED}"
 
     def renewal(self, arn: str) -> str:
-        """The command that puts the printed document into one that exists."""
+        """Return the command that updates an existing policy to the printed document."""
         return f"aws iam create-policy-version --set-as-default --policy-arn {arn} {_PRINTED}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Actions:
-    """`features`: name → what it is for, those that every deployment needs first."""
+    """`features`: name → purpose, those that every deployment needs first."""
 
     features: Mapping[str, str]
     grants: tuple[Grant, ...]
@@ -74,7 +74,7 @@ class Actions:
 
     @property
     def core(self) -> tuple[str, ...]:
-        """Features that a plain deployment needs, and the look before it."""
+        """Features that a plain deployment and its preflight need."""
         needed = {grant.feature for grant in self.grants if not grant.optional}
         return tuple(name for name in self.features if name in needed or name == "doctor")
 

@@ -1,4 +1,4 @@
-"""Reader of `profiles/engines/*/alerts.json`: what to be woken for, and what to type then."""
+"""Reads `profiles/engines/*/alerts.json`: alert rules with the commands to run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALERT: Final = {
 
 
 class Alert(Value, frozen=True, kw_only=True):
-    """`expression` is PromQL, `lasting` how long it has to hold. `{…}` in both texts are places to fill."""
+    """`expression` is PromQL, `lasting` how long it must hold. `{…}` in both texts are placeholders."""
 
     name: str
     expression: str
@@ -33,7 +33,7 @@ class Alert(Value, frozen=True, kw_only=True):
 
 
 def read_alerts(engine: str, *, user_dir: Path | None = None) -> tuple[Alert, ...]:
-    """In the file's order; a user's own file stands in for ours. Raises InputError `bad_profile`."""
+    """Return the alerts in the file's order; a user's file replaces ours. Raises InputError `bad_profile`."""
     file = f"engines/{engine}/alerts.json"
     where = Where(file).child("alerts")
     alerts = Store.behind(user_dir).json(file).get("alerts")

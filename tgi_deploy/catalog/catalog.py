@@ -1,4 +1,4 @@
-"""The catalogue: the only reader of `profiles/`. Everything is read on first use, and each file once."""
+"""The catalog, the only reader of `profiles/`. Each file is read once, on first use."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _unconfigured(_environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 class Catalog:
-    """Facts about models, hardware, prices and engine releases. The first of `engines` is what plans are made with.
+    """Facts about models, hardware, prices and engine releases. Plans use the first of `engines`.
 
-    `default_region` returns the region to use where none is named, and where an environment has it from.
+    `default_region` returns the default region and its source.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class Catalog:
         engines: Sequence[Engine] = (),
         default_region: DefaultRegion = _unconfigured,
     ) -> Catalog:
-        """The packaged catalogue; a folder of the user's own, laid out alike, comes before it, `more` behind it.
+        """Open the packaged catalog; a user's folder with the same layout overrides it, `more` extends it.
 
         Raises:
-            InputError: `unreadable_path` when the user's folder is not there.
+            InputError: `unreadable_path` if the user's folder does not exist.
         """
         if user_dir is not None and not user_dir.is_dir():
             raise InputError(
                 "unreadable_path",
-                f"{quoted(str(user_dir))} is no folder with profiles.",
-                hint="Give a folder laid out like the packaged one, for example with models/my-model.toml in it.",
+                f"{quoted(str(user_dir))} is not a folder with profiles.",
+                hint="Use a folder with the packaged layout, such as one with models/my-model.toml.",
             )
         return cls(Store.behind(user_dir), more, engines, default_region)
 
     @property
     def date(self) -> str:
-        """The day the figures were collected. Each price carries its own."""
+        """The day the figures were collected. Each price has its own date."""
         return self._header(INSTANCE_TYPES_FILE, "collected_at")
 
     def profile_names(self) -> tuple[str, ...]:
@@ -97,7 +97,7 @@ class Catalog:
         return self._models.hub_ids()
 
     def resolve(self, model: str) -> Profile:
-        """What MODEL means: a profile name, a hub id (`org/name`, `org/name@revision`), or a directory.
+        """Resolve MODEL: a profile name, a hub id (`org/name`, `org/name@revision`), or a directory.
 
         Raises:
             InputError: `unknown_model`, `bad_model_name`, `unreadable_path`, `bad_model_config`, `bad_profile`,
@@ -110,14 +110,14 @@ class Catalog:
         return self._hardware.accelerators
 
     def accelerator(self, name: str) -> Accelerator:
-        """By any usual spelling; `unknown_accelerator` or `ambiguous_accelerator` otherwise."""
+        """Return an accelerator by any usual spelling. Raises `unknown_accelerator` or `ambiguous_accelerator`."""
         return self._hardware.accelerator(name)
 
     def instance_types(self) -> Mapping[str, InstanceType]:
         return self._hardware.instance_types
 
     def instance_type(self, name: str) -> InstanceType:
-        """By exact name; `unknown_instance_type` otherwise."""
+        """Return an instance type by exact name. Raises `unknown_instance_type`."""
         return self._hardware.instance_type(name)
 
     def regions(self) -> tuple[str, ...]:
@@ -126,9 +126,9 @@ class Catalog:
 
     @property
     def engine(self) -> Engine:
-        """What plans are made with."""
+        """The engine of plans."""
         if not self._engines:
-            raise ValueError("this catalogue was opened without engines: it knows no releases")
+            raise ValueError("this catalog was opened without engines and has no releases")
         return self._engines[0]
 
     @cached_property
@@ -137,7 +137,7 @@ class Catalog:
 
     @cached_property
     def comparison(self) -> Comparison:
-        """What only comparing needs."""
+        """Data for comparisons only."""
         from tgi_deploy.catalog.comparison import Comparison  # noqa: PLC0415 -- planning compares nothing
 
         return Comparison(self._store, self._documents.folder)
@@ -151,7 +151,7 @@ class Catalog:
 
     @cached_property
     def quality(self) -> QualityTable:
-        """What quantization methods cost in quality."""
+        """The quality loss of quantization methods."""
         return decode(self._store.json(QUALITY_FILE), QualityTable, Where(QUALITY_FILE))
 
     @cached_property
@@ -159,18 +159,18 @@ class Catalog:
         return self._of_engine("default")
 
     def cpu_image(self, version: str) -> str:
-        """The image that the engine's makers publish for hosts without a GPU. This tool plans none."""
+        """Return the engine's official image for hosts without a GPU, which this tool does not plan."""
         return f"{self.release(version).image}{self._of_engine('cpu_image_suffix')}"
 
     def _of_engine(self, key: str) -> str:
         return self._header(f"{self._documents.folder}/{ENGINE_FILE}", key)
 
     def release_versions(self) -> tuple[str, ...]:
-        """Oldest first."""
+        """Return the versions, oldest first."""
         return self._documents.versions()
 
     def release(self, version: str) -> Release:
-        """One release; `unknown_engine_version` when there are no facts about it."""
+        """Return a release. Raises `unknown_engine_version` if it is not in the catalog."""
         if version not in self._releases:
             known = self.release_versions()
             if version not in known:
@@ -182,7 +182,7 @@ class Catalog:
         return self._releases[version]
 
     def supply(self, *, release: str, regions: tuple[str, ...], markets: tuple[Market, ...]) -> Supply:
-        """All offers of some regions (none given: all regions) and markets.
+        """Return all offers of these regions (none given: all) and markets.
 
         Raises:
             InputError: `unknown_region` or `unknown_engine_version`.
@@ -198,7 +198,7 @@ class Catalog:
         )
 
     def offers(self, regions: tuple[str, ...], markets: tuple[Market, ...]) -> tuple[Offer, ...]:
-        """All offers of these regions and markets; raises InputError `unknown_region`."""
+        """Return all offers of these regions and markets. Raises InputError `unknown_region`."""
         for region in regions:
             self.check_region(region)
         own = own_prices.overlay(self._store, self.instance_types().keys())
@@ -209,14 +209,14 @@ class Catalog:
         )
 
     def elsewhere(self, accelerator: str, count: int) -> tuple[Elsewhere, ...]:
-        """Return what other clouds list for as many of the same accelerators, the cheapest first."""
+        """Return other clouds' list prices for the same accelerators and count, the cheapest first."""
         from tgi_deploy.catalog.elsewhere import elsewhere  # noqa: PLC0415 -- few plans are compared with it
 
         known = elsewhere(self._store, self.accelerators())
         return tuple(item for item in known if (item.accelerator, item.count) == (accelerator, count))
 
     def owned_supply(self, *, release: str, hardware: str) -> Supply:
-        """One offer without a price: a machine of one's own, like `2xRTX-4090`.
+        """Return one offer without a price for an owned machine, like `2xRTX-4090`.
 
         Raises:
             InputError: `bad_hardware`, `unknown_accelerator`, `ambiguous_accelerator`, `unknown_engine_version`.

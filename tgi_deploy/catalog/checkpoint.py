@@ -1,4 +1,4 @@
-"""A model's files → what the planner knows of it, exact where the weights' headers say it."""
+"""Reads a model's files for the planner, exactly where the weights have headers."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 _DTYPES: Final = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
 _BILLION: Final = 1e9
-# What AutoTokenizer of transformers reads: any of them is enough.
+# Files that transformers' AutoTokenizer reads: any of them is enough.
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", ".tiktoken")
 _NO_TOKENIZER: Final = "The folder has no tokenizer file (tokenizer.json, tokenizer.model): the engine will not start."
 _ADAPTER_WEIGHTS: Final = "adapter_model"
-# Four bytes a parameter, and as much again that is not loaded.
+# Four bytes per parameter, and as much again that is not loaded.
 _MOST_STORED_BYTES: Final = 8 * MOST_PARAMETERS
 
 
 def read_profile(source: ModelSource, hub_id: str, *, local_path: str | None = None) -> Profile:
-    """The model in `source`, called `hub_id`.
+    """Return the profile of the model in `source`, named `hub_id`.
 
     Raises:
         InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`, or what the source raises.
@@ -52,7 +52,7 @@ def read_profile(source: ModelSource, hub_id: str, *, local_path: str | None = N
 
 
 def read_folder(source: DirectorySource) -> Profile:
-    """The model in a folder, called as the folder is. Raises what `read_profile` raises."""
+    """Return the profile of the model in a folder, named after it. Raises like `read_profile`."""
     check_folder(source)
     resolved = source.folder.resolve()
     profile = read_profile(source, resolved.name, local_path=str(resolved))
@@ -60,15 +60,15 @@ def read_folder(source: DirectorySource) -> Profile:
 
 
 def tokenizer_notice(source: DirectorySource) -> str | None:
-    """Return a notice if the weights have no tokenizer beside them. A config alone is there to plan with."""
+    """Return a notice if the weights have no tokenizer. A config alone is meant for planning."""
     found = any(name.endswith(_TOKENIZERS) for name in source.files())
     return None if found or not weight_files(source).downloaded else _NO_TOKENIZER
 
 
 def check_folder(source: DirectorySource) -> None:
-    """Raises InputError `unreadable_path`, or `bad_checkpoint` for a folder that holds something else than a model."""
+    """Raise InputError `unreadable_path`, or `bad_checkpoint` for a folder without a model."""
     try:
-        source.read(CONFIG)  # first of all: it says best what is wrong with a path
+        source.read(CONFIG)  # first, because it explains a wrong path best
     except InputError:
         if not os.path.isdir(source.folder) or _what_it_is(source) is None:  # noqa: PTH112 -- Path's own raises for some names
             raise
@@ -100,14 +100,14 @@ def _config(source: ModelSource) -> tuple[dict[str, Any], str]:
         raise _not_a_model(source, "there is no config.json")
     content = source.read(CONFIG)
     try:
-        # Models with state-space layers have "time_step_limit": [0.0, Infinity]; transformers writes and reads it.
+        # Models with state-space layers have "time_step_limit": [0.0, Infinity], as transformers writes it.
         return parse_object(place, content, infinite=True), hashlib.sha256(content).hexdigest()
     except InputError as problem:
         raise InputError("bad_model_config", problem.message, hint=problem.hint) from None
 
 
 def _check_weights(source: ModelSource, files: WeightFiles, *, optional: bool) -> None:
-    """A folder may hold a config alone (to plan before downloading); a repository that does is no model."""
+    """Check the weights. A folder may have only a config (for planning before downloading), a repository may not."""
     if files.downloaded and not all(name.startswith(_ADAPTER_WEIGHTS) for name in files.downloaded):
         return
     if not optional or _what_it_is(source) is not None:
@@ -118,19 +118,19 @@ def _not_a_model(source: ModelSource, problem: str) -> InputError:
     return InputError(
         "bad_checkpoint",
         f"Reading the model {printable(source.name)}: {_what_it_is(source) or problem}.",
-        hint="Give the repository of the original weights, with config.json and safetensors files.",
+        hint="Use the repository of the original weights, with config.json and safetensors files.",
     )
 
 
 def _what_it_is(source: ModelSource) -> str | None:
-    """What its files make it, where that is something else than a whole model."""
+    """Describe a repository that is not a complete model, from its files."""
     names = source.files()
     if "adapter_config.json" in names:
         return "it is an adapter (LoRA), not a whole model"
     if "model_index.json" in names:
         return "it is a diffusion pipeline, not a language model"
     if any(name.endswith(".gguf") for name in names):
-        return "it holds GGUF files only, which this engine does not load"
+        return "it has GGUF files only, which this engine does not load"
     return None
 
 
@@ -138,7 +138,7 @@ def _sizes(source: ModelSource, files: WeightFiles) -> dict[str, Any]:
     sizes = source.files()
     stored = sum(sizes[name] for name in files.downloaded)
     if stored > _MOST_STORED_BYTES:
-        raise bad_checkpoint(source.name, f"its files have {stored:,} bytes together, which no model has")
+        raise bad_checkpoint(source.name, f"its files have an implausible {stored:,} bytes in total")
     return {
         "stored_bytes": stored or None,
         "duplicate_bytes": sum(sizes[name] for name in files.duplicates),
@@ -150,15 +150,15 @@ def _sizes(source: ModelSource, files: WeightFiles) -> dict[str, Any]:
 def _measured(
     config: Mapping[str, Any], hub_id: str, source: ModelSource, files: WeightFiles, known: Mapping[str, Any]
 ) -> ModelSpec:
-    """The shape by the config, with counts and bytes by the headers."""
+    """Return the shape by the config, with counts and bytes by the headers."""
     shape = model_spec(config, hub_id, **known)
     found = contents(
         headers(source, files.loaded), layers=shape.layers, tied=shape.tied_embeddings, quantization=shape.quantization
     )
     if found.parameters == 0:
-        raise _not_a_model(source, f"{printable(files.loaded[0])} holds no weights of a model")
+        raise _not_a_model(source, f"{printable(files.loaded[0])} has no model weights")
     if found.parameters > MOST_PARAMETERS:
-        raise bad_checkpoint(source.name, f"its headers describe {found.parameters:,} parameters, which no model has")
+        raise bad_checkpoint(source.name, f"its headers describe an implausible {found.parameters:,} parameters")
     measured: dict[str, Any] = {
         "parameters": found.parameters,
         "vision_parameters": found.vision_parameters,
@@ -175,15 +175,15 @@ def _measured(
 
 
 def _belonging_together(spec: ModelSpec, source: ModelSource) -> ModelSpec:
-    """Every format stores the token tables unpacked: less than those is another model's weights, or not all of them."""
+    """Check that config and weights match: all formats store the token tables unpacked, so fewer weights can't fit."""
     tables = spec.vocab_size * spec.hidden_size * (1 if spec.tied_embeddings else 2)
     if spec.parameters - spec.vision_parameters >= tables:
         return spec
     raise bad_checkpoint(
         source.name,
-        f"its headers describe {spec.parameters:,} parameters, and by its config.json the token tables alone have "
+        f"its headers describe {spec.parameters:,} parameters, but by its config.json the token tables alone have "
         f"{tables:,}",
-        hint="Give the config.json that came with these weights, and all of their files.",
+        hint="Use the config.json that came with these weights, and all their files.",
     )
 
 
@@ -193,7 +193,7 @@ def _keys(config: Mapping[str, Any]) -> set[str]:
 
 
 def _active(shape: ModelSpec, found: Contents) -> int | None:
-    """Parameters a token passes: all but the routed experts it is not sent to."""
+    """Return the parameters that a token uses: all but those of inactive routed experts."""
     if not shape.experts or not found.expert_parameters:
         return None
     idle = shape.experts - shape.experts_per_token

@@ -1,6 +1,6 @@
-"""What only comparing needs: which backend of the engine runs a chip, and which figures are commonly misquoted.
+"""Data for comparisons only: which engine backend runs a chip, and commonly misquoted figures.
 
-From `backends.json` of the engine's folder and `misquoted.json`.
+Read from the engine's `backends.json` and from `misquoted.json`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MISQUOTE: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:
-    """One of the engine's builds. `planned`: plans are made for it; the others have to be set up by hand."""
+    """One of the engine's builds. `planned`: plans support it; others must be set up by hand."""
 
     name: str
     title: str
@@ -58,7 +58,7 @@ class Backend:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Support:
-    """The backend that runs a chip, or None with the reason. `unproven`: no record of it working."""
+    """The backend that runs a chip, or None with the reason. `unproven`: there is no evidence that it works."""
 
     backend: Backend | None
     reason: str = ""
@@ -68,7 +68,7 @@ class Support:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Misquote:
-    """A figure that is often given wrong. `figure` is a field of the accelerator, or `memory`."""
+    """A commonly misquoted figure. `figure` is a field of the accelerator, or `memory`."""
 
     accelerator: str
     figure: str
@@ -79,7 +79,7 @@ class Misquote:
 
 
 class Comparison:
-    """Read on first use."""
+    """The data, read on first use."""
 
     def __init__(self, store: Store, engine_folder: str) -> None:
         self._store = store
@@ -92,7 +92,7 @@ class Comparison:
         return {name: Backend(name=name, **read(raw, _BACKEND, where.child(name))) for name, raw in entries.items()}
 
     def support(self, accelerator: str) -> Support:
-        """Raises InputError `bad_profile` for a chip that the file leaves out."""
+        """Raises InputError `bad_profile` for a chip that is not in the file."""
         where = Where(self._file).child("accelerators").child(accelerator)
         entries = table(self._store.json(self._file).get("accelerators"), Where(self._file))
         if accelerator not in entries:

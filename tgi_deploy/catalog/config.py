@@ -1,4 +1,4 @@
-"""A hub `config.json` → `ModelSpec`. Field names as transformers writes them, one line a dimension."""
+"""Reads a hub `config.json` into a `ModelSpec`. Field names are those of transformers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXPERTS_PER_TOKEN: Final = ("num_experts_per_tok", "moe_top_k")
 _DENSE_LAYERS: Final = ("first_k_dense_replace",)
 _COUNTED_TOO: Final = ("q_lora_rank", "qk_rope_head_dim", "v_head_dim", "num_decoder_layers", "state_size")
 
-# transformers' own defaults, for configs that leave the key out.
+# transformers' defaults for missing keys.
 _TIED_BY_DEFAULT: Final = frozenset(
     {
         "bloom",
@@ -48,13 +48,13 @@ _DEFAULT_POSITIONS: Final = 2048
 _LARGEST_ROPE_FACTOR: Final = 1000
 _METHOD_BITS: Final = {"fp8": 8, "mxfp4": 4}
 _LARGEST: Final = 10**9
-# A hundred times the largest there are (1e12, of Kimi K2): a bound for arithmetic, not for models.
+# A hundred times the largest model (Kimi K2, 1e12): only a bound for the arithmetic.
 MOST_PARAMETERS: Final = 10**14
 _MOST_BITS: Final = 32
 _LONGEST_LABEL: Final = 100
-# Where a multimodal config keeps its language model.
+# Keys of the language model in a multimodal config.
 _TEXT_PARTS: Final = ("text_config", "llm_config", "language_config")
-# transformers' own defaults again: multimodal configs leave out every dimension that is one.
+# transformers' defaults, which multimodal configs omit.
 _TEXT_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama": {
         "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -86,10 +86,10 @@ _TEXT_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def model_spec(config: Mapping[str, Any], hub_id: str, **known: object) -> ModelSpec:
-    """The shape a config describes; `known` fields (source, local path, stored size) win over what it says.
+    """Return the shape in a config; `known` fields (source, local path, stored size) take precedence.
 
     Raises:
-        InputError: `bad_model_config`, naming the field that is missing or makes no sense.
+        InputError: `bad_model_config`, naming the missing or invalid field.
     """
     flat = _flat(config)
     dimensions = _state_space(flat) if _model_type(flat) == _MAMBA else _dimensions(flat)
@@ -106,12 +106,12 @@ def _counted(fields: Mapping[str, Any], flat: Mapping[str, Any]) -> int:
     more["gated"] = isinstance(gate, str) and gate.startswith("gated")
     counted = count_parameters(fields, more)
     if not 0 < counted <= MOST_PARAMETERS:
-        raise _bad(_HIDDEN[0], f"and the other dimensions make {counted:,} parameters, which no model has")
+        raise _bad(_HIDDEN[0], f"and the other dimensions give an implausible {counted:,} parameters")
     return counted
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Text dimensions of a multimodal config, and the nested parts of DBRX and MPT, on one level."""
+    """Return the text dimensions of multimodal configs and the nested parts of DBRX and MPT on one level."""
     nested: dict[str, Any] = {}
     for key in ("attn_config", "ffn_config", *_TEXT_PARTS):
         part = config.get(key)
@@ -145,9 +145,9 @@ def _dimensions(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _positions(flat: Mapping[str, Any]) -> int:
-    """Return the tokens that the model was made for; YaRN extends what it was first made for by its factor.
+    """Return the context length. YaRN multiplies the original one by its factor.
 
-    Other kinds of scaling stand in configs whose positions are extended already (DeepSeek Coder, Gemma 3).
+    With other kinds of scaling, configs contain the extended length (DeepSeek Coder, Gemma 3).
     """
     own = _optional(flat, _POSITIONS) or _DEFAULT_POSITIONS
     scaling = flat.get("rope_scaling")
@@ -160,9 +160,9 @@ def _positions(flat: Mapping[str, Any]) -> int:
 
 
 def _state_space(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Mamba's dimensions. A request's state stands as the cache of its first `intermediate / 2` tokens.
+    """Return Mamba's dimensions, modeling a request's state as the cache of its first `intermediate / 2` tokens.
 
-    There is no attention: a state is `layers x intermediate x (state + convolution)` values, however long the request.
+    Without attention, a state has `layers x intermediate x (state + convolution)` values at any request length.
     """
     hidden = _required(flat, _HIDDEN)
     state = (_optional(flat, ("state_size",)) or _STATE_SIZE) + (_optional(flat, ("conv_kernel",)) or _CONVOLUTION)
@@ -226,7 +226,7 @@ def _experts(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shared_experts(flat: Mapping[str, Any]) -> int:
-    """Return their number. Qwen's mixtures have one that is as wide as several."""
+    """Return the number of shared experts. Qwen's mixtures have one as wide as several."""
     width, each = _optional(flat, ("shared_expert_intermediate_size",)), _optional(flat, ("moe_intermediate_size",))
     return width // each if width and each else _optional(flat, ("n_shared_experts",)) or 0
 
@@ -245,7 +245,7 @@ def _labels(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _label(field: str, value: object) -> str:
-    """These come from anywhere and end in a terminal."""
+    """Return a label that is safe to print."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= _LONGEST_LABEL:
         raise _bad(field, f"should be a name, not {ascii(value)[:40]}")
     return value
@@ -254,7 +254,7 @@ def _label(field: str, value: object) -> str:
 def _model_type(flat: Mapping[str, Any]) -> str:
     value = flat.get("model_type")
     if value is None and "ssm_cfg" in flat:
-        return _MAMBA  # its first checkpoints have no `model_type`, and are known by this key
+        return _MAMBA  # its first checkpoints lack `model_type` but have this key
     if value is None or value == "":
         raise _bad("model_type", "is missing")
     return _label("model_type", value)
@@ -278,14 +278,14 @@ def _quantization(flat: Mapping[str, Any]) -> CheckpointQuantization | None:
 
 
 def _bits(value: object) -> int:
-    """exl2 counts in fractions: 4.65 bits a weight on average."""
+    """Return the bits per weight; exl2 has fractions such as 4.65."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= _MOST_BITS:
-        raise _bad("quantization_config", f"has bits that are no number of bits: {ascii(value)[:40]}")
+        raise _bad("quantization_config", f"has an invalid number of bits: {ascii(value)[:40]}")
     return round(value)
 
 
 def _compressed_weights(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The weights' scheme of a compressed-tensors config: that of its first group."""
+    """Return the weights' scheme of a compressed-tensors config, from its first group."""
     groups = raw.get("config_groups")
     first = next(iter(groups.values()), None) if isinstance(groups, dict) else None
     weights = first.get("weights") if isinstance(first, dict) else None

@@ -1,7 +1,7 @@
-"""Counting a model's parameters from its dimensions, where no count is published.
+"""Counts a model's parameters from its dimensions if no count is published.
 
-Within 1 % of the counts of the models in `models/shapes.json` that this can describe; norms are counted, rotary
-buffers and vision towers are not.
+Within 1 % for the models in `models/shapes.json` that it can describe; includes norms, but not rotary buffers and
+vision towers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tgi_deploy.values.model import LATENT_ROPE_DIM
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# These have an up and a down projection; everything else has a gate too.
+# These have an up and a down projection; all others also have a gate.
 _NO_GATE: Final = frozenset(
     {"bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "nemotron", "opt"}
     | {"persimmon", "phi", "starcoder2", "xglm"}
@@ -23,7 +23,7 @@ _LEARNED_POSITIONS: Final = frozenset({"gpt2", "gpt_bigcode", "opt"})
 
 
 def count_parameters(shape: Mapping[str, Any], config: Mapping[str, Any] | None = None) -> int:
-    """Distinct parameters of a shape (`ModelSpec` field names); `config` may add what a shape lacks (`q_lora_rank`)."""
+    """Count the parameters of a shape (`ModelSpec` field names); `config` may add missing fields (`q_lora_rank`)."""
     raw = config or {}
     table = shape["vocab_size"] * shape["hidden_size"]
     total = table if shape["tied_embeddings"] else 2 * table

@@ -1,4 +1,4 @@
-"""List prices of clouds that nothing is deployed on, from `elsewhere.json`: for comparison only."""
+"""List prices of other clouds, from `elsewhere.json`, for comparison only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE: Final = "elsewhere.json"
 
 
 class Elsewhere(Value, frozen=True, kw_only=True):
-    """A machine of another cloud at its list price on demand. `date`: the price is not older."""
+    """A machine of another cloud at its on-demand list price. `date`: the price is at most this old."""
 
     cloud: str
     machine: str
@@ -37,10 +37,10 @@ class _File(Value, frozen=True, kw_only=True):
 
 
 def elsewhere(store: Store, accelerators: Collection[str]) -> tuple[Elsewhere, ...]:
-    """Return every machine, the cheapest first.
+    """Return all machines, the cheapest first.
 
     Raises:
-        InputError: `bad_profile`, also for an accelerator or a source that the tables do not have.
+        InputError: `bad_profile`, also for an unknown accelerator or source.
     """
     found = decode(store.json(FILE), _File, Where(FILE))
     for number, item in enumerate(found.machines):

@@ -1,4 +1,4 @@
-"""The files of `engines/<name>/`, as an engine decodes them."""
+"""Reads the files of `engines/<name>/`, which engines decode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDING: Final = ".json"
 
 
 class EngineDocuments(Mapping[str, Any]):
-    """Parsed files by their names below the engine's folder, each read on first use."""
+    """Parsed files by name in the engine's folder, each read on first use."""
 
     def __init__(self, store: Store, engine: str) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class EngineDocuments(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def versions(self) -> tuple[str, ...]:
-        """Releases with a file, oldest first."""
+        """Return the releases with a file, oldest first."""
         return tuple(sorted(self._store.names(f"{self.folder}/{_RELEASES}", _ENDING), key=_version_key))
 
 

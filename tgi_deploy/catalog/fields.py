@@ -1,6 +1,6 @@
-"""Checked reading of tables: raw TOML or JSON in, keyword arguments out, errors with file and key path.
+"""Validates raw TOML or JSON tables into keyword arguments, with errors that name file and key path.
 
-A *check* takes a raw value and gives it back in its final type, or raises `ValueError` with the end of a sentence
+A *check* takes a raw value and returns it in its final type, or raises `ValueError` with the end of a sentence
 ("should be an integer").
 """
 
@@ -13,14 +13,14 @@ from typing import Any, Final
 from tgi_deploy.catalog.names import suggestion
 from tgi_deploy.values.base import Value, Where
 
-# More than anything that is counted in bytes or parameters; beyond it, arithmetic with fractions ends in infinities.
+# Larger than any count of bytes or parameters; beyond it, floating-point arithmetic overflows.
 _LARGEST: Final = 10**18
 
 Check = Callable[[object], Any]
 
 
 class Field(Value, frozen=True, kw_only=True):
-    """One key of a table: how it is checked and where it goes (`target` defaults to the key; "" drops it)."""
+    """One key of a table: its check and its target field (defaults to the key; "" drops it)."""
 
     check: Check
     required: bool = True
@@ -29,7 +29,7 @@ class Field(Value, frozen=True, kw_only=True):
 
 def text(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ValueError("should be a text")
+        raise ValueError("should be a string")
     return value
 
 
@@ -73,12 +73,12 @@ def anything(value: object) -> object:
 
 def scalar(value: object) -> str | int | float:
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
-        raise ValueError("should be a text or a number")
+        raise ValueError("should be a string or a number")
     return value
 
 
 def usd(value: object) -> Decimal:
-    """A price: a positive decimal number, written as a text so that no digit is lost."""
+    """Check a price: a positive decimal number, as a string so that no digit is lost."""
     try:
         amount = Decimal(text(value))
     except InvalidOperation:
@@ -89,7 +89,7 @@ def usd(value: object) -> Decimal:
 
 
 def capability(value: object) -> tuple[int, int]:
-    """A compute capability like "8.9"."""
+    """Check a compute capability like "8.9"."""
     major, dot, minor = text(value).partition(".")
     if not (dot and major.isdecimal() and minor.isdecimal()):
         raise ValueError('should be a compute capability like "8.9"')
@@ -135,7 +135,7 @@ def table(raw: object, where: Where) -> dict[str, Any]:
 
 
 def read(raw: object, fields: Mapping[str, Field], where: Where) -> dict[str, Any]:
-    """Check every key of a table; unknown and missing keys are errors too.
+    """Check all keys of a table; unknown and missing keys are errors.
 
     Raises:
         InputError: `bad_profile`, naming file and key path.

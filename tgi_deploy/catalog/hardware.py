@@ -86,7 +86,7 @@ _INSTANCE_TYPE: Final = {
 
 
 class Hardware:
-    """Everything with a chip in it, read on first use."""
+    """Accelerators and instance types, read on first use."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -110,7 +110,7 @@ class Hardware:
 
     @cached_property
     def _names(self) -> Mapping[str, str]:
-        """Folded spellings of every accelerator. A name of one card is never an alias of another: tested."""
+        """Return normalized spellings of all accelerators. Tests ensure that aliases are unambiguous."""
         spellings: dict[str, str] = {}
         for name, accelerator in self.accelerators.items():
             for spelling in filter(None, (name, *accelerator.aliases, accelerator.driver_name)):
@@ -118,7 +118,7 @@ class Hardware:
         return spellings
 
     def accelerator(self, name: str) -> Accelerator:
-        """By any usual spelling; `A100-80GB-MIG-3g.40gb` is a slice of a card.
+        """Return an accelerator by any usual spelling; `A100-80GB-MIG-3g.40gb` is a slice of a GPU.
 
         Raises:
             InputError: `ambiguous_accelerator` or `unknown_accelerator`.
@@ -141,7 +141,7 @@ class Hardware:
         )  # fmt: skip
 
     def instance_type(self, name: str) -> InstanceType:
-        """By exact name.
+        """Return an instance type by exact name.
 
         Raises:
             InputError: `unknown_instance_type`.
@@ -154,7 +154,7 @@ class Hardware:
         return self.instance_types[name]
 
     def _types_of(self, name: str) -> str:
-        """A sentence with the types of a family (`g6e`) or of a card (`L40S`); nothing for other names."""
+        """Return a sentence with the types of a family (`g6e`) or of a GPU (`L40S`); empty for other names."""
         card = self._names.get(names.folded_card(name))
         family = f"{name.casefold()}."
         types = [
@@ -165,7 +165,7 @@ class Hardware:
         return f"Types of {card or name} are {', '.join(types)}. " if types else ""
 
     def owned(self, text_: str) -> InstanceType:
-        """A machine of one's own from `2xRTX-4090`. Its CPUs and memory are unknown: 0.
+        """Return an owned machine from `2xRTX-4090`. Its CPUs and memory are unknown: 0.
 
         Raises:
             InputError: `bad_hardware`, `more_than_one_host`, `unknown_accelerator` or `ambiguous_accelerator`.
@@ -192,19 +192,19 @@ class Hardware:
             if names.folded_card(short) == folded:
                 raise InputError(
                     "ambiguous_accelerator",
-                    f"{quoted(name)} may be {', '.join(choices)}.",
-                    hint=f"Say which, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
+                    f"{quoted(name)} could be {', '.join(choices)}.",
+                    hint=f"Name one, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
                 )
 
     def _refuse_foreign(self, name: str, folded: str) -> None:
-        """Chips that people ask for and that no image of this tool's engines runs on: one sentence each."""
+        """Reject chips that none of this tool's engine images runs on, with one sentence each."""
         foreign: Mapping[str, str] = self._store.json(ACCELERATORS_FILE).get("foreign", {})
         for word, sentence in foreign.items():
             if folded.startswith(names.folded_card(word)):
                 raise InputError(
                     "unknown_accelerator",
                     f"{quoted(name)}: {sentence}",
-                    hint="'tgi-deploy catalog list accelerators' lists what plans are made for.",
+                    hint="'tgi-deploy catalog list accelerators' lists the supported ones.",
                 )
 
     def _instance_type(self, name: str, raw: object, where: Where) -> InstanceType:
@@ -229,7 +229,7 @@ def _check_host(number_: int, chip: Accelerator) -> None:
     raise InputError(
         "more_than_one_host",
         f"{number_} x {chip.name} is more than one host has ({chip.most_per_host}), "
-        "and one copy of the engine stays on one host",
+        "and one copy of the engine can't span hosts",
         hint=f"Plan for one host, such as --hardware {chip.most_per_host}x{chip.name}, and run a copy on each.",
     )
 

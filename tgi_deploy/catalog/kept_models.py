@@ -1,7 +1,7 @@
-"""Models that the catalogue does not know, read once and then kept: of the hub by commit, of folders by their files.
+"""Caches models that are not in the catalog: hub models by commit, folders by their files.
 
-What is kept of the hub answers for a day without asking it whether there is a newer commit; after that, or for
-another revision, it is asked. A plan names the commit it was made for, so an answer a day old is never a wrong one.
+A cached hub revision is used for a day without checking for a newer commit. Plans name their commit, so a day-old
+answer is never wrong.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 MAIN: Final = "main"
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
-# How the sandbox tells its engine of the folder: everything else there has the look of another machine.
+# The sandbox passes the folder to its engine this way, because everything else there looks like another machine.
 KEPT_MODELS: Final = "TGI_DEPLOY_KEPT_MODELS"
-# Raise when the same files would be read differently: what older versions kept is then read anew.
+# Increment if the same files would be read differently, to invalidate older caches.
 _FORMAT: Final = 2
 _LOCAL: Final = "local"
 _FRESH_S: Final = 24 * 3600
@@ -47,20 +47,20 @@ _ENTRY: Final = {
 
 
 def models_folder(environ: Mapping[str, str]) -> Path:
-    """Where hub models are kept: they may be lost. Beside everything else where `HOME_VARIABLE` names a place."""
+    """Return the cache folder of hub models: under `HOME_VARIABLE` if that is set."""
     home, caches = environ.get(HOME_VARIABLE), environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = Path(home) / "cache" if home else Path(caches).expanduser() / "tgi-deploy"
     return folder / "models"
 
 
 class KeptModels:
-    """Profiles of models that were read before. By itself it asks no hub."""
+    """Profiles of cached models. Never contacts the hub."""
 
     def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
         self._folder, self._now = folder, now
 
     def resolve(self, hub_id: str, revision: str | None = None) -> Profile:
-        """Return the model at the commit that a revision (default: main) stood for. Raises InputError `hub_offline`."""
+        """Return the model at the cached commit of a revision (default: main). Raises InputError `hub_offline`."""
         commit, _ = self.commit_of(hub_id, revision or MAIN)
         kept = None if commit is None else self.profile(hub_id, commit)
         if kept is None:
@@ -68,7 +68,7 @@ class KeptModels:
         return kept
 
     def of_folder(self, source: DirectorySource) -> Profile:
-        """The model in a folder; its headers are read again only when a file of it was written.
+        """Return the model in a folder; its headers are reread only if one of its files changed.
 
         Raises:
             InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`.
@@ -94,11 +94,11 @@ class KeptModels:
         self._keep(self._path(profile.name, f"{commit}.json"), _entry(profile))
 
     def keep_commit(self, hub_id: str, wanted: str, commit: str) -> None:
-        """Note what a branch or tag stands for."""
+        """Store the commit of a branch or tag."""
         self._keep(self._path(hub_id, f"{wanted}.ref"), commit)
 
     def commit_of(self, hub_id: str, wanted: str) -> tuple[str | None, bool]:
-        """Return the commit a revision stood for when it was last asked, and whether that still counts."""
+        """Return the cached commit of a revision, and whether it is still fresh."""
         if COMMIT.fullmatch(wanted):
             return wanted, True
         path = self._path(hub_id, f"{wanted}.ref")
@@ -110,7 +110,7 @@ class KeptModels:
         return (commit if COMMIT.fullmatch(commit) else None), 0 <= age_s < _FRESH_S
 
     def _kept(self, path: Path, hub_id: str) -> Profile | None:
-        """What was read before; nothing where there is nothing that can be understood."""
+        """Return the cached profile; None if missing or invalid."""
         try:
             where = Where(str(path))
             found = read(parse_json(read_text(path), str(path)), _ENTRY, where)
@@ -122,7 +122,7 @@ class KeptModels:
         return Profile(name=hub_id, model=shape, **found)
 
     def _keep(self, path: Path, content: str) -> None:
-        """Whole or not at all. Where nothing can be written, the next plan reads again."""
+        """Write atomically. If writing fails, the next plan reads the model again."""
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -147,6 +147,6 @@ def _entry(profile: Profile) -> str:
 def _offline(hub_id: str) -> InputError:
     return InputError(
         "hub_offline",
-        f"Reading {hub_id}: it is not in the catalogue, was not read before, and the hub is not to be asked (offline).",
-        hint="Plan it once online (unset HF_HUB_OFFLINE), or give a directory with the model's config.json.",
+        f"Reading {hub_id}: it is neither in the catalog nor cached, and the hub must not be contacted (offline).",
+        hint="Plan it once online (unset HF_HUB_OFFLINE), or use a directory with the model's config.json.",
     )

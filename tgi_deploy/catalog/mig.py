@@ -1,7 +1,7 @@
-"""Slices of a GPU: MIG profiles, from the `mig` section of `accelerators.json`, and the fractions that EC2 rents.
+"""GPU slices: MIG profiles, from the `mig` section of `accelerators.json`, and EC2's fractional GPUs.
 
-A profile such as `3g.40gb` has a share of the card's bandwidth in parts (eighths; quarters on the A30), a number of its
-multiprocessors, and the memory that the driver prints. The tool plans for slices that exist; it does not cut cards.
+A profile such as `3g.40gb` has a share of the GPU's bandwidth (in eighths; quarters on the A30), a number of its
+multiprocessors, and the memory that the driver reports. The tool plans for existing slices; it does not create them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RATES: Final = ("fp16_tflops", "fp8_tflops", "int8_tops")
 
 
 class _Profile(Value, frozen=True, kw_only=True):
-    """`instances`: how many of it one card takes."""
+    """`instances`: how many fit on one GPU."""
 
     parts: int
     multiprocessors: int
@@ -46,7 +46,7 @@ class _Mig(Value, frozen=True, kw_only=True):
 
 
 def split(name: str) -> tuple[str, str]:
-    """Return card and profile of `A100-80GB-MIG-3g.40gb`; the profile is empty for a whole card."""
+    """Return GPU and profile of `A100-80GB-MIG-3g.40gb`; the profile is empty for a whole GPU."""
     found = _SLICE.fullmatch(name)
     return (found["card"] or "", found["profile"].lower()) if found else (name, "")
 
@@ -56,7 +56,7 @@ def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Acc
     card = _table(content).cards.get(chip.name)
     cut = card.profiles.get(profile) if card else None
     if card is None or cut is None:
-        known = f"its profiles are {', '.join(card.profiles)}" if card else "it cannot be cut by MIG"
+        known = f"its profiles are {', '.join(card.profiles)}" if card else "it does not support MIG"
         raise InputError("unknown_accelerator", f"There is no slice {profile} of {chip.name}: {known}.")
     return replaced(
         _share_of(chip, cut.parts / card.parts, cut.multiprocessors / card.multiprocessors),
@@ -72,7 +72,7 @@ def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Acc
 
 
 def fraction(chip: Accelerator, share: float) -> Accelerator:
-    """Return what a machine has that was promised a share of the chip; its memory is the machine's to say."""
+    """Return the fraction of a chip that a machine has; its memory comes from the machine."""
     return _share_of(chip, share, share)
 
 
@@ -82,11 +82,11 @@ def _share_of(chip: Accelerator, share: float, compute: float) -> Accelerator:
 
 
 def cardless(profile: str, content: Mapping[str, Any]) -> InputError:
-    """Return the error for a profile without its card."""
+    """Return the error for a profile without a GPU."""
     cards = [name for name, card in _table(content).cards.items() if profile in card.profiles]
     return InputError(
         "unknown_accelerator",
-        f"{profile} is a slice of which card?",
+        f"{profile} needs the GPU that it is a slice of.",
         hint=f"Write it like {cards[0]}-MIG-{profile}." if cards else "Write it like A100-80GB-MIG-3g.40gb.",
     )
 

@@ -58,29 +58,29 @@ _QUANTIZED: Final = {
     "intermediate_size": Field(check=positive, required=False),
     "source": REQUIRED_TEXT,
 }
-# Settings a profile may have an opinion on; what they mean and may hold is the business of whoever applies them.
+# Options that a profile may set; the code that applies them validates their values.
 _SETTINGS: Final = {row.name: Field(check=scalar, required=False) for row in PLAN_OPTIONS if row.profile}
 
 
 def _means_folder(model: str) -> bool:
-    """By its form; or because there is one of that name, and no other name is formed like it."""
+    """Return whether MODEL is a folder: by its form, or because one exists and no other name has that form."""
     if model.startswith(_PATH_STARTS) or model in {".", ".."}:
         return len(model) <= _LONGEST_PATH
     return not _NAME.fullmatch(model) and os.path.isdir(model)  # noqa: PTH112 -- Path's own raises for some texts
 
 
 class MoreModels(Protocol):
-    """Where models are that the catalogue does not know. Both methods raise InputError."""
+    """A source of models outside the catalog. Both methods raise InputError."""
 
     def resolve(self, hub_id: str, revision: str | None = None) -> Profile: ...
 
     def of_folder(self, source: DirectorySource) -> Profile:
-        """Return the model in a folder; what was read of it before need not be read again."""
+        """Return the model in a folder, possibly from a cache."""
         ...
 
 
 class Models:
-    """What MODEL on the command line can mean."""
+    """Resolves MODEL of the command line."""
 
     def __init__(self, store: Store, more: MoreModels | None) -> None:
         self._store, self._more = store, more
@@ -92,7 +92,7 @@ class Models:
         return tuple(self._shapes)
 
     def resolve(self, model: str) -> Profile:
-        """A profile by its short name, by its hub id, a known shape, a directory, or one of `more`, in this order.
+        """Return a profile by short name, by hub id, a known shape, a directory, or one of `more`, in this order.
 
         Raises:
             InputError: `bad_model_name`, `unknown_model`, `unreadable_path`, `bad_model_config`, `bad_profile`,
@@ -136,8 +136,8 @@ class Models:
     def _unknown(self, model: str) -> InputError:
         return names.unknown(
             "unknown_model", "model", model, self._known,
-            otherwise="'tgi-deploy catalog list models' lists all that are known without the hub; a directory with the "
-            "model's config.json works too, for example ./my-model.",
+            otherwise="'tgi-deploy catalog list models' lists those known without the hub; a directory with the "
+"model's config.json also works, for example ./my-model.",
         )  # fmt: skip
 
     @cached_property
@@ -147,10 +147,10 @@ class Models:
     def _check_name(self, model: str) -> None:
         if len(model) > _LONGEST_NAME or not _NAME.fullmatch(model):
             near = names.suggestion(model, self._known)
-            advice = "Give a profile name, a hub id like org/name, or a directory like ./my-model."
+            advice = "Use a profile name, a hub id like org/name, or a directory like ./my-model."
             raise InputError(
                 "bad_model_name",
-                f"{quoted(model)} cannot be a model's name.",
+                f"{quoted(model)} is not a valid model name.",
                 hint=f"{near} {advice}" if near else advice,
             )
 
@@ -174,7 +174,7 @@ class Models:
         )
 
     def _of_hub_id(self, hub_id: str) -> Profile:
-        """The profile that names this hub id, if there is one: it knows more than the bare shape."""
+        """Return the profile with this hub id, if any, which has more facts than the bare shape."""
         line = f'hub_id = "{hub_id}"'
         for name in self.profile_names():
             content = self._store.text(f"models/{name}.toml")

@@ -1,4 +1,4 @@
-"""Names as people type them: forgiving where only one thing can be meant, suggestions elsewhere, never a guess."""
+"""Matches names as typed: lenient when unambiguous, otherwise suggestions, never a guess."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SHOWN_CHARACTERS: Final = 60
-# Patterns as text: few commands read a card's name, and compiling these takes every command half a millisecond.
+# Uncompiled, because few commands parse GPU names and compiling takes half a millisecond.
 _VENDOR_WORDS: Final = r"nvidia|geforce|tesla|amd|instinct|intel|habana"
-# Sizes cards come in: the "10G" of an A10G is none of them.
+# Memory sizes of GPUs; the "10G" of an A10G is not one.
 _SIZE: Final = r"(8|12|16|24|32|40|48|64|80|94|96|128|141|144|180|192|256|288) ?g(i?b)?(?![a-z0-9])"
 _HARDWARE: Final = r"(?:(\d{1,3}) ?[x*] ?)?([A-Za-z0-9].*)"
 _MOST_CARDS: Final = 64
 
 
 def suggestion(text: str, known: Iterable[str]) -> str | None:
-    """A "did you mean" sentence, or nothing when no known name is near."""
+    """Return a "did you mean" sentence; empty if no known name is similar."""
     import difflib  # noqa: PLC0415 -- only needed when something is wrong
 
     by_folded: dict[str, str] = {}
@@ -34,20 +34,20 @@ def suggestion(text: str, known: Iterable[str]) -> str | None:
 
 
 def unknown(code: str, kind: str, text: str, known: Iterable[str], *, otherwise: str) -> InputError:
-    """The error for a name nobody knows: near names first, then what to do otherwise."""
+    """Return the error for an unknown name: similar names first, then `otherwise`."""
     near = suggestion(text, known)
     return InputError(code, f"There is no {kind} {quoted(text)}.", hint=f"{near} {otherwise}" if near else otherwise)
 
 
 def folded_card(text: str) -> str:
-    """`NVIDIA GeForce RTX 4090`, `rtx_4090` and `RTX-4090` alike; `80GB`, `80 g` and `80` alike."""
+    """Normalize: `NVIDIA GeForce RTX 4090`, `rtx_4090` and `RTX-4090` are equal, as are `80GB`, `80 g` and `80`."""
     letters = re.sub(r"[^a-z0-9]+", " ", text.casefold())
     letters = re.sub(_VENDOR_WORDS, " ", letters)
     return re.sub(_SIZE, r"\1", letters).replace(" ", "")
 
 
 def hardware(text: str) -> tuple[int, str]:
-    """`2xRTX-4090` → (2, "RTX-4090"); a card alone is one of it.
+    """Parse `2xRTX-4090` into (2, "RTX-4090"); the count defaults to 1.
 
     Raises:
         InputError: `bad_hardware`.
@@ -58,7 +58,7 @@ def hardware(text: str) -> tuple[int, str]:
     if match is None or not 1 <= number <= _MOST_CARDS or not match[2].isprintable():
         raise InputError(
             "bad_hardware",
-            f"{quoted(text)} does not say how many of which accelerator.",
-            hint=f"Write it like 2xRTX-4090 or 8xA100-80GB: 1 to {_MOST_CARDS}, an x, a card of the catalogue.",
+            f"{quoted(text)} is not a count and an accelerator.",
+            hint=f"Write it like 2xRTX-4090 or 8xA100-80GB: 1 to {_MOST_CARDS}, an x, an accelerator of the catalog.",
         )
     return number, match[2]

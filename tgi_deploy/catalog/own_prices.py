@@ -1,4 +1,4 @@
-"""What the user really pays: `prices.toml` in a folder of profiles of their own, in place of list prices.
+"""The user's actual prices, from `prices.toml` in their profiles folder, instead of list prices.
 
     source = "compute savings plan, 3 years, no upfront"
     date = "2026-11-22"
@@ -7,12 +7,12 @@
     g6e = 31
     [usd_per_hour."us-east-1"]     # private prices by region and type; they win
     "p5.48xlarge" = "38.40"
-    [credits]                      # shown beside each plan until that day has passed
+    [credits]                      # shown with each plan through that day
     usd = "5000"
     until = 2027-03-31
 
-The offers themselves get these prices, so everything that is computed from them moves together: dollars an hour and a
-million tokens, budgets, caps and gates. Spot prices and what is billed beside the machine stay as they are.
+The prices replace those of the offers, so everything computed from them is consistent: hourly and token prices,
+budgets, caps and gates. Spot prices and what is billed in addition to the instance are unchanged.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ _FIELDS: Final = {
 
 
 def overlay(store: Store, type_names: Collection[str]) -> Callable[[Offer], Offer]:
-    """Return what puts the user's own price on an offer; offers stay as they are where there is no file.
+    """Return a function that applies the user's price to an offer; without a file, offers are unchanged.
 
     Raises:
-        InputError: `bad_profile`, naming file and key path; also for a type that does not exist.
+        InputError: `bad_profile`, naming file and key path; also for an unknown type.
     """
     if store.find(FILE) is None:
         return lambda offer: offer
@@ -79,7 +79,7 @@ def overlay(store: Store, type_names: Collection[str]) -> Callable[[Offer], Offe
 
 
 def _credits(found: Mapping[str, Any]) -> Credits | None:
-    """Return the credits; None once their last day has passed."""
+    """Return the credits; None after their last day."""
     if "credits" not in found:
         return None
     given = read(found["credits"], _CREDITS, Where(FILE).child("credits"))
@@ -89,7 +89,7 @@ def _credits(found: Mapping[str, Any]) -> Credits | None:
 
 
 def _check(table: Mapping[str, Any], known: Collection[str], where: Where) -> None:
-    """Refuse names that match nothing: a price that is not used would be believed."""
+    """Reject names that match nothing: the user would rely on a price that is never used."""
     for name in table:
         if name not in known:
             raise where.child(name).error("is not an instance type with accelerators")

@@ -1,4 +1,4 @@
-"""The file of `plan --own`: a machine that was bought, and what it costs to keep. Every key has bounds."""
+"""Reads the file of `plan --own`: a purchased machine and its running costs. All values have bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_MACHINES: Final = 1000
 
 
 def _within(least: str, most: str, unit: str) -> Check:
-    """A number from `least` to `most`, written as a number or as a text."""
+    """Return a check for a number from `least` to `most`, given as a number or a string."""
     low, high = Decimal(least), Decimal(most)
 
     def check(value: object) -> Decimal:
@@ -69,7 +69,7 @@ _FIELDS: Final = {
 
 
 def owned_machine(path: Path) -> OwnedMachine:
-    """Return the machine that a file describes.
+    """Return the machine described by a file.
 
     Raises:
         InputError: `unreadable_path`, or `bad_profile` with file, key and what was expected.
@@ -77,6 +77,6 @@ def owned_machine(path: Path) -> OwnedMachine:
     where = Where(printable(str(path)))
     try:
         raw = tomllib.loads(read_text(path), parse_float=Decimal)
-    except (ValueError, RecursionError) as problem:  # ValueError: also a number of more digits than Python reads
+    except (ValueError, RecursionError) as problem:  # ValueError: also for a number with more digits than Python parses
         raise where.error(f"is not valid TOML: {problem}") from None
     return OwnedMachine(**read(raw, _FIELDS, where))

@@ -1,4 +1,4 @@
-"""Reader of the tables that logs are read by: those of an engine, and those of `profiles/diagnosis/`."""
+"""Reads the tables for log analysis: those of an engine, and those of `profiles/diagnosis/`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _MACHINE: Final = "diagnosis/machine.json"
 
 
 def read_phases(engine: str, *, user_dir: Path | None = None) -> Mapping[str, Any]:
-    """Return what logs of an engine on a machine show, as plain data, with `codes`: every known failure.
+    """Return the tables for logs of an engine on a machine, as plain data; `codes` has all known failures.
 
-    The engine's texts and the machine's are lists of the same names. A user's own file stands in for ours.
+    The engine's and the machine's tables are lists with the same names. A user's file replaces ours.
 
     Raises:
         InputError: `bad_phase_table` when a file can't be read as a JSON object.
@@ -30,12 +30,12 @@ def read_phases(engine: str, *, user_dir: Path | None = None) -> Mapping[str, An
 
 
 def _joined(ours: object, own: object) -> object:
-    """Return both lists as one; of anything else the engine's, where it has it."""
+    """Return both lists concatenated; for other types the engine's value, if any."""
     return [*ours, *own] if isinstance(ours, list) and isinstance(own, list) else (ours if own is None else own)
 
 
 def _phases(machine: Mapping[str, Any], own: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the machine's phases, which are all that there are, each with the engine's texts besides."""
+    """Return the machine's phases, which are complete, each with the engine's patterns added."""
     texts = {item.get("name"): item for item in _objects(own.get("phases"))}
     return [
         {key: _joined(item.get(key), texts.get(item.get("name"), {}).get(key)) for key in item}
@@ -48,25 +48,25 @@ def _objects(value: object) -> list[dict[str, Any]]:
 
 
 def logged_engines() -> tuple[str, ...]:
-    """Return the engines whose logs can be read."""
+    """Return the engines with log tables."""
     return tuple(sorted(path.parent.name for path in (profiles_dir() / "engines").glob("*/phases.json")))
 
 
 def read_signs() -> dict[str, list[str]]:
-    """Return, by engine, patterns of what its logs are full of. Raises InputError `bad_phase_table`."""
+    """Return patterns of typical log lines, by engine. Raises InputError `bad_phase_table`."""
     return {name: _read(f"engines/{name}/phases.json", None).get("signs", []) for name in logged_engines()}
 
 
 def read_failures(engine: str, *, user_dir: Path | None = None) -> list[dict[str, Any]]:
-    """Return every failure that logs of an engine can show, as plain data, in the table's order.
+    """Return all failures that an engine's logs can show, as plain data, in the table's order.
 
-    What the engine says of one, its texts and its own remedy, is joined to what all engines have in common. `versions`
-    are those of the engine that the texts were seen with. Raises InputError `bad_phase_table`.
+    The engine's patterns and remedy for a failure are added to those common to all engines. `versions` are the engine
+    versions of the patterns. Raises InputError `bad_phase_table`.
     """
     below = f"engines/{engine}/failures.json"
     own = {item.get("code"): item for item in _codes(below, user_dir)}
     versions = _read(below, user_dir).get("versions", "all")
-    # Where one line fits two causes alike, the table that comes first names it.
+    # If a line matches two causes, the first table wins.
     tables = _read(_MACHINE, None)["tables"]
     shared = [item for name in tables for item in _codes(f"diagnosis/{name}.json", user_dir)]
     joined = [_failure(item, own.pop(item.get("code"), {})) for item in shared]
@@ -79,7 +79,7 @@ def _failure(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 
 
 def read_tool_codes() -> list[dict[str, str]]:
-    """The tool's own errors and rejections: code, kind, meaning, remedy. Raises InputError `bad_phase_table`."""
+    """Return the tool's errors and rejections: code, kind, meaning, remedy. Raises InputError `bad_phase_table`."""
     return _codes("diagnosis/codes.json", None)
 
 
@@ -92,7 +92,7 @@ def _codes(below: str, user_dir: Path | None) -> list[dict[str, Any]]:
 
 
 def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
-    """By the code of a failure: the changes of a plan that can cure it, first to try first.
+    """Return the plan changes that can fix a failure, by its code, in the order to try them.
 
     Raises:
         InputError: `bad_phase_table`.
@@ -100,7 +100,7 @@ def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
     below = "diagnosis/heal.json"
     edits = _read(below, user_dir).get("edits")
     if not isinstance(edits, dict) or not all(map(_is_list_of_texts, edits.values())):
-        raise _bad(_path(below, user_dir), "'edits' is no table of lists of names")
+        raise _bad(_path(below, user_dir), "'edits' is not a table of lists of names")
     return {code: tuple(names) for code, names in edits.items()}
 
 
@@ -123,6 +123,4 @@ def _path(below: str, user_dir: Path | None) -> Path:
 
 
 def _bad(path: Path, reason: str) -> InputError:
-    return InputError(
-        "bad_phase_table", f"reading the phase table {path}: {reason}", hint="mend the file, or remove it"
-    )
+    return InputError("bad_phase_table", f"reading the phase table {path}: {reason}", hint="fix the file, or remove it")

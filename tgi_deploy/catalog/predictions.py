@@ -1,6 +1,6 @@
 """The constants of predictions: speed from `performance/constants.json`, memory from `memory/engines.json`.
 
-Their keys and what they mean stand in `values/speed_constants.py` and `operations/planning/memory_setup.py`.
+`values/speed_constants.py` and `operations/planning/memory_setup.py` document the keys.
 """
 
 from __future__ import annotations
@@ -80,15 +80,14 @@ _ENGINE: Final = {
     "bits": Field(check=table_of(number), required=False),
     "versions": Field(check=anything, required=False),
 }
-# An engine is one of three: one that is planned for, one that allocates as it goes, one that takes its share at the
-# start.
+# Three kinds of engines: planned ones, ones that allocate on demand, ones that allocate their share at startup.
 _NEEDED_PLANNED: Final = ("old_prefill_tokens",)
 _NEEDED_LOOSE: Final = ("context_gb", "growth")
 _NEEDED_OTHERWISE: Final = ("context_gib", "collective_gib", "collective_gib_per_further_rank")
 
 
 class Predictions:
-    """Each file is read on first use. Raises InputError `bad_profile`, with file and key."""
+    """The constants; each file is read on first use. Raises InputError `bad_profile`, with file and key."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -103,13 +102,13 @@ class Predictions:
         return Constants(document)
 
     def memory(self, engine: str) -> Mapping[str, Any]:
-        """How an engine divides a card's memory; under `versions` what differs before a version."""
+        """Return how an engine divides a GPU's memory; `versions` has the differences before a version."""
         if engine not in self._engines:
             raise Where(MEMORY_FILE).child("engines").child(engine).error("is missing")
         return self._engines[engine]
 
     def memory_engine(self, words: str) -> str | None:
-        """The engine that a table of measurements calls so; None for one that is not known here."""
+        """Return the engine with this name in a table of measurements, or None."""
         where = Where(MEMORY_FILE).child("words")
         try:
             known = table_of(text)(self._store.json(MEMORY_FILE).get("words"))

@@ -31,7 +31,7 @@ _PRICED: Final = {
     "estimated": Field(check=boolean, required=False),
 }
 _ON_DEMAND: Final = {"usd_per_hour": Field(check=usd), **_PRICED}
-# A spot price moves: the plan counts with the highest zone seen.
+# Spot prices move: plans use the most expensive zone seen.
 _SPOT: Final = {
     "high_usd_per_hour": Field(check=usd, target="usd_per_hour"),
     "low_usd_per_hour": IGNORED,
@@ -69,7 +69,7 @@ class _Bands(Value, frozen=True, kw_only=True):
 
 
 def interruptions(store: Store) -> Mapping[str | None, Interruptions]:
-    """Return how often spot machines of each band are reclaimed; of None, where the provider names no band."""
+    """Return how often spot machines of each band are reclaimed; None is the key for types without a band."""
     table_ = decode(store.json(INTERRUPTIONS_FILE), _Bands, Where(INTERRUPTIONS_FILE))
     found: dict[str | None, Interruptions] = {
         name: Interruptions(band=name, source=table_.source, date=table_.date, **as_dict(band))
@@ -81,7 +81,7 @@ def interruptions(store: Store) -> Mapping[str | None, Interruptions]:
 def offers(
     store: Store, region: str, markets: tuple[Market, ...], instance_types: Mapping[str, InstanceType]
 ) -> Iterator[Offer]:
-    """Everything one can really rent in a region: offered types alone. An unknown price is None."""
+    """Return the offered types of a region. An unknown price is None."""
     name = f"{PRICES_FOLDER}/{region}.json"
     content = store.json(name)
     where = Where(name).child("prices")

@@ -1,4 +1,4 @@
-"""Reader of `profiles/aws/quotas.json`: what each vCPU quota is called and which machines count for it."""
+"""Reads `profiles/aws/quotas.json`: the names of vCPU quotas and the instance types that count toward them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _QUOTA: Final = {
 
 
 class Quota(Value, frozen=True, kw_only=True):
-    """A quota of vCPUs in a region. `types` are patterns of instance types, with `*`."""
+    """A vCPU quota of a region. `types` are patterns of instance types, with `*`."""
 
     code: str
     name: str
@@ -30,7 +30,7 @@ class Quota(Value, frozen=True, kw_only=True):
 
 
 def read_quotas(user_dir: Path | None = None) -> Mapping[str, Quota]:
-    """Quotas by code; a user's own file stands in for ours. Raises InputError `bad_profile`."""
+    """Return the quotas by code; a user's file replaces ours. Raises InputError `bad_profile`."""
     where = Where(_FILE).child("quotas")
     quotas = table(Store.behind(user_dir).json(_FILE).get("quotas"), where)
     return {code: Quota(code=code, **read(raw, _QUOTA, where.child(code))) for code, raw in quotas.items()}

@@ -1,7 +1,7 @@
-"""The files of a model, wherever they lie, and which of them the engine downloads and loads.
+"""The files of a model, and which of them the engine downloads and loads.
 
-What is taken from the hub: every safetensors file of the root whose name holds none of "arguments", "args" and
-"training"; without one, the `.bin` files by the same rule, which it then converts (`utils/hub.py`, read at 3.3.7).
+The engine downloads all safetensors files in the root whose names don't contain "arguments", "args" or "training"; if
+there are none, the `.bin` files by the same rule, which it converts (`utils/hub.py`, read at 3.3.7).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _TEMPLATES: Final = frozenset({"chat_template.json", "chat_template.jinja"})
 _NOT_WEIGHTS: Final = ("arguments", "args", "training")
 _DUPLICATE: Final = "consolidated"
 _READERS: Final = 8
-# Headers that wait to be parsed may take this much together; larger ones are read one by one.
+# Limit for all headers waiting to be parsed; larger ones are read one by one.
 _AT_ONCE_BYTES: Final = 8 * bounded_files.MIB
-# Of a whole checkpoint. Kimi K2 has 207,000 tensors in its 4-bit format (60 layers of 384 experts, 3 matrices of 3
-# parts each); the bytes are what the format allows a single header.
+# Limits for a whole checkpoint. Kimi K2 has 207,000 tensors in its 4-bit format (60 layers of 384 experts, 3 matrices
+# of 3 parts each); the byte limit is the format's for a single header.
 _MOST_TENSORS: Final = 400_000
 _MOST_HEADER_BYTES: Final = 100_000_000
 
@@ -42,12 +42,12 @@ class ModelSource(Protocol):
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """The name for messages."""
         ...
 
     @property
     def revision(self) -> str | None:
-        """The exact commit, where there are commits."""
+        """The exact commit, if there are commits."""
         ...
 
     @property
@@ -57,18 +57,18 @@ class ModelSource(Protocol):
     def license(self) -> str | None: ...
 
     def files(self) -> Mapping[str, int]:
-        """Size in bytes of every file, by its path with `/`."""
+        """Return the sizes of all files in bytes, by path with `/`."""
         ...
 
     def read(self, file: str) -> bytes:
-        """All of a small file."""
+        """Return the content of a small file."""
         ...
 
     def read_range(self, file: str, start: int, length: int) -> bytes: ...
 
 
 class DirectorySource(Value, frozen=True, kw_only=True):
-    """A model in a folder of this machine."""
+    """A model in a local folder."""
 
     folder: Path
     revision: None = None
@@ -80,16 +80,16 @@ class DirectorySource(Value, frozen=True, kw_only=True):
         return str(self.folder)
 
     def files(self) -> Mapping[str, int]:
-        """Only of the folder itself: that is where the engine looks. Links count as what they lead to."""
+        """Return the files directly in the folder, where the engine looks. Links are followed."""
         return {name: state.st_size for name, state in self._states()}
 
     def fingerprint(self) -> str:
-        """Of names, sizes and times: another one when any file was written."""
+        """Return a hash of names, sizes and times, which changes if a file is written."""
         listing = "\n".join(f"{name}\t{state.st_size}\t{state.st_mtime_ns}" for name, state in self._states())
         return hashlib.sha256(f"{self.folder}\n{self.folder.resolve()}\n{listing}".encode(errors="replace")).hexdigest()
 
     def _states(self) -> list[tuple[str, os.stat_result]]:
-        """Names and states of its regular files, sorted."""
+        """Return names and stats of its regular files, sorted."""
         try:
             with os.scandir(self.folder) as entries:
                 return sorted((entry.name, entry.stat()) for entry in entries if entry.is_file())
@@ -107,7 +107,7 @@ class DirectorySource(Value, frozen=True, kw_only=True):
 
 
 class WeightFiles(Value, frozen=True, kw_only=True):
-    """`loaded` and `duplicates` are downloaded; `converted` ones are `.bin` files, without readable headers."""
+    """`loaded` and `duplicates` are downloaded; `converted` are `.bin` files, without readable headers."""
 
     loaded: tuple[str, ...] = ()
     duplicates: tuple[str, ...] = ()
@@ -119,10 +119,10 @@ class WeightFiles(Value, frozen=True, kw_only=True):
 
 
 def weight_files(source: ModelSource) -> WeightFiles:
-    """Sorts the files of the root.
+    """Classify the files of the root.
 
     Raises:
-        InputError: `bad_checkpoint` for an index that is broken or names a file that is not there.
+        InputError: `bad_checkpoint` for an index that is broken or names a missing file.
     """
     names = source.files()
     safetensors = _weights(names, ".safetensors")
@@ -152,7 +152,7 @@ def _indexed(source: ModelSource, there: tuple[str, ...]) -> tuple[str, ...]:
         raise bad_checkpoint(place, "it has no weight_map from tensors to files")
     missing = sorted(files.difference(there))
     if missing:
-        raise bad_checkpoint(place, f"it names {printable(missing[0])}, which is not there")
+        raise bad_checkpoint(place, f"it names {printable(missing[0])}, which does not exist")
     return tuple(sorted(files))
 
 
@@ -161,16 +161,16 @@ def _all_texts(table: Mapping[str, Any]) -> bool:
 
 
 def headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[Tensor]:
-    """Yield all tensors, file by file; one header is parsed at a time.
+    """Yield all tensors, file by file, parsing one header at a time.
 
     Raises:
-        InputError: `bad_checkpoint`, naming the file, or for more than any checkpoint has.
+        InputError: `bad_checkpoint`, naming the file, or for implausibly large checkpoints.
     """
     found = header_bytes = 0
     for head, header in _headers(source, files):
         header_bytes += head.header_bytes
         if header_bytes > _MOST_HEADER_BYTES:
-            raise bad_checkpoint(source.name, f"its headers have more than {_MOST_HEADER_BYTES:,} bytes together")
+            raise bad_checkpoint(source.name, f"its headers have more than {_MOST_HEADER_BYTES:,} bytes in total")
         for tensor in tensors(head, header):
             found += 1
             yield tensor
@@ -179,7 +179,7 @@ def headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[Tensor]:
 
 
 def _headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[tuple[Head, bytes]]:
-    """Yield the text of each header. Several are read at a time, because on the hub each is a request or two."""
+    """Yield the headers. Several are read in parallel, because each takes one or two requests to the hub."""
     sizes = source.files()
 
     def start(file: str) -> Head:
@@ -199,7 +199,7 @@ def _headers(source: ModelSource, files: tuple[str, ...]) -> Iterator[tuple[Head
 
 
 def has_chat_template(source: ModelSource) -> bool:
-    """Whether chat requests can be answered: a template of its own file, or one in the tokenizer's settings."""
+    """Return whether there is a chat template, as a file or in the tokenizer's settings."""
     files = source.files()
     if not _TEMPLATES.isdisjoint(files):
         return True
@@ -209,7 +209,7 @@ def has_chat_template(source: ModelSource) -> bool:
 
 
 def parse_object(place: str, content: bytes, *, infinite: bool = False) -> dict[str, Any]:
-    """Raises InputError `bad_checkpoint` for what is not a JSON object."""
+    """Raise InputError `bad_checkpoint` for anything but a JSON object."""
     try:
         return bounded_json.parse_object(content, infinite=infinite)
     except ValueError as problem:

@@ -1,9 +1,9 @@
-"""Headers of safetensors files: eight bytes of length, then JSON: name → dtype, shape, place. Data is never read.
+"""Headers of safetensors files: eight bytes of length, then JSON: name → dtype, shape, offsets. Data is never read.
 
 The format: https://huggingface.co/docs/safetensors. It allows headers of 100 MB, which take a gigabyte to parse; the
-hub's own client reads a quarter of that. Its `get_safetensors_metadata` is not used (read at 0.36.2): it reads
-repositories and no folders, takes all that a server sends and JSON of any depth, has no end in time, and compares
-neither shapes with sizes nor the last tensor with the file's length, which is how a file that was cut off is found.
+hub's client reads at most a quarter of that. Its `get_safetensors_metadata` is not used (read at 0.36.2): it does not
+read folders, accepts unlimited data and JSON of any depth, has no deadline, and does not compare shapes with sizes or
+the last tensor with the file's length, which detects truncated files.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tgi_deploy.values.base import Value
 ReadRange = Callable[[int, int], bytes]
 
 LENGTH_BYTES: Final = 8
-# SAFETENSORS_MAX_HEADER_LENGTH of huggingface_hub 0.36 and 2.4. A tensor takes some 130 bytes: the shards of the
-# largest models have headers of less than one MB, and the 74,000 tensors of Qwen3-30B-A3B by GPTQ would take ten.
+# SAFETENSORS_MAX_HEADER_LENGTH of huggingface_hub 0.36 and 2.4. A tensor takes about 130 bytes: shards of the largest
+# models have headers below one MB; the 74,000 tensors of Qwen3-30B-A3B in GPTQ would take ten.
 _LONGEST_HEADER_BYTES: Final = 25_000_000
 _LONGEST_NAME: Final = 500
 _MOST_DIMENSIONS: Final = 32
-# What one request brings: nearly every header is shorter.
+# Size of the first read: nearly all headers are shorter.
 FIRST_BYTES: Final = 128 * 1024
 _LFS_POINTER: Final = b"version https://git-lfs"
 _BITS: Final = {
@@ -47,7 +47,7 @@ class Tensor(Value, frozen=True, kw_only=True):
 
 
 class Head(Value, frozen=True, kw_only=True):
-    """The first piece of a file: how long its header is, and how much of it is there."""
+    """The first part of a file: its header's length, and as much of the header as was read."""
 
     file: str
     file_bytes: int
@@ -57,7 +57,7 @@ class Head(Value, frozen=True, kw_only=True):
 
 
 def read_head(file: str, file_bytes: int, read_range: ReadRange) -> Head:
-    """Read the first piece of a file of `file_bytes`; `read_range(start, length)` returns a piece of it.
+    """Read the first part of a file of `file_bytes` through `read_range(start, length)`.
 
     Raises:
         InputError: `bad_checkpoint`, naming the file.
@@ -70,20 +70,20 @@ def read_head(file: str, file_bytes: int, read_range: ReadRange) -> Head:
         raise bad_checkpoint(file, "it does not start with a safetensors header")
     if length > _LONGEST_HEADER_BYTES:
         raise bad_checkpoint(
-            file, f"its header has {length:,} bytes, and the hub's own tools read {_LONGEST_HEADER_BYTES:,} at most"
+            file, f"its header has {length:,} bytes, but the hub's own tools read at most {_LONGEST_HEADER_BYTES:,}"
         )
     return Head(file=file, file_bytes=file_bytes, first=first, header_bytes=length, read_range=read_range)
 
 
 def whole_header(head: Head) -> bytes:
-    """Return the header's text, with a second request where the first piece was too short."""
+    """Return the header's text, with a second read if the first was too short."""
     there = head.first[LENGTH_BYTES : LENGTH_BYTES + head.header_bytes]
     missing = head.header_bytes - len(there)
     return there + head.read_range(len(head.first), missing) if missing else there
 
 
 def tensors(head: Head, header: bytes) -> Iterator[Tensor]:
-    """Yield the tensors of a file, whose header is `header`. Raises InputError `bad_checkpoint`, naming the file."""
+    """Yield the tensors in a file's `header`. Raises InputError `bad_checkpoint`, naming the file."""
     table = _table(head.file, header)
     last = 0
     for name, entry in table.items():
@@ -93,7 +93,7 @@ def tensors(head: Head, header: bytes) -> Iterator[Tensor]:
     if last > there:
         raise bad_checkpoint(
             head.file,
-            f"it is cut short: its header promises {last:,} bytes of data and {there:,} are there",
+            f"it is truncated: its header promises {last:,} bytes of data, but there are {there:,}",
             hint="Download the file again.",
         )
 
@@ -114,9 +114,9 @@ def _tensor(file: str, name: str, entry: object) -> Tensor:
         tensor = Tensor(name=name, dtype=dtype, shape=tuple(shape), size_bytes=end - start)
         sound = all(type(size) is int and size >= 0 for size in (*shape, start, end))
     except (KeyError, TypeError, ValueError):
-        raise bad_checkpoint(file, f"its header does not describe {printable(name)} in a known way") from None
+        raise bad_checkpoint(file, f"its header has an invalid entry for {printable(name)}") from None
     if len(name) > _LONGEST_NAME or len(shape) > _MOST_DIMENSIONS:
-        raise bad_checkpoint(file, f"its header describes {printable(name)}, which has too long a name or shape")
+        raise bad_checkpoint(file, f"its header has an entry with too long a name or shape, {printable(name)}")
     if not sound or tensor.elements * bits != tensor.size_bytes * 8:
         raise bad_checkpoint(file, f"shape and size of {printable(name)} do not agree in its header")
     return tensor
@@ -126,5 +126,5 @@ def bad_checkpoint(file: str, problem: str, *, hint: str | None = None) -> Input
     return InputError(
         "bad_checkpoint",
         f"Reading {printable(file)}: {problem}.",
-        hint=hint or "Download it again, or give a checkpoint in the layout of the hub.",
+        hint=hint or "Download it again, or use a checkpoint in the hub's layout.",
     )

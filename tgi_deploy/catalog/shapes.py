@@ -1,4 +1,4 @@
-"""A model's shape as a table: in `models/shapes.json`, in a profile's `[shape]`, and in what is kept of a hub model."""
+"""A model's shape as a table: in `models/shapes.json`, in a profile's `[shape]`, and in the hub cache."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _CHECKPOINT_QUANTIZATION: Final = {
     "group_size": _OPTIONAL_SIZE,
     "block_scaled": _OPTIONAL_TRUTH,
 }
-# A local path is of this machine; the hub id stands beside the shape.
+# A local path is valid only here; the hub id is stored with the shape.
 _NOT_IN_A_TABLE: Final = frozenset({"hub_id", "local_path"})
 
 
@@ -90,7 +90,7 @@ def read_shape(hub_id: str, raw: object, where: Where) -> ModelSpec:
 
 
 def shape_table(spec: ModelSpec) -> dict[str, Any]:
-    """What `read_shape` reads: required keys, and optional ones that say something."""
+    """Return the table for `read_shape`: required keys, and optional ones that differ from their defaults."""
     table = {key: value for key, value in changed_fields(spec).items() if key not in _NOT_IN_A_TABLE}
     if spec.quantization is not None:
         table["quantization"] = changed_fields(spec.quantization)

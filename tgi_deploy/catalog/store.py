@@ -1,4 +1,4 @@
-"""Finding and parsing the files of `profiles/`: the user's folder first, the packaged one behind. Each file once."""
+"""Finds and parses the files of `profiles/`, the user's folder before the packaged one, each file once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_BYTES: Final = 16 * bounded_files.MIB
 
 
 class Store:
-    """The layered folders, with a cache of parsed JSON files. Names are relative, with `/`."""
+    """Layered folders with a cache of parsed JSON files. Names are relative, with `/`."""
 
     def __init__(self, roots: tuple[Path, ...]) -> None:
         self._roots = roots
@@ -24,16 +24,16 @@ class Store:
 
     @classmethod
     def behind(cls, user_dir: Path | None = None) -> Store:
-        """The packaged folder, behind a folder of the user's own where there is one."""
+        """Return the packaged folder, layered under the user's folder if there is one."""
         packaged = data_files.profiles_dir()
         return cls((packaged,) if user_dir is None else (user_dir, packaged))
 
     def find(self, name: str) -> Path | None:
-        """The first folder's file of that name, if any has it."""
+        """Return the file from the first folder that has it."""
         return next((root / name for root in self._roots if (root / name).is_file()), None)
 
     def names(self, folder: str, suffix: str) -> tuple[str, ...]:
-        """Stems of the files of a folder, over all layers, sorted."""
+        """Return the stems of a folder's files over all layers, sorted."""
         stems = {
             path.name.removesuffix(suffix)
             for root in self._roots
@@ -44,7 +44,7 @@ class Store:
         return tuple(sorted(stems))
 
     def text(self, name: str) -> str:
-        """A file's text.
+        """Return a file's text.
 
         Raises:
             InputError: `missing_profile` or `unreadable_profile`.
@@ -59,7 +59,7 @@ class Store:
         return read_text(path)
 
     def json(self, name: str) -> dict[str, Any]:
-        """A parsed JSON object. Callers must not change it: it is kept and given out again."""
+        """Return a parsed JSON object, which is cached and must not be changed."""
         if name not in self._parsed:
             self._parsed[name] = parse_json(self.text(name), name)
         parsed: dict[str, Any] = self._parsed[name]
@@ -75,10 +75,10 @@ class Store:
 
 
 def read_text(path: Path) -> str:
-    """A text file's content, with errors a user can act on.
+    """Return a text file's content.
 
     Raises:
-        InputError: `unreadable_path` when it can't be read, is not a file, is far too big, or is not UTF-8.
+        InputError: `unreadable_path` if it can't be read, is not a file, is far too large, or is not UTF-8.
     """
     try:
         return read_bytes(path).decode("utf-8")
@@ -87,17 +87,17 @@ def read_text(path: Path) -> str:
 
 
 def read_bytes(path: Path, *, most: int = _MOST_BYTES) -> bytes:
-    """A small file's content, with errors a user can act on.
+    """Return a small file's content.
 
     Raises:
-        InputError: `unreadable_path` when it can't be read, is not a file, or has more than `most` bytes.
+        InputError: `unreadable_path` if it can't be read, is not a file, or has more than `most` bytes.
     """
     try:
         return bounded_files.read_bytes(path, most=most)
     except OSError as problem:
         raise unreadable(path, problem.strerror or str(problem)) from None
     except ValueError:
-        raise unreadable(path, "no file can have this name") from None
+        raise unreadable(path, "the name is not a valid file name") from None
 
 
 def unreadable(path: Path, why: str) -> InputError:
@@ -109,10 +109,10 @@ def unreadable(path: Path, why: str) -> InputError:
 
 
 def parse_json(content: str, name: str) -> dict[str, Any]:
-    """A JSON object.
+    """Parse a JSON object.
 
     Raises:
-        InputError: `bad_profile` when it is anything else.
+        InputError: `bad_profile` for anything else.
     """
     try:
         return bounded_json.parse_object(content)

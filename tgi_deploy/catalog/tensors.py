@@ -1,6 +1,6 @@
-"""What the tensors of a checkpoint are: parameters, packed parameters, their scales, or mere buffers.
+"""Classifies the tensors of a checkpoint: parameters, packed parameters, scales, or buffers.
 
-Names follow transformers and the quantizers' own packages (AutoAWQ, GPTQModel, exllamav2, compressed-tensors, Marlin).
+Names follow transformers and the quantizers' packages (AutoAWQ, GPTQModel, exllamav2, compressed-tensors, Marlin).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBER: Final = re.compile(r"\d+")
 _BUFFER: Final = re.compile(r"(?:^|\.)(?:inv_freq|masked_bias|position_ids)$")
 _MASK: Final = re.compile(r"(?:attn|attention)\.bias$")
 _MASK_DIMENSIONS: Final = 3
-# Scales, zeros and permutations that stand beside packed weights, and what bitsandbytes keeps of its own state.
+# Scales, zeros and permutations of packed weights, and bitsandbytes' state.
 _BESIDE: Final = re.compile(
     r"(?:^|[._])(?:g_idx|qzeros|scales|workspace|weight_scale|weight_scale_inv|weight_scale_2|weight_zero_point"
     r"|weight_shape|weight_g_idx|weight_global_scale|input_global_scale|input_scale|output_scale|input_zero_point"
@@ -44,12 +44,12 @@ _LAYER_NUMBER: Final = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 _WORD_BITS: Final = {"I32": 32, "U8": 8, "I8": 8, "I16": 16, "U32": 32}
 _EXL2_PER_WORD: Final = 8
 _EXL2_PART: Final = re.compile(r"(?<=\.)q_(?:weight|scale|perm|invperm)$")
-# A real checkpoint has a hundred, a hostile one as many as it has tensors.
+# A real checkpoint has a hundred; a hostile one may have one per tensor.
 _MOST_PATTERNS: Final = 4096
 
 
 class Contents(Value, frozen=True, kw_only=True):
-    """Distinct parameters and bytes of what an engine loads. `expert_parameters` are the routed ones."""
+    """Distinct parameters and bytes that an engine loads. `expert_parameters` are the routed ones."""
 
     parameters: int
     vision_parameters: int
@@ -62,25 +62,25 @@ class Contents(Value, frozen=True, kw_only=True):
 
 
 class _Role(Value, frozen=True, kw_only=True):
-    """What a name says, whichever layer and expert it belongs to."""
+    """The role of a tensor's name, regardless of layer and expert."""
 
     buffer: bool
     mask: bool
     beside: bool
     packed: bool
     exl2: str
-    """Which part of a matrix in exl2's format; "" for anything else."""
+    """The part of a matrix in exl2's format; "" for anything else."""
     vision: bool
     head: bool
     table: bool
     expert: bool
     layered: bool
-    """One of its numbers counts the layers of the language model."""
+    """One of its numbers is a layer index of the language model."""
 
 
 @lru_cache(_MOST_PATTERNS)
 def _role(pattern: str) -> _Role:
-    """Of a name with `#` for each number: a checkpoint has thousands of tensors, and few patterns."""
+    """Return the role of a name with `#` for each number: checkpoints have thousands of tensors but few patterns."""
     vision = bool(_VISION.match(pattern))
     part = _EXL2_PART.search(pattern)
     return _Role(
@@ -98,7 +98,7 @@ def _role(pattern: str) -> _Role:
 
 
 class _Sums:
-    """Adds up tensors one by one and keeps none of them: their number is the checkpoint's choice."""
+    """Adds up tensors without keeping them, because a hostile checkpoint can have any number."""
 
     def __init__(self, *, bits: int) -> None:
         self._bits = bits
@@ -120,7 +120,7 @@ class _Sums:
             self._count(self._values(tensor, role), role, quantized=quantized)
 
     def finish(self, *, head_is_table: bool) -> None:
-        """A head that is the embedding table as well counts once."""
+        """Return the totals; a head tied to the embedding counts once."""
         for values, role in self._exl2.matrices():
             self._count(values, role, quantized=True)
         if not head_is_table:
@@ -138,7 +138,7 @@ class _Sums:
         self.expert += values * role.expert
 
     def _values(self, tensor: Tensor, role: _Role) -> int:
-        """How many weights a tensor holds; several share a word where they are packed."""
+        """Return the number of weights in a tensor; packed ones share words."""
         if role.packed or tensor.dtype == "U8":
             width = _HALF_BYTE if tensor.dtype == "U8" else self._bits
             return tensor.elements * _WORD_BITS.get(tensor.dtype, width) // width
@@ -146,9 +146,9 @@ class _Sums:
 
 
 class _Exl2:
-    """Matrices in exl2's format, whose parts may come in any order and from several files.
+    """Matrices in exl2's format, whose parts can be in any order and in several files.
 
-    Bits differ from row to row: a matrix has a row for each permuted input and eight columns for each word of scales.
+    Bits vary by row: a matrix has a row per permuted input and eight columns per word of scales.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class _Exl2:
         if role.exl2 == "q_weight":
             self._weights.append((module, tensor.elements, role))
         elif role.exl2 == "q_scale":
-            # Of an 8-bit KV cache it is a bare number.
+            # For an 8-bit KV cache it is a scalar.
             self._columns[module] = tensor.shape[-1] * _EXL2_PER_WORD if tensor.shape else 0
         else:
             self._rows[module] = tensor.elements
@@ -175,9 +175,9 @@ class _Exl2:
 def contents(
     tensors: Iterable[Tensor], *, layers: int, tied: bool, quantization: CheckpointQuantization | None
 ) -> Contents:
-    """Adds up the tensors of a checkpoint of `layers` layers; more than those (multi-token prediction) don't load."""
+    """Add up the tensors of a checkpoint with `layers` layers; further layers (multi-token prediction) don't load."""
     sums = _Sums(bits=quantization.bits if quantization is not None else _HALF_BYTE)
-    seen: set[int] = set()  # hashes: names can be long, and there can be many
+    seen: set[int] = set()  # hashes, because there can be many long names
     has_table = False
     for tensor in tensors:
         role = _role(_NUMBER.sub("#", tensor.name))

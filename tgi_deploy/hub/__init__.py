@@ -1,1 +1,1 @@
-"""Models on the hub, through huggingface_hub."""
+"""Models on the Hugging Face Hub, through huggingface_hub."""

@@ -1,7 +1,6 @@
-"""The Hugging Face hub through huggingface_hub: what a repository holds, small files, and pieces of large ones.
+"""The Hugging Face Hub through huggingface_hub: a repository's contents, small files, and ranges of large ones.
 
-Only what is the same in its versions 0.30 to 2.x is used. `HF_ENDPOINT` and `HF_TOKEN` count as the environment has
-them at the call.
+Uses only what versions 0.30 to 2.x have in common. `HF_ENDPOINT` and `HF_TOKEN` are read at each call.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PUBLIC: Final = "https://huggingface.co"
-# For all requests that one model takes: it has up to two for each of its files.
+# For all requests about one model: up to two per file.
 _LIMIT_S: Final = 60.0
 _PARTIAL: Final = 206
 _EVERY_MODELS: Final = "config.json"
@@ -40,7 +39,7 @@ _NOT_FOUND: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HubSource:
-    """One model at one commit, to be read before `deadline`."""
+    """One model at one commit; reads must finish before `deadline`."""
 
     name: str
     endpoint: str
@@ -69,12 +68,12 @@ class HubSource:
             raise InputError(
                 "bad_checkpoint",
                 f"Reading {self.name}/{file}: it is larger than {bounded_json.MOST_BYTES // 2**20} MiB.",
-                hint="Give the repository of the original weights.",
+                hint="Name the repository of the original weights.",
             )
         return answer.content
 
     def read_range(self, file: str, start: int, length: int) -> bytes:
-        """A mirror that knows no ranges answers with the file from its beginning."""
+        """Return a range of a file. A mirror without range support sends the file from its start."""
         answer = self._get(file, {"Range": f"bytes={start}-{start + length - 1}"}, start + length)
         skipped = 0 if answer.status == _PARTIAL else start
         return answer.content[skipped : skipped + length]
@@ -85,14 +84,14 @@ class HubSource:
 
 
 class HuggingFaceHub:
-    """Models by their ids, at `endpoint`. Everything that is read of one model has `limit_s`."""
+    """Models by id, at `endpoint`. All reads of one model share `limit_s`."""
 
     def __init__(self, endpoint: str | None = None, *, limit_s: float = _LIMIT_S) -> None:
         self._endpoint = (endpoint or _PUBLIC).rstrip("/")
         self._limit_s = limit_s
 
     def open(self, hub_id: str, revision: str) -> HubSource:
-        """One request: the commit, the files with their sizes, whether it is gated.
+        """Read the commit, the files with their sizes, and whether it is gated, in one request.
 
         Raises:
             InputError: `hub_not_found`, `hub_gated`, `hub_unreachable`, `bad_hub_answer`.
@@ -107,7 +106,7 @@ class HuggingFaceHub:
         )
 
     def check_access(self, hub_id: str, revision: str) -> None:
-        """One request: whether the token in use may read the model's files. Raises like `open`."""
+        """Check with one request that the current token may read the model's files. Raises like `open`."""
         answer = HubAnswer(commit=revision, gated=True, license=None, sizes=MappingProxyType({}))
         deadline = hub_http.Deadline(self._limit_s)
         source = HubSource(name=hub_id, endpoint=self._endpoint, answer=answer, deadline=deadline)
@@ -121,7 +120,7 @@ def _ask(
     headers: Mapping[str, str],
     **bounds: Any,  # noqa: ANN401 -- those of `get`
 ) -> hub_http.Answer:
-    """Return a good answer, or raise an error a user can act on, without a library's own text: that holds URLs."""
+    """Return a good answer, or raise an error without the library's text, which contains URLs."""
     try:
         validate_repo_id(hub_id)
         answer = hub_http.get(url, {**build_hf_headers(token=get_token()), **headers}, **bounds)
@@ -141,13 +140,13 @@ def _ask(
 
 
 def _refused(hub_id: str, endpoint: str, answer: hub_http.Answer) -> InputError:
-    """What a status means, by the rules of huggingface_hub's `hf_raise_for_status`, which reads the body as well."""
+    """Return the error for a status, by the rules of huggingface_hub's `hf_raise_for_status`."""
     code, message = answer.headers.get("x-error-code", ""), answer.headers.get("x-error-message")
     if code == "GatedRepo":
         return _gated(hub_id)
     if code in _NOT_FOUND:
         return _not_found(hub_id, _NOT_FOUND[code])
-    # To somebody without a token, the real hub answers so for a model that does not exist.
+    # Without a token, the real hub answers this for a model that does not exist.
     if answer.status == _UNAUTHORIZED and message != _WRONG_TOKEN and endpoint.startswith("https://"):
         return _not_found(hub_id, _NOT_FOUND["RepoNotFound"])
     if answer.status in _FORBIDDEN:
@@ -156,7 +155,7 @@ def _refused(hub_id: str, endpoint: str, answer: hub_http.Answer) -> InputError:
 
 
 def _gated(hub_id: str) -> InputError:
-    had = "the token in use has no access to it" if get_token() else "there is no token"
+    had = "the current token has no access" if get_token() else "no token is set"
     return InputError(
         "hub_gated",
         f"Reading {hub_id}: its files are gated and {had}.",
@@ -168,7 +167,7 @@ def _not_found(hub_id: str, problem: str) -> InputError:
     return InputError(
         "hub_not_found",
         f"Reading {hub_id} from the hub: {problem}.",
-        hint="Check the spelling; a private model needs HF_TOKEN.",
+        hint="Check the spelling; private models need HF_TOKEN.",
     )
 
 

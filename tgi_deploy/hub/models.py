@@ -1,4 +1,4 @@
-"""Models of the hub: what was read before where that serves, else the hub is asked."""
+"""Hub models, from the local cache where possible."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.repository import DirectorySource, ModelSource
     from tgi_deploy.values.model import Profile
 
-# Where what was read before serves as well.
+# Errors after which the cache is used.
 _NO_ANSWER: Final = frozenset({"hub_unreachable", "hub_extra_missing", "bad_hub_answer"})
 
 
 class Hub(Protocol):
-    """A place that has models by their ids."""
+    """A source of models by id."""
 
     def open(self, hub_id: str, revision: str) -> ModelSource:
         """Return its files at a branch, tag or commit.
@@ -33,7 +33,7 @@ class Hub(Protocol):
 
 
 class HubModels:
-    """Profiles of hub models. `connect` is called only when something has to be asked."""
+    """Profiles of hub models. `connect` is called only when the hub is needed."""
 
     def __init__(self, kept: KeptModels, connect: Callable[[], Hub]) -> None:
         self._kept, self._connect = kept, connect
@@ -55,10 +55,10 @@ class HubModels:
         except InputError as problem:
             if kept is None or problem.code not in _NO_ANSWER:
                 raise
-            return replaced(kept, notice=f"{problem.message} The commit {commit} is used, read before.")
+            return replaced(kept, notice=f"{problem.message} Using the cached commit {commit}.")
 
     def of_folder(self, source: DirectorySource) -> Profile:
-        """Return the model in a folder. Raises what `KeptModels.of_folder` raises."""
+        """Return the model in a folder. Raises like `KeptModels.of_folder`."""
         return self._kept.of_folder(source)
 
     def _ask(self, hub_id: str, wanted: str) -> Profile:

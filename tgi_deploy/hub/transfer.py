@@ -1,8 +1,8 @@
-"""One GET from the hub: bounded in bytes, in time as a whole, and in redirects.
+"""One GET from the hub, bounded in bytes, total time and redirects.
 
-huggingface_hub chooses what carries the requests (requests before 1.0, httpx after it), with its proxies, certificates
-and offline switch. Its own calls are not used to read with: both libraries count silence and not time, and read all of
-an answer, of an error and of a redirect, however long.
+huggingface_hub provides the HTTP library (requests before 1.0, httpx since) with its proxies, certificates and offline
+switch. Its own calls are not used for reading: both libraries time out only on silence, and read every response, error
+and redirect to the end, however long.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _FOR_THE_HUB_ALONE: Final = frozenset({"authorization", "cookie"})
 
 
 class BadAnswerError(Exception):
-    """The hub answered what it should not; the message is the end of a sentence."""
+    """The hub sent an invalid response; the message completes a sentence."""
 
 
 class Deadline:
-    """An end for all of several requests."""
+    """A deadline shared by several requests."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -52,7 +52,7 @@ class Deadline:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """`headers` have lower-case names. `content` is empty unless the status is 2xx; `whole`: nothing was left out."""
+    """`headers` have lower-case names. `content` is empty unless the status is 2xx; `whole`: nothing was cut off."""
 
     status: int
     headers: Mapping[str, str]
@@ -61,18 +61,18 @@ class Answer:
 
 
 def get(url: str, headers: Mapping[str, str], *, most_bytes: int, deadline: Deadline) -> Answer:
-    """Return the answer to one GET, with redirects followed.
+    """Return the response to one GET, following redirects.
 
-    A thread of its own does it: no library bounds looking up a name, or headers that come byte by byte. One that is
-    given up goes with the process.
+    Runs in a separate thread because no library bounds name lookups or headers that arrive byte by byte. An abandoned
+    thread ends with the process.
 
     Raises:
-        BadAnswerError: for redirects without end or to nowhere, and compression that was not asked for.
+        BadAnswerError: for endless or invalid redirects, and for unrequested compression.
         TimeoutError: when `deadline` has passed.
         transport_errors(): when the request can't be made.
     """
     answer: Future[Answer] = Future()
-    session = get_session()  # one for each thread: asked for here, connections are used again
+    session = get_session()  # one per thread, so that connections are reused
 
     def ask() -> None:
         with errors_into(answer):
@@ -89,7 +89,7 @@ def get(url: str, headers: Mapping[str, str], *, most_bytes: int, deadline: Dead
 
 @cache
 def transport_errors() -> tuple[type[Exception], ...]:
-    """Return what the HTTP library in use raises when a request can't be made or breaks off."""
+    """Return the HTTP library's exceptions for a request that can't be sent or breaks."""
     library: Any = importlib.import_module(type(get_session()).__module__.partition(".")[0])
     every = (OSError, ValueError, http.client.HTTPException)  # ValueError: a host that is not a name
     if hasattr(library, "RequestException"):
@@ -119,11 +119,11 @@ def _redirected(url: str, place: str) -> str:
             return there
     except ValueError:
         pass
-    raise BadAnswerError("it redirects to what is not an address")
+    raise BadAnswerError("it redirects to an invalid URL")
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:
-    """What has to be the same for a token to be sent. Raises ValueError for a port that is not one."""
+    """Return the origin, which must match for a token to be sent. Raises ValueError for an invalid port."""
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port
 
@@ -131,11 +131,11 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 def _read(
     status: int, headers: Mapping[str, str], pieces: Iterator[bytes], most_bytes: int, deadline: Deadline
 ) -> Answer:
-    """An error is known by its status and headers: its body is not read."""
+    """Read the response, but not the body of an error: status and headers suffice."""
     if status // 100 != 2:  # noqa: PLR2004 -- 2xx
         return Answer(status=status, headers=headers, content=b"", whole=False)
     if headers.get(_ENCODING, "").strip().lower() not in _PLAIN:
-        raise BadAnswerError("it compresses what was asked for uncompressed")
+        raise BadAnswerError("it sends a compressed response although an uncompressed one was requested")
     content = bytearray()
     for piece in pieces:
         content += piece
@@ -157,7 +157,7 @@ def _opened(
     url: str,
     headers: Mapping[str, str],
 ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-    """Status, headers and pieces of the body, of which nothing is read yet."""
+    """Yield status, headers and the unread chunks of the body."""
     send = _with_httpx if hasattr(session, "build_request") else _with_requests
     response, pieces = send(session, url, headers)
     try:
@@ -173,7 +173,7 @@ def _with_httpx(session: Any, url: str, headers: Mapping[str, str]) -> tuple[Any
 
 
 def _with_requests(session: Any, url: str, headers: Mapping[str, str]) -> tuple[Any, Iterator[bytes]]:  # noqa: ANN401 -- of either library
-    """By the session's adapter: the session itself reads the body of a redirect even where it does not follow it."""
+    """Use the session's adapter: the session itself reads a redirect's body even if it does not follow it."""
     library: Any = importlib.import_module("requests")
     request = session.prepare_request(library.Request("GET", url, headers=headers))
     settings = session.merge_environment_settings(request.url, {}, True, None, None)  # noqa: FBT003 -- its signature: stream

@@ -106,5 +106,5 @@ class Context:
             reporter=self.reporter,
             version=self.version,
             deletion=self.pace.deletion,
-            lateness=replace(self.pace.sweep, deadline_s=self.pace.unsettled_s),
+            visibility_timeout=replace(self.pace.sweep, deadline_s=self.pace.unsettled_s),
         )

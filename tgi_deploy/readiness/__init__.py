@@ -1,1 +1,1 @@
-"""Waiting for an engine with deadlines, and proving that it serves."""
+"""Waits for an engine with deadlines and proves that it serves."""

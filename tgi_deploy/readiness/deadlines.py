@@ -1,7 +1,7 @@
-"""How long each phase of a start may take, and how progress is told from its absence. Pure.
+"""How long each startup phase may take, and what counts as progress. Pure.
 
-Deadlines are data. A phase that is past its deadline and still brings something goes on, up to a limit that is data,
-too; one that has brought nothing for longer than its largest single step is a stall.
+Deadlines and limits are data. A phase past its deadline that still makes progress continues up to its limit; one
+without progress for longer than its largest single step has stalled.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.readiness.waiting import Track
 
-# A machine's own agents talk, too: so much at least has to come in before it counts.
+# The machine's own agents cause traffic, too: less than this is not progress.
 _LEAST_MB: Final = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseDeadline:
-    """Seconds a phase should take, after which it has failed, and without progress that are a stall (0: any).
+    """A phase's expected duration, deadline, and time without progress that counts as a stall (0: none).
 
-    `limit_s` is the deadline while there is progress (0: the same); `amount_mb` is what comes over the network in it,
-    0 where that is not known.
+    `limit_s` is the deadline while there is progress (0: the same); `amount_mb` is the download size, 0 if unknown.
     """
 
     phase: str
@@ -37,7 +36,7 @@ class PhaseDeadline:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
-    """What there is to show at a moment: megabytes of an image, and files, shards and the like."""
+    """Progress counters at one moment: megabytes of an image, files, shards and so on."""
 
     received_mb: int = 0
     steps: int = 0
@@ -47,7 +46,7 @@ class Marks:
         return cls(received_mb=reading.progress.received_mb, steps=reading.progress.steps)
 
     def moved_to(self, now: Marks) -> bool:
-        """Whether `now` is progress. Less than before is another beginning, and none."""
+        """Return whether `now` is progress. Lower counters mean a restart, not progress."""
         return now.steps > self.steps or now.received_mb >= self.received_mb + _LEAST_MB
 
     def fell_to(self, now: Marks) -> bool:
@@ -56,7 +55,7 @@ class Marks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhasePatience:
-    """How long each phase may take, and everything together. `hard`: no progress extends that."""
+    """Deadlines per phase and overall. `hard`: progress does not extend them."""
 
     by_phase: Mapping[str, PhaseDeadline]
     overall_s: float
@@ -70,11 +69,11 @@ class PhasePatience:
         return cls(by_phase=by_phase, overall_s=sum(item.deadline_s for item in by_phase.values()))
 
     def of_phase(self, phase: str) -> PhaseDeadline:
-        """Without one of its own: nothing is expected, and there is no end but the overall one."""
+        """Return the phase's deadline; for a phase without one, only the overall deadline applies."""
         return self.by_phase.get(phase) or PhaseDeadline(phase=phase, expected_s=0.0, deadline_s=self.overall_s)
 
     def ends_at_s(self, track: Track) -> float:
-        """When to give up. A phase that only the machine's state suggests has no deadline of its own."""
+        """Return when to give up. A phase inferred only from the machine's state has no deadline."""
         known = self.by_phase.get(track.phase)
         granted_s = 0.0 if self.hard else self._granted_s(track)
         if known is None or not track.evident:
@@ -84,13 +83,13 @@ class PhasePatience:
         return min(self.overall_s + granted_s + (0.0 if self.hard else own - regular), own)
 
     def stretched_to_s(self, track: Track) -> float:
-        """Until when progress lets a phase go on: a stall's length after the last of it, within the limit. 0: not."""
+        """Return until when progress extends a phase, within its limit; 0 if it does not."""
         known = self.by_phase.get(track.phase)
         if known is None or not track.moving:
             return 0.0
         return min(track.since_s + known.limit_s, track.moved_s + known.stall_s)
 
     def _granted_s(self, track: Track) -> float:
-        """What phases that made progress took beyond their deadlines."""
+        """Return how long phases with progress ran beyond their deadlines."""
         over = (item.took_s - self.of_phase(item.phase).deadline_s for item in track.stretched)
         return sum(seconds for seconds in over if seconds > 0)

@@ -1,8 +1,7 @@
-"""HTTP to what may be hostile or broken: the engine's client, the health probe, and the caller's public address.
+"""HTTP to servers that may be hostile or broken: the engine's client, the health probe, the caller's public address.
 
-With the standard library, because of the one bound that matters here: a whole answer, its headers included, has a
-deadline and a size, even where it comes byte by byte. urllib3 (2.8) and httpx count silences only, and read headers
-that drip for ever: `_Bounded` would have to go below them, and what they would save is some twenty lines.
+Uses the standard library because a whole response, headers included, must have a deadline and a size limit even if it
+arrives byte by byte. The timeouts of urllib3 (2.8) and httpx bound only the silence between bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 _CALLER_ADDRESS_URL: Final = "https://checkip.amazonaws.com"
 _BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
-# Streams repeat themselves in every event: 100,000 tokens take less.
+# Every event of a stream repeats its fields; 100,000 tokens still take less.
 _ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _REDIRECTS: Final = range(300, 400)
 _END_OF_EVENTS: Final = "[DONE]"
@@ -38,7 +37,7 @@ _END_OF_EVENTS: Final = "[DONE]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeouts:
-    """`read_s` is the longest silence, `total_s` the longest whole answer."""
+    """`read_s` bounds the silence between bytes, `total_s` the whole response."""
 
     connect_s: float = 5.0
     read_s: float = 60.0
@@ -49,12 +48,12 @@ class Timeouts:
 PROBE_TIMEOUTS: Final = Timeouts(connect_s=3.0, read_s=10.0, total_s=12.0)
 
 
-def _nobody(_event: str) -> None:
-    """Hear an event of a stream that counts as a whole alone."""
+def _ignore(_event: str) -> None:
+    """Ignore a stream event."""
 
 
 class HttpEngine:
-    """One engine at `base_url`. The key is asked for at each request and goes into the header alone."""
+    """One engine at `base_url`. The key is read for each request and goes only into the header."""
 
     def __init__(
         self,
@@ -67,8 +66,8 @@ class HttpEngine:
         self._api_key = api_key
         self._timeouts = timeouts or Timeouts()
 
-    def ask(self, probe: ProbeRequest, on_event: Callable[[str], None] = _nobody) -> HttpReply:
-        """Return one answer, a stream's when it has ended; `on_event` gets its events as they come.
+    def ask(self, probe: ProbeRequest, on_event: Callable[[str], None] = _ignore) -> HttpReply:
+        """Return the response, a stream's once it has ended; `on_event` gets the events as they arrive.
 
         Raises NotHealthyError `engine_unreachable`.
         """
@@ -92,14 +91,14 @@ class HttpEngine:
     def _unreachable(self, method: str, path: str, error: Exception) -> NotHealthyError:
         return NotHealthyError(
             "engine_unreachable",
-            f"asking the engine ({method} {path}): {_classify(error).outcome}, {_reason(error)}",
-            hint="see with 'status NAME' whether it still runs, and with 'logs NAME' what it says",
+            f"request to the engine ({method} {path}): {_classify(error).outcome}, {_reason(error)}",
+            hint="'status NAME' shows whether it still runs, 'logs NAME' its log",
             data={"path": path},
         )
 
 
 def probe_health(url: str, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> Probe:
-    """Ask an engine's health check once. Whatever keeps an answer from coming is one of refused, reset and timeout."""
+    """Call an engine's health check once. Connection failures are classified as refused, reset or timeout."""
     try:
         with _Exchange(_parse(url), timeouts) as exchange:
             response = exchange.send("GET", "", headers={}, body=None)
@@ -109,7 +108,7 @@ def probe_health(url: str, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> Probe:
 
 
 def caller_address(url: str = _CALLER_ADDRESS_URL, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> str:
-    """The public address this machine is seen with, by a service that AWS runs for this purpose.
+    """Return this computer's public address, from a service that AWS runs for this purpose.
 
     Raises:
         DeployError: `caller_address_unknown`.
@@ -136,7 +135,7 @@ def _address_unknown(url: str, reason: str) -> DeployError:
 
 
 class _Exchange:
-    """One connection for one request, closed at the end, with separate limits for connecting, silence and the whole."""
+    """One connection for one request, with separate limits for connecting, silence and the whole exchange."""
 
     def __init__(self, base: SplitResult, timeouts: Timeouts) -> None:
         self._base = base
@@ -186,7 +185,7 @@ class _Exchange:
         left_s = self._ends - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("the whole answer took too long")
-        # A connection that the other side has closed has no socket any more; what was read is still there.
+        # A connection closed by the server has no socket, but its buffered data can still be read.
         if self._connection.sock is not None:
             self._connection.sock.settimeout(min(self._timeouts.read_s, left_s))
 
@@ -203,7 +202,7 @@ class _Exchange:
 
 
 class _Bounded(io.RawIOBase):
-    """What is received, within the limits: a header, or a line of a stream, can come byte by byte without end, too."""
+    """A reader with limits, because even a header or one line of a stream can drip without end."""
 
     def __init__(self, connected: socket.socket, allow_silence: Callable[[], None]) -> None:
         self._raw = connected.makefile("rb", buffering=0)
@@ -234,7 +233,7 @@ def _too_long() -> http.client.HTTPException:
 
 
 def _proxy_for(base: SplitResult) -> SplitResult | None:
-    """The proxy of the environment. Loopback never goes through one, whatever the environment says."""
+    """Return the environment's proxy. Loopback never goes through one."""
     host = base.hostname or ""
     if _is_loopback(host) or urllib.request.proxy_bypass(host):
         return None
@@ -256,7 +255,7 @@ def _parse(url: str) -> SplitResult:
     except ValueError:
         usable = False
     if not usable:
-        raise InputError("bad_url", f"reading the engine's address {url!r}: no http URL", hint="http://HOST:PORT")
+        raise InputError("bad_url", f"reading the engine's address {url!r}: not an http URL", hint="http://HOST:PORT")
     return base
 
 
@@ -273,8 +272,8 @@ def _read_events(lines: Iterator[bytes], status: int, began: float, on_event: Ca
 def payloads(lines: Iterable[bytes]) -> Iterator[str]:
     """Return the data of each server-sent event, up to `[DONE]` or the end of the stream.
 
-    `data:` may or may not be followed by a blank; comments (keep-alives) and other fields are left out; several data
-    lines of one event are joined. An event that the end of the stream cuts off counts as well.
+    A space after `data:` is optional; comments (keep-alives) and other fields are skipped; the data lines of one event
+    are joined. A last event without its blank line counts.
     """
     data: list[str] = []
     for raw in lines:
@@ -291,10 +290,10 @@ def payloads(lines: Iterable[bytes]) -> Iterator[str]:
 
 
 def _header_safe(key: str) -> str:
-    """The library's own complaint about a bad header would quote the key."""
+    """Check the key here because the library's error for a bad header would quote it."""
     if not key.isascii() or not key.isprintable():
         raise InputError(
-            "bad_api_key", "reading the API key: it has characters no header can carry", hint="no newlines"
+            "bad_api_key", "the API key has characters that an HTTP header can't carry", hint="no newlines"
         )
     return key
 
@@ -315,7 +314,7 @@ def _json_of(text: str) -> object:
 
 
 def _classify(error: Exception) -> Probe:
-    """A silent or unreachable network is a timeout; a connection that breaks off is a reset."""
+    """Classify: a silent or unreachable network is a timeout; a connection that breaks is a reset."""
     if isinstance(error, ConnectionRefusedError):
         return Probe(outcome="refused")
     if isinstance(error, ConnectionError | http.client.HTTPException):

@@ -1,4 +1,4 @@
-"""Why a machine did not become ready: the error for each way the wait can end badly, with what was found."""
+"""Errors for a machine that did not become ready, with the evidence."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployErr
 
 
 def _death_hint(machine: MachineState, cause: Finding | None) -> str:
-    """Return the target's remedy, else the one that the table has for the state's reason, and where to read more."""
+    """Return the target's remedy, else the table's remedy for the state's reason, and where to read more."""
     if cause is None or machine.remedy:
         return machine.remedy or _DEATH_HINT
     return hint_of(sentence_of(cause.remedy), cause.code)
@@ -54,10 +54,10 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
         hint = hint_of(finding.remedy, finding.code)
     else:
         code = reading.latest.exit_code
-        ended = "again and again" if code in (None, -1) else f"with code {code}"
+        ended = "repeatedly" if code in (None, -1) else f"with code {code}"
         reason = f"the engine ended {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
         hint = "read its whole log with 'logs NAME'; 'diagnose NAME' looks for its cause"
-    # The log may be at the next start already.
+    # The log may already be at the next start.
     phase = finding.phase if finding else reading.startup_phase
     return NotHealthyError(
         "engine_failed",
@@ -74,7 +74,7 @@ def started_on_wrong_device(track: Track, sighting: Sighting, finding: Finding) 
 
 
 def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
-    """The engine may answer, and does not run on the planned accelerators."""
+    """Return the error for an engine that does not run on the planned accelerators; it may still answer."""
     return NotHealthyError(
         "wrong_device",
         f"{doing}: {finding.cause} ({finding.code}) Evidence: {finding.evidence}",
@@ -89,13 +89,13 @@ def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: s
     quiet_s = sighting.at_s - track.moved_s
     stalled = track.evident and 0 < allowed.stall_s <= quiet_s
     limit, allowed_s = _limit(track, sighting, patience)
-    heard = finding.evidence if finding else reading.last_line
+    last_line = finding.evidence if finding else reading.last_line
     message = (
         f"waiting for the engine, phase {track.phase}: not ready within {limit}"
-        + (f", and no progress for {quiet_s:.0f} s" if stalled else "")
-        + f". Health check: {sighting.probe or 'no address to ask'}. Last line of the log: {heard or 'none yet'}"
+        + (f", without progress for {quiet_s:.0f} s" if stalled else "")
+        + f". Health check: {sighting.probe or 'no address to ask'}. Last line of the log: {last_line or 'none yet'}"
     )
-    hint = f"{diagnose_hint(name)}; wait on by running 'up' again, or remove it with 'down {name}'"
+    hint = f"{diagnose_hint(name)}; keep waiting by running 'up' again, or remove it with 'down {name}'"
     return NotHealthyError(
         f"not_ready_{track.phase}",
         message,
@@ -110,7 +110,7 @@ def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: s
 
 
 def _limit(track: Track, sighting: Sighting, patience: PhasePatience) -> tuple[str, float]:
-    """What ran out, in words and in seconds."""
+    """Return the limit that passed, in words and in seconds."""
     allowed = patience.of_phase(track.phase)
     own_s = max(allowed.deadline_s, patience.stretched_to_s(track) - track.since_s)
     if not track.evident or sighting.at_s < track.since_s + own_s:
@@ -123,12 +123,12 @@ def diagnose_hint(name: str) -> str:
 
 
 def hint_of(remedy: str, code: str) -> str:
-    """A remedy as a hint, and where to read more. Hints begin small and have no full stop: more can follow."""
+    """Return a remedy as a hint. Hints start lower-case and end without a period, so that they can be joined."""
     return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; more: 'tgi-deploy explain {code}'"
 
 
 def _failure(phase: str, sighting: Sighting, finding: Finding | None) -> Failure:
-    """Without a finding the log's last error is the evidence."""
+    """Return the failure; without a finding, the log's last error is the evidence."""
     diagnosis = diagnosis_of(finding)
     if finding is None:
         diagnosis = replaced(diagnosis, evidence=sighting.reading.error_line or sighting.reading.last_line)
@@ -136,7 +136,7 @@ def _failure(phase: str, sighting: Sighting, finding: Finding | None) -> Failure
 
 
 def _data(track: Track, sighting: Sighting) -> dict[str, Any]:
-    """What a report needs besides the sentence; seconds, and codes as the cloud and the table name them."""
+    """Return the report's data: seconds, and the codes of the cloud and the table."""
     reading, machine = sighting.reading, sighting.machine
     return {
         "phase_elapsed_s": round(sighting.at_s - track.since_s, 3),

@@ -1,6 +1,6 @@
-"""Prove that an endpoint serves what was planned: health, identity, then one plain, one streamed, one chat request.
+"""Proves that an endpoint serves what was planned: health, identity, then one plain, one streamed, one chat request.
 
-What is asked and what a reply means is the engine's; here it is compared with the plan.
+Engines define the requests and interpret the replies; this compares them with the plan.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _UNAUTHORIZED: Final = 401
 _SHOWN_CHARS: Final = 300
-# What PyTorch calls the device of NVIDIA's and AMD's accelerators.
+# PyTorch's device name for NVIDIA and AMD accelerators.
 _DEVICE: Final = "cuda"
 _LEAST_GAPS: Final = 8
 _SLOW_TRIES: Final = 3
-_LOOK_HINT: Final = "look at the engine's log with 'logs NAME'"
+_LOOK_HINT: Final = "see the engine's log with 'logs NAME'"
 
 
 class EngineClient(Protocol):
-    """Talks to one engine."""
+    """A client of one engine."""
 
     def ask(self, probe: ProbeRequest, on_event: Callable[[str], None] = ...) -> HttpReply:
-        """Return its answer; `on_event` gets the events of a stream as they come.
+        """Return its response; `on_event` gets the events of a stream as they arrive.
 
-        Raises NotHealthyError `engine_unreachable` when none comes.
+        Raises NotHealthyError `engine_unreachable` without a response.
         """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExpectedService:
-    """What the plan promised. `versions` are all that the release may report itself as; empty: any.
+    """What the plan promised. `versions` are those that the release may report; empty: any.
 
-    `chat` False: the model is not made for chat, and a missing chat template is worth no warning.
-    `slowest_token_ms` is what no engine on the planned accelerators takes for a token; None: not known.
+    `chat` False: not a chat model, so a missing chat template is not a warning.
+    `slowest_token_ms`: an engine that takes longer per token can't run on the planned accelerators; None: unknown.
     """
 
     promise: Promise
@@ -62,7 +62,7 @@ class ProofStep:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProofReport:
-    """Every step passed. `answer` is the text of the plain request; `identity` what the engine says that it is."""
+    """All steps passed. `answer` is the text of the plain request."""
 
     steps: tuple[ProofStep, ...]
     answer: str
@@ -73,13 +73,13 @@ class ProofReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """What answers somewhere, and the engine that should be there."""
+    """A server, and the engine that it should be."""
 
     client: EngineClient
     engine: ServingEngine
 
     def ask(self, probe: ProbeRequest) -> tuple[HttpReply, Reply | Problem]:
-        """Return the answer and what it means: a problem that is returned is only a warning.
+        """Return the response and its meaning; a returned problem is only a warning.
 
         Raises:
             NotHealthyError: `<step>_failed`, `unauthorized` or `engine_unreachable`.
@@ -97,7 +97,7 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Found:
-    """What one step found out."""
+    """The result of one step."""
 
     detail: str = ""
     answer: str = ""
@@ -107,7 +107,7 @@ class _Found:
 
 
 def prove(endpoint: Endpoint, expected: ExpectedService, *, clock: Clock) -> ProofReport:
-    """Ask what is short, one step after the other.
+    """Run the short checks one after the other.
 
     Raises:
         NotHealthyError: `wrong_model`, `limits_differ`, `wrong_version`, `wrong_device`, `implausibly_slow`,
@@ -131,14 +131,14 @@ def prove(endpoint: Endpoint, expected: ExpectedService, *, clock: Clock) -> Pro
 
 
 def timed(clock: Clock, ask: Callable[[], _T]) -> tuple[_T, float]:
-    """Return the answer, and how many milliseconds it took."""
+    """Return the response and how many milliseconds it took."""
     began = clock.monotonic()
     answer = ask()
     return answer, round((clock.monotonic() - began) * 1000, 3)
 
 
 def _plain(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: ExpectedService) -> _Found:
-    """Return what the last of the requests showed."""
+    """Return the result of the last request."""
     found = _Found()
     for probe in probes:
         _, reply = endpoint.ask(probe)
@@ -150,7 +150,7 @@ def _plain(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: Expec
 
 
 def _lacking(problem: Problem, expected: ExpectedService) -> _Found:
-    """Only a model that is made for chat is missing its template."""
+    """Return the warning for a chat model without a chat template."""
     detail = "no chat template"
     if not expected.chat:
         return _Found(detail=detail)
@@ -159,7 +159,7 @@ def _lacking(problem: Problem, expected: ExpectedService) -> _Found:
 
 
 def _info(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: ExpectedService) -> _Found:
-    """Put together what the engine says of itself in several places."""
+    """Merge what the engine reports about itself on several routes."""
     replies = [reply for _, reply in map(endpoint.ask, probes) if isinstance(reply, Reply)]
     known = {
         name: value
@@ -178,14 +178,14 @@ def _check_model(identity: Identity, expected: ExpectedService) -> None:
     if served != planned:
         raise NotHealthyError(
             "wrong_model",
-            f"checking the endpoint: it serves {served}, the plan says {planned}",
-            hint="something else answers at this address: check the address, or remove it and deploy again",
+            f"checking the endpoint: it serves {served}, planned {planned}",
+            hint="something else answers at this address: check the address, or remove the deployment and deploy again",
             data={"expected": planned, "served": served},
         )
 
 
 def _check_limits(identity: Identity, expected: ExpectedService) -> None:
-    """An engine may have no limit of its own for prompts."""
+    """Check the token limits. Not every engine limits prompts separately."""
     promise = expected.promise
     planned = {"max_input_tokens": promise.max_input_tokens, "max_total_tokens": promise.max_total_tokens}
     served = {"max_input_tokens": identity.max_input_tokens, "max_total_tokens": identity.max_total_tokens}
@@ -195,7 +195,7 @@ def _check_limits(identity: Identity, expected: ExpectedService) -> None:
         raise NotHealthyError(
             "limits_differ",
             f"checking the endpoint's token limits: {differences}",
-            hint="the engine runs with other options than the plan's: remove it and deploy again",
+            hint="the engine does not run with the plan's options: remove it and deploy again",
             data={"expected": planned, "served": served},
         )
 
@@ -212,7 +212,7 @@ def _check_version(identity: Identity, expected: ExpectedService) -> None:
 
 
 def _check_device(identity: Identity, _expected: ExpectedService) -> None:
-    """Not every release names the device that the model is on."""
+    """Check the model's device, which not every release reports."""
     if identity.device not in (_DEVICE, None):
         raise NotHealthyError(
             "wrong_device",
@@ -223,7 +223,7 @@ def _check_device(identity: Identity, _expected: ExpectedService) -> None:
 
 
 def _stream(endpoint: Endpoint, probes: tuple[ProbeRequest, ...], expected: ExpectedService) -> _Found:
-    """A stream that is too slow is asked for again: the first requests can meet a cold engine."""
+    """Time a stream, repeating one that is too slow, since the engine may be cold at first."""
     tries = [endpoint.ask(probes[0])]
     while (slow_ms := _implausible(tries[-1][0], expected)) is not None:
         if len(tries) == _SLOW_TRIES:
@@ -241,17 +241,17 @@ def first_event_ms(answer: HttpReply) -> float | None:
 
 
 def token_ms(answer: HttpReply) -> float | None:
-    """Return the time between two tokens, by the fastest quarter of them; None where there are too few.
+    """Return the time between two tokens, from the fastest quarter of the gaps; None with too few.
 
-    Pauses for other requests' prompts and a cold start make most gaps longer, a reader that was late makes some
-    shorter: neither reaches the quarter.
+    Prefills of other requests and a cold start lengthen most gaps, and a late reader shortens some; the quartile is
+    robust against both.
     """
     gaps = sorted(after - before for before, after in pairwise(answer.arrivals_ms))
     return round(gaps[len(gaps) // 4], 3) if len(gaps) >= _LEAST_GAPS else None
 
 
 def _implausible(answer: HttpReply, expected: ExpectedService) -> float | None:
-    """Return the milliseconds a token, if no engine on the planned accelerators is as slow."""
+    """Return the milliseconds per token if they are too slow for the planned accelerators."""
     taken_ms, slowest_ms = token_ms(answer), expected.slowest_token_ms
     return taken_ms if taken_ms is not None and slowest_ms is not None and taken_ms > slowest_ms else None
 
@@ -259,28 +259,28 @@ def _implausible(answer: HttpReply, expected: ExpectedService) -> float | None:
 def _too_slow(taken_ms: float, expected: ExpectedService) -> NotHealthyError:
     return NotHealthyError(
         "implausibly_slow",
-        f"checking the endpoint's speed: it takes {taken_ms:.0f} ms a token, and even a slow start on the planned "
+        f"checking the endpoint's speed: it takes {taken_ms:.0f} ms per token; even a cold engine on the planned "
         f"accelerators takes less than {expected.slowest_token_ms:.0f} ms",
-        hint="run nvidia-smi on the machine: the engine may run on the CPU, or something else uses the accelerators",
+        hint="run nvidia-smi on the machine: the engine may run on the CPU, or another process may use the GPUs",
         data={"token_ms": taken_ms, "slowest_token_ms": expected.slowest_token_ms},
         failure=Failure(step="stream"),
     )
 
 
 def _failed(step: str, status: int, answered: str) -> NotHealthyError:
-    """Return the error of a step that was answered wrongly."""
+    """Return the error for a failed step."""
     answered = " ".join(answered.split())[:_SHOWN_CHARS] or "nothing"
     if status == _UNAUTHORIZED:
         return NotHealthyError(
             "unauthorized",
-            f"checking the endpoint ({step}): it wants another API key (401)",
-            hint="give the key that the engine was started with",
+            f"checking the endpoint ({step}): it rejects the API key (401)",
+            hint="use the key that the engine was started with",
             data={"status": status},
             failure=Failure(step=step),
         )
     return NotHealthyError(
         f"{step}_failed",
-        f"checking the endpoint ({step}): it answered {status} and said: {answered}",
+        f"checking the endpoint ({step}): it answered {status}: {answered}",
         hint=_LOOK_HINT,
         data={"status": status},
         failure=Failure(step=step),

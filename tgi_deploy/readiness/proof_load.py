@@ -1,6 +1,6 @@
-"""Prove the worst request that the plan promised: the longest one, all at once, and the same answer twice.
+"""Proves the promised worst case: the longest request, all users at once, and the same answer twice.
 
-`readiness.proof` asks whether the right thing answers at all; this asks whether it can bear what it was chosen for.
+`readiness.proof` checks that the right engine answers; this checks that it can handle the promised load.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MILLISECONDS: Final = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Room:
-    """Tokens of KV cache: what the plan foresaw, what the promise needs, and what the engine's log shows."""
+    """Tokens of KV cache: predicted by the plan, required by the promise, and measured by the engine's log."""
 
     planned_tokens: int | None = None
     required_tokens: int = 0
@@ -38,7 +38,7 @@ class Room:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """What the engine really does, beside the plan's figures. Times are medians over the simultaneous requests."""
+    """Measurements next to the plan's predictions. Times are medians over the simultaneous requests."""
 
     first_token_ms: float | None = None
     output_tokens_per_s: float | None = None
@@ -48,7 +48,7 @@ class Measured:
 
     @property
     def kv_difference(self) -> float | None:
-        """How far the plan was off: 0.05 means that the engine has 5 % more room than was foreseen."""
+        """Return the prediction error: 0.05 means that the engine has 5 % more room than predicted."""
         if self.kv_capacity_tokens is None or not self.kv_capacity_planned_tokens:
             return None
         return self.kv_capacity_tokens / self.kv_capacity_planned_tokens - 1
@@ -56,7 +56,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadReport:
-    """Every step passed."""
+    """All steps passed."""
 
     steps: tuple[ProofStep, ...]
     measured: Measured
@@ -64,7 +64,7 @@ class LoadReport:
 
 
 def prove_promise(endpoint: Endpoint, promise: Promise, room: Room, *, clock: Clock) -> LoadReport:
-    """Ask for the worst that was promised.
+    """Send the promised worst-case requests.
 
     Raises:
         NotHealthyError: `kv_capacity_short`, `longest_failed`, `together_failed`, `repeat_failed`, `unauthorized` or
@@ -89,7 +89,7 @@ def prove_promise(endpoint: Endpoint, promise: Promise, room: Room, *, clock: Cl
 _DIFFERS: Final = Problem(
     code="not_repeatable",
     severity="warning",
-    message="the same greedy request was answered in two ways: the engine's kernels are not deterministic here",
+    message="the same greedy request got two different answers: the engine's kernels are not deterministic here",
 )
 
 
@@ -98,23 +98,23 @@ def _check_room(room: Room) -> None:
         return
     raise NotHealthyError(
         "kv_capacity_short",
-        f"checking the engine's memory: it has room for {room.measured_tokens} tokens, "
+        f"checking the engine's memory: its KV cache holds {room.measured_tokens} tokens, "
         f"the plan needs {room.required_tokens}",
-        hint="ask for less --context or --concurrency, or allow a bigger machine",
+        hint="lower --context or --concurrency, or allow a larger machine",
         data={"kv_capacity_tokens": room.measured_tokens, "required_kv_tokens": room.required_tokens},
     )
 
 
 def _texts(endpoint: Endpoint, probes: Sequence[ProbeRequest]) -> list[str]:
-    """Return the texts that were generated."""
+    """Return the generated texts."""
     replies = [endpoint.ask(probe)[1] for probe in probes]
     return [reply.text for reply in replies if isinstance(reply, Reply)]
 
 
 def _together(endpoint: Endpoint, probes: Sequence[ProbeRequest]) -> list[tuple[HttpReply, int]]:
-    """Return each user's answer and its tokens: all ask at the same moment, each with a prompt of its own.
+    """Return each user's response and tokens: all send different prompts at the same moment.
 
-    What goes wrong in a user's thread, foreseen or not, is raised here.
+    An error in a user's thread is raised here.
     """
     asked = [(probe, _Asked()) for probe in probes]
 
@@ -144,7 +144,7 @@ def _measured(answers: Sequence[tuple[HttpReply, int]], took_s: float, room: Roo
 
 
 def measured_document(measured: Measured) -> Mapping[str, Any]:
-    """Return it as it goes into the deployment's history, where later calibration finds it."""
+    """Return the measurements as stored in the deployment's history, where calibration reads them."""
     difference = measured.kv_difference
     return {
         "first_token_ms": measured.first_token_ms,

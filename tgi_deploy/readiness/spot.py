@@ -1,4 +1,4 @@
-"""Notices that a spot machine will be taken back, as the machine's own watch tells them on its console."""
+"""Spot interruption notices, which a watcher on the machine prints on its console."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ _MARKER: Final = re.compile(r"\[tgi-deploy\] spot-notice action=(?P<action>[a-z]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpotNotice:
-    """`action` and `time` as the cloud gave them; `unknown` where it was not understood."""
+    """`action` and `time` as the cloud gave them; `unknown` if they could not be parsed."""
 
     action: str
     time: str
 
     def __str__(self) -> str:
-        return f"the cloud takes the spot machine back: {self.action} at {self.time}"
+        return f"the cloud reclaims the spot machine: {self.action} at {self.time}"
 
 
 def notice_of(console: str) -> SpotNotice | None:
-    """The notice on a console, None where there is none."""
+    """Return the notice on a console, or None."""
     found = _MARKER.search(console)
     return None if found is None else SpotNotice(action=found["action"], time=found["time"])

@@ -1,8 +1,8 @@
-"""Waits until a machine's engine answers, or says early and exactly why it won't.
+"""Waits until a machine's engine answers, or reports early and precisely why it won't.
 
-HTTP is the truth, the machine's state comes first, and the console explains: it is late and may never come. One look
-gathers all three; pure functions judge it; the loop only looks, judges and sleeps. Where an answer may come at any
-moment, the health check alone is asked more often in between: it costs no call to the cloud.
+The health check decides, the machine's state comes first, and the console explains: its output is delayed and may never
+arrive. Each poll gathers all three and pure functions judge them. When the engine may answer at any moment, the health
+check alone is polled more often, because it costs no call to the cloud.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import MachineState
 
 _OK: Final = 200
-_SICK: Final = 503
+_UNHEALTHY: Final = 503
 _GONE: Final = frozenset({"stopping", "stopped", "shutting-down", "terminated", "missing"})
-# What a look that is late may still say of a machine that was just started again.
+# States that a stale reply may still show of a machine that was just restarted.
 _PAUSED: Final = frozenset({"stopping", "stopped"})
 _RESTARTS_ALLOWED: Final = 1
 _LATE_FACTOR: Final = 1.5
 _LATE_GRACE_S: Final = 10.0
 _LEAST_PAUSE_S: Final = 0.05
-# From here on nothing but the engine itself is waited for.
+# From this phase on, only the engine is waited for.
 _NEAR: Final = STARTUP_PHASES.index("loading")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """What asking the health check came to. Refused, reset and timeout all mean: nothing listens yet."""
+    """The result of a health check. Refused, reset and timeout all mean that nothing listens yet."""
 
     outcome: Literal["refused", "reset", "timeout", "status"]
     status: int | None = None
@@ -64,7 +64,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observer:
-    """The three places to look. `console` may raise DeployError: then the log stays unknown."""
+    """The three sources to poll. `console` may raise DeployError: then the log stays unknown."""
 
     machine: Callable[[], MachineState]
     console: Callable[[], str]
@@ -79,7 +79,7 @@ class PhaseTiming:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadyReport:
-    """The engine answers. Phases that came and went between two looks are not listed."""
+    """The engine answers. Phases that began and ended between two polls are not listed."""
 
     address: str
     elapsed_s: float
@@ -90,10 +90,10 @@ class ReadyReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sighting:
-    """One look: `at_s` counts from the beginning of the wait; `probe` is None without an address to ask.
+    """One poll: `at_s` counts from the start of the wait; `probe` is None without an address.
 
-    `notice`: a spot machine that is being taken back. `state_cause`: what the reason for a machine's end shows.
-    `unseen_s`: for how long the machine may not show, or show as stopped, and be there.
+    `notice`: the spot machine is being reclaimed. `state_cause`: the finding from the reason of a machine's end.
+    `unseen_s`: how long an existing machine may be invisible or shown as stopped.
     """
 
     at_s: float
@@ -111,11 +111,10 @@ class Sighting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Track:
-    """What is remembered between two looks. `seen`: the machine has existed.
+    """State between two polls. `seen`: the machine has existed.
 
-    `unseen_since_s`: since then it has not shown, or only as stopped.
-    `moved_s` is when the phase began or last made progress, `moving`: it has made some; `stretched` are the passed
-    phases that had.
+    `unseen_since_s`: invisible, or shown as stopped, since then. `moved_s`: when the phase began or last made
+    progress; `moving`: it has made some; `stretched`: past phases that made some.
     """
 
     phase: str = STARTUP_PHASES[0]
@@ -123,8 +122,8 @@ class Track:
     evident: bool = True
     seen: bool = False
     unseen_since_s: float | None = None
-    late_told: bool = False
-    stall_told: bool = False
+    late_noted: bool = False
+    stall_noted: bool = False
     passed: tuple[PhaseTiming, ...] = ()
     marks: Marks = field(default_factory=Marks)
     moved_s: float = 0.0
@@ -133,7 +132,7 @@ class Track:
 
 
 def advance(track: Track, sighting: Sighting) -> Track:
-    """What is known after a look. The log alone can lead back to an earlier phase: the engine was started again."""
+    """Return the state after a poll. Only the log can go back to an earlier phase: the engine was restarted."""
     machine, reading = sighting.machine, sighting.reading
     if machine.state == "missing" or machine.state in _PAUSED:
         since_s = sighting.at_s if track.unseen_since_s is None else track.unseen_since_s
@@ -143,7 +142,7 @@ def advance(track: Track, sighting: Sighting) -> Track:
         return track
     phase = reading.startup_phase if reading.evident else "booting"
     if phase == track.phase:
-        return _go_on(replace(track, evident=track.evident or reading.evident), sighting)
+        return _with_progress(replace(track, evident=track.evident or reading.evident), sighting)
     if not reading.evident and STARTUP_PHASES.index(phase) < STARTUP_PHASES.index(track.phase):
         return track
     done = PhaseTiming(phase=track.phase, took_s=sighting.at_s - track.since_s)
@@ -152,8 +151,8 @@ def advance(track: Track, sighting: Sighting) -> Track:
         phase=phase,
         since_s=sighting.at_s,
         evident=reading.evident,
-        late_told=False,
-        stall_told=False,
+        late_noted=False,
+        stall_noted=False,
         passed=(*track.passed, done),
         marks=Marks.of(reading),
         moved_s=sighting.at_s,
@@ -162,32 +161,32 @@ def advance(track: Track, sighting: Sighting) -> Track:
     )
 
 
-def _go_on(track: Track, sighting: Sighting) -> Track:
-    """The same phase as before, a little further perhaps."""
+def _with_progress(track: Track, sighting: Sighting) -> Track:
+    """Update the progress within the same phase."""
     marks = Marks.of(sighting.reading)
     if track.marks.moved_to(marks):
-        return replace(track, marks=marks, moved_s=sighting.at_s, moving=True, stall_told=False)
+        return replace(track, marks=marks, moved_s=sighting.at_s, moving=True, stall_noted=False)
     return replace(track, marks=marks) if track.marks.fell_to(marks) else track
 
 
 def failure(track: Track, sighting: Sighting) -> DeployError | None:
-    """Return why waiting on is pointless, None while it is not. An answer alone is not enough: it can be the CPU's."""
-    taken = None if sighting.ready else _taken(track, sighting)
+    """Return why further waiting is pointless, or None. An answer alone is not enough: it can come from the CPU."""
+    taken = None if sighting.ready else _reclaimed(track, sighting)
     if taken is not None:
         return taken
     if sighting.reading.forbids_ready is not None:
         return started_on_wrong_device(track, sighting, sighting.reading.forbids_ready)
-    return None if sighting.ready else _ended(track, sighting)
+    return None if sighting.ready else _death_error(track, sighting)
 
 
-def _taken(track: Track, sighting: Sighting) -> DeployError | None:
-    """The cloud takes the machine back: nothing else in the log is a cause."""
+def _reclaimed(track: Track, sighting: Sighting) -> DeployError | None:
+    """Return the error for a reclaimed machine, which takes precedence over anything in the log."""
     if _is_gone(track, sighting) and sighting.machine.reclaimed:
         return machine_died(track, sighting)
     return None if sighting.notice is None else reclaimed(track, sighting, sighting.notice)
 
 
-def _ended(track: Track, sighting: Sighting) -> DeployError | None:
+def _death_error(track: Track, sighting: Sighting) -> DeployError | None:
     reading = sighting.reading
     if reading.cause_of_end is not None:
         return engine_failed(track, sighting, reading.cause_of_end)
@@ -207,10 +206,10 @@ def _is_gone(track: Track, sighting: Sighting) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WaitSettings:
-    """`poll_s` is how often the cloud and the console are asked, `probe_s` the health check where it may answer soon.
+    """`poll_s`: how often the cloud and the console are polled; `probe_s`: the health check when it may answer soon.
 
-    The first answer is asked for again after `settle_s`; what follows proves the rest. `overall_s` None: the sum of
-    the phases' deadlines. `name` is the deployment's, for what to do next; `subject` is what the log's reader knows.
+    The first answer is confirmed after `settle_s`. `overall_s` None: the sum of the phases' deadlines. `name` is the
+    deployment's, for hints; `subject` is what the log reader knows about it.
     """
 
     poll_s: float = 5.0
@@ -231,21 +230,21 @@ def wait_until_ready(
     listener: Listener,
     settings: WaitSettings | None = None,
 ) -> ReadyReport:
-    """Look, judge and sleep until the health check answers 200 twice, `settle_s` apart.
+    """Poll until the health check answers 200 twice, `settle_s` apart.
 
-    A phase that makes progress may go on past its deadline, up to its limit.
+    A phase that makes progress may exceed its deadline, up to its limit.
 
     Raises:
-        NotHealthyError: `not_ready_<phase>` past a deadline; `engine_failed` as soon as the engine has ended for a
-            known reason, for good, or again and again; `wrong_device` as soon as its log shows that it does not run on
-            the planned accelerators, even if it answers.
+        NotHealthyError: `not_ready_<phase>` past a deadline; `engine_failed` once the engine has ended for a known
+            reason, permanently, or repeatedly; `wrong_device` once its log shows that it does not run on the planned
+            accelerators, even if it answers.
         DeployError: `machine_died` or `spot_reclaimed`.
     """
     settings = settings or WaitSettings()
     wait = _Wait(observer=observer, grammar=grammar, clock=clock, listener=listener, settings=settings)
     try:
         return wait.run(PhasePatience.of(deadlines, settings.overall_s))
-    except DeployError as error:  # the cloud's own (it can't be reached) know no phase
+    except DeployError as error:  # the cloud's own errors (unreachable) have no phase
         if error.failure is not None:
             raise
         raise error.copy(failure=Failure(phase=wait.track.phase)) from error.__cause__
@@ -263,14 +262,14 @@ class _Wait:
     track: Track = field(default_factory=Track)
     reading: Reading = field(default_factory=Reading)
     console: str = ""
-    told: set[str] = field(default_factory=set)
+    noted: set[str] = field(default_factory=set)
 
     def run(self, patience: PhasePatience) -> ReadyReport:
         self.started = self.clock.monotonic()
         sighting = self._look(patience)
         while True:
             if sighting.ready:
-                sighting = self._settled(sighting, patience)
+                sighting = self._confirm(sighting, patience)
                 if sighting.ready:
                     return self._report(sighting)
             left = patience.ends_at_s(self.track) - self._elapsed()
@@ -279,24 +278,24 @@ class _Wait:
             self.clock.sleep(min(self._pause_s(sighting), left))
             sighting = self._look(patience) if self._elapsed() >= self.due_s else self._ask(sighting, patience)
 
-    def _settled(self, first: Sighting, patience: PhasePatience) -> Sighting:
-        """What comes right after the first answer. The log is read once more if it has not told all yet."""
+    def _confirm(self, first: Sighting, patience: PhasePatience) -> Sighting:
+        """Confirm the first answer, rereading the log if it has not shown the KV cache yet."""
         self.clock.sleep(self.settings.settle_s)
         if self.reading.progress.kv_capacity_tokens is None:
             self._read_console(first.machine)
         again = self._ask(first, patience)
         if not again.ready:
-            self._tell("the engine answered once and then no more: going on to wait")
+            self._note_once("the engine answered once and then stopped responding; still waiting")
         return again
 
     def _pause_s(self, sighting: Sighting) -> float:
-        """Until the next look, or until the next question to an engine that may answer at any moment."""
+        """Return the pause until the next poll, or the next health check if the engine may answer at any moment."""
         due = max(self.due_s - self._elapsed(), _LEAST_PAUSE_S)
         near = not self.track.evident or STARTUP_PHASES.index(self.track.phase) >= _NEAR
         return min(due, self.settings.probe_s) if near and sighting.probe is not None else due
 
     def _look(self, patience: PhasePatience) -> Sighting:
-        """At everything."""
+        """Poll all sources."""
         machine = self.observer.machine()
         self._read_console(machine)
         sighting = self._judge(machine, patience)
@@ -304,7 +303,7 @@ class _Wait:
         return sighting
 
     def _ask(self, last: Sighting, patience: PhasePatience) -> Sighting:
-        """The engine alone; the rest is as it was."""
+        """Poll the engine only."""
         return self._judge(last.machine, patience)
 
     def _judge(self, machine: MachineState, patience: PhasePatience) -> Sighting:
@@ -333,14 +332,14 @@ class _Wait:
         try:
             text = self.observer.console()
         except DeployError as error:
-            self._tell(f"the machine's console can't be read ({error.message}): going by its health check alone")
+            self._note_once(f"the machine's console can't be read ({error.message}); relying on the health check alone")
             return
         if text and text != self.console:
             self.console = text
             self.reading = read(text, self.grammar, subject=self.settings.subject, before=self.reading)
 
     def _state_cause(self, machine: MachineState) -> Finding | None:
-        """A machine that ends gives its reason once, apart from any log."""
+        """Return the cause of a machine's end, which the cloud reports separately from any log."""
         return cause_of_state(machine.why, self.grammar, self.settings.subject) if machine.state in _GONE else None
 
     def _announce(self, sighting: Sighting, patience: PhasePatience) -> None:
@@ -349,36 +348,35 @@ class _Wait:
         detail = _detail(track, sighting, allowed)
         if probe is not None and probe.status is not None and not probe.ok:
             detail = f"health check answers {probe.status}"
-            self._tell(f"the health check answers {probe.status}" + _SICK_NOTE.get(probe.status, ""))
+            self._note_once(f"the health check answers {probe.status}" + _UNHEALTHY_NOTE.get(probe.status, ""))
         self.listener.phase(track.phase, detail, spent_s, allowed.expected_s)
         if track.evident:
             self._watch(sighting, allowed, detail)
-            self._tell_of_stretch(sighting, patience)
+            self._note_extension(sighting, patience)
 
     def _watch(self, sighting: Sighting, allowed: PhaseDeadline, detail: str) -> None:
-        """Say once that a phase takes long, and once that it shows nothing any more."""
+        """Warn once when a phase is slow and once when it stalls."""
         track = self.track
         spent_s, quiet_s = sighting.at_s - track.since_s, sighting.at_s - track.moved_s
-        if not track.stall_told and 0 < allowed.stall_s < quiet_s:
-            self.track = replace(track, stall_told=True, late_told=True)
+        if not track.stall_noted and 0 < allowed.stall_s < quiet_s:
+            self.track = replace(track, stall_noted=True, late_noted=True)
             self.listener.line(_stall(track.phase, quiet_s, allowed, detail, self.settings.name))
-        elif not track.late_told and spent_s > _late_after_s(allowed.expected_s):
-            self.track = replace(track, late_told=True)
+        elif not track.late_noted and spent_s > _late_after_s(allowed.expected_s):
+            self.track = replace(track, late_noted=True)
             self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.reading.last_line))
 
-    def _tell_of_stretch(self, sighting: Sighting, patience: PhasePatience) -> None:
+    def _note_extension(self, sighting: Sighting, patience: PhasePatience) -> None:
         track, allowed = self.track, patience.of_phase(self.track.phase)
         regular_s = track.since_s + allowed.deadline_s
         if sighting.at_s >= regular_s and patience.ends_at_s(track) > regular_s:
-            self._tell(
-                f"{track.phase} is past its {allowed.deadline_s:.0f} s and still makes progress: "
-                f"it may take {allowed.limit_s:.0f} s"
+            self._note_once(
+                f"{track.phase} is past its {allowed.deadline_s:.0f} s but still makes progress; "
+                f"it may take up to {allowed.limit_s:.0f} s"
             )
 
-    def _tell(self, text: str) -> None:
-        """Say it once."""
-        if text not in self.told:
-            self.told.add(text)
+    def _note_once(self, text: str) -> None:
+        if text not in self.noted:
+            self.noted.add(text)
             self.listener.line(text)
 
     def _elapsed(self) -> float:
@@ -395,7 +393,7 @@ class _Wait:
         )
 
 
-_SICK_NOTE: Final = {_SICK: ": it was up and is sick now"}
+_UNHEALTHY_NOTE: Final = {_UNHEALTHY: ": it was up and is unhealthy now"}
 
 
 def _detail(track: Track, sighting: Sighting, allowed: PhaseDeadline) -> str:
@@ -411,18 +409,18 @@ def _detail(track: Track, sighting: Sighting, allowed: PhaseDeadline) -> str:
 
 
 def _late_after_s(expected_s: float) -> float:
-    """Estimates are rough: half as long again, and some seconds, are nothing to speak of."""
+    """Return when a phase counts as slow. Estimates are rough, so half as long again is normal."""
     return max(_LATE_FACTOR * expected_s, expected_s + _LATE_GRACE_S)
 
 
 def _late(phase: str, spent_s: float, expected_s: float, last_line: str | None) -> str:
-    said = f"; last line of the log: {last_line}" if last_line else ""
-    return f"{phase} takes longer than expected ({spent_s:.0f} s, expected {expected_s:.0f} s){said}"
+    log = f"; last line of the log: {last_line}" if last_line else ""
+    return f"{phase} takes longer than expected ({spent_s:.0f} s, expected {expected_s:.0f} s){log}"
 
 
 def _stall(phase: str, quiet_s: float, allowed: PhaseDeadline, detail: str, name: str) -> str:
     at = f" at {detail}" if detail else ""
     return (
-        f"{phase} has stalled{at}: no progress for {quiet_s:.0f} s ({allowed.stall_s:.0f} s are the most to expect); "
+        f"{phase} has stalled{at}: no progress for {quiet_s:.0f} s (at most {allowed.stall_s:.0f} s is normal); "
         f"{diagnose_hint(name)}"
     )

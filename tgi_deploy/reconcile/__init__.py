@@ -1,3 +1,3 @@
-"""Acts: from what exists to what is wanted. Knows no cloud and no planner."""
+"""Brings what exists to what is wanted. Independent of any cloud and of the planner."""
 
 from __future__ import annotations

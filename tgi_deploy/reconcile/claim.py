@@ -1,7 +1,7 @@
-"""Two people, one name: whose a name is.
+"""Decides which deployment owns a name when two are created at once.
 
-Whoever makes the first thing under a name has it: the things' own names are unique in a network and in a region, so
-of two who ask at once one is refused. Everybody else gives way and removes what is their own, and nothing more.
+The first to create a resource under a name owns it: resource names are unique per network or region, so the cloud
+rejects the second. The loser backs off and removes only its own resources.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found, Resource
 
 
-def own(found: Iterable[Found], deployment_id: str) -> tuple[Found, ...]:
-    """What is of this very deployment. A thing that lost its tags and is known by its id is."""
+def owned_by(found: Iterable[Found], deployment_id: str) -> tuple[Found, ...]:
+    """Return the resources of this deployment, including those known by id that lost their tags."""
     return tuple(item for item in found if item.tags.get(TAG_ID, deployment_id) == deployment_id)
 
 
-def strange(found: Iterable[Found], deployment_id: str) -> tuple[Found, ...]:
-    """What another deployment of the same name has."""
+def foreign(found: Iterable[Found], deployment_id: str) -> tuple[Found, ...]:
+    """Return the resources of another deployment with the same name."""
     return tuple(item for item in found if item.tags.get(TAG_ID, deployment_id) != deployment_id)
 
 
-def refuse_stranger(deployment: Deployment, found: Sequence[Found]) -> None:
-    """Raises ClaimedError where another deployment has something under this name."""
-    strangers = strange(found, deployment.id)
-    if strangers:
-        raise claimed(deployment.name, strangers[0], owner=deployment.owner)
+def reject_foreign(deployment: Deployment, found: Sequence[Found]) -> None:
+    """Raise ClaimedError if another deployment has a resource under this name."""
+    others = foreign(found, deployment.id)
+    if others:
+        raise claimed_error(deployment.name, others[0], owner=deployment.owner)
 
 
-def refuse_other_update(deployment: Deployment, found: Iterable[Found]) -> None:
-    """Raises ClaimedError where another owner updates this very deployment, and was first with that revision."""
+def reject_concurrent_update(deployment: Deployment, found: Iterable[Found]) -> None:
+    """Raise ClaimedError if another owner is already updating this deployment to the same revision."""
     rollout = deployment.rollout
     if rollout is None:
         return
     for item in found:
         first = item.alive and revision_of(item.key) == rollout.destination
         if first and item.tags.get(TAG_OWNER, deployment.owner) != deployment.owner:
-            raise claimed(deployment.name, item, owner=deployment.owner)
+            raise claimed_error(deployment.name, item, owner=deployment.owner)
 
 
-def claimed(name: str, found: Found, *, owner: str, until: str = "") -> ClaimedError:
-    """Return the error that tells `owner` whose it is. `until`: what else there is to do than to remove it."""
+def claimed_error(name: str, found: Found, *, owner: str, until: str = "") -> ClaimedError:
+    """Return the error that names the deployment's owner to `owner`. `until` is an alternative to removing it."""
     tags = found.tags
     theirs, begun = tags.get(TAG_OWNER, ""), tags.get(TAG_CREATED, "")
     since = f", begun {begun}" if begun else ""
     what = f"{found.kind} {found.id} in {found.place} (deployment {tags[TAG_ID]})"
     removes = f"'tgi-deploy down {name}' removes what it left"
     if theirs and theirs == owner:
-        message = f"'{name}' is in use by another run of yours ({theirs}{since}): {what}"
+        message = f"'{name}' is in use by another of your runs ({theirs}{since}): {what}"
         hint = f"let that run finish; if it is over, {removes}"
     else:
         message = f"'{name}' belongs to {theirs or 'somebody'}{since}: {what}"
@@ -73,11 +73,11 @@ def claimed(name: str, found: Found, *, owner: str, until: str = "") -> ClaimedE
     )
 
 
-def taken(name: str, resource: Resource, why: str) -> ClaimedError:
-    """The unique name is in use, and nothing with our tags has it."""
+def name_taken_error(name: str, resource: Resource, why: str) -> ClaimedError:
+    """Return the error for a unique name held by a resource without our tags."""
     return ClaimedError(
-        f"the name of the {resource.kind} of '{name}' is in use in {resource.place}, by something that has no tags of "
-        f"this tool: {why}",
-        hint="choose another --name, or remove what has that name",
+        f"the name of the {resource.kind} of '{name}' is in use in {resource.place}, by a resource without this tool's "
+        f"tags: {why}",
+        hint="choose another --name, or remove that resource",
         data={"kind": resource.kind, "region": resource.place},
     )

@@ -1,9 +1,8 @@
-"""What the moments that other clocks wrote can prove.
+"""Compares timestamps from different clocks.
 
-This computer, other computers, machines and clouds disagree by minutes, and a clock may be set between two commands.
-A moment in a record, in a tag or in a cloud's reply is a witness: something is old only if every witness, with the
-largest disagreement taken off, makes it old. What is not certainly old may have been made a moment ago, and a cloud
-that does not show it yet does not prove that it is gone.
+The clocks of this computer, other computers, instances and clouds can differ by minutes, and can be reset between two
+commands. A resource is old only if every timestamp of it (record, tags, the cloud's reply) is old after subtracting the
+largest possible skew. Anything else may be new, and a cloud that does not list it yet does not prove that it is gone.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ if TYPE_CHECKING:
 
     from tgi_deploy.values.deployment import ResourceRecord
 
-# A request must reach AWS within 5 minutes of its time stamp (IAM User Guide, "AWS Signature Version 4 for API
-# requests"). One computer may be that far ahead, and another, or the same one earlier, that far behind.
+# A request must reach AWS within 5 minutes of its timestamp (IAM User Guide, "AWS Signature Version 4 for API
+# requests"). One computer may be that far ahead and another that far behind.
 CLOCKS_APART: Final = timedelta(minutes=10)
-# Notes of a record: when the request that made it was first sent, and when it was last repeated.
+# Record notes: when the creating request was first sent, and when it was last repeated.
 INTENDED: Final = "intended"
 ASKED: Final = "asked"
-# Attributes in which clouds say when something was made.
+# Attributes that hold the creation time.
 _MADE: Final = ("launched", "created")
 
 
 def is_past(moment: datetime, now: datetime, *, by_s: float = 0.0) -> bool:
-    """Return whether `moment` is more than `by_s` ago, whichever clocks wrote the two."""
+    """Return whether `moment` is more than `by_s` ago, allowing for clock skew."""
     return now - moment > CLOCKS_APART + timedelta(seconds=by_s)
 
 
 def may_be_new(record: ResourceRecord, now: datetime, *, within_s: float) -> bool:
-    """Return whether it may have been asked for less than `within_s` ago: a cloud may not show it yet."""
+    """Return whether it may have been requested less than `within_s` ago, so that a cloud may not list it yet."""
     moments = tuple(_witnesses(record))
     return not moments or not all(is_past(moment, now, by_s=within_s) for moment in moments)
 

@@ -1,4 +1,4 @@
-"""From what is wanted, remembered and seen to the steps between. Pure."""
+"""Computes the steps from the recorded and observed resources to the desired ones. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def diff(wanted: Sequence[Resource], recorded: Sequence[ResourceRecord], seen: Sequence[Found]) -> ChangeSet:
-    """What to do, in order: deletions first, dependents before what they depend on; then keeps and creations.
+    """Return the steps in order: deletions first, dependents before their dependencies; then keeps and creations.
 
-    A resource whose spec or place changed is replaced, and so is everything that refers to it. Of several seen
-    with the same key the recorded one is kept, or else the first that fits; the others are deleted. `seen` is in the
-    order of creation.
+    A resource whose spec or place changed is replaced, and so is everything that refers to it. Of several with the
+    same key, the recorded one is kept, else the first that matches; the others are deleted. `seen` is in order of
+    creation.
     """
     seen = [found for found in seen if not found.attached]
     ordered = in_order(wanted)
@@ -28,12 +28,12 @@ def diff(wanted: Sequence[Resource], recorded: Sequence[ResourceRecord], seen: S
 
 
 def in_order(resources: Sequence[Resource]) -> tuple[Resource, ...]:
-    """Each resource behind everything it needs; otherwise in the order given."""
+    """Return the resources sorted so that each follows its dependencies; otherwise in the given order."""
     pending, done = list(resources), list[Resource]()
     while pending:
         ready = next((item for item in pending if not _missing(item, pending)), None)
         if ready is None:
-            raise ValueError(f"resources need each other: {', '.join(item.key for item in pending)}")
+            raise ValueError(f"circular resource dependencies: {', '.join(item.key for item in pending)}")
         pending.remove(ready)
         done.append(ready)
     return tuple(done)
@@ -79,7 +79,7 @@ def _why_deleted(found: Found, wanted: set[str], kept: Mapping[str, Found]) -> s
     if not found.alive:
         return f"is {found.state or 'ending'}"
     if found.key in kept:
-        return f"is one too many beside {kept[found.key].id}"
+        return f"duplicates {kept[found.key].id}"
     return "is replaced" if found.key in wanted else "will be deleted"
 
 
@@ -92,7 +92,7 @@ def _forward(
     found, record = kept.get(item.key), records.get(item.key)
     if found is None:
         there_was = any(other.key == item.key for other in seen)
-        reason = "replaces what is there" if there_was else _why_created(record)
+        reason = "replaces the existing one" if there_was else _why_created(record)
         return Step(
             action="create",
             key=item.key,
@@ -108,7 +108,7 @@ def _forward(
         key=item.key,
         kind=item.kind,
         place=item.place,
-        reason="is as wanted" if known else "exists and is not in the record",
+        reason="is up to date" if known else "exists but is not in the record",
         resource=item,
         attributes=found.attributes,
         is_machine=item.is_machine,
@@ -118,4 +118,4 @@ def _forward(
 def _why_created(record: ResourceRecord | None) -> str:
     if record is None:
         return "will be created"
-    return "was begun and is not there" if record.state == "intent" else "was there and is gone"
+    return "was requested but does not exist" if record.state == "intent" else "no longer exists"

@@ -1,7 +1,7 @@
-"""When a machine ends by itself, by its tags and its record.
+"""When a machine's limits end it, by its tags and its record.
 
-A machine is made with its limits, and reads them anew from its tags, which its owner may change. An idle time-out
-depends on requests, so that no moment is certain before it has come.
+A machine starts with its limits and rereads them from its tags, which its owner may change. The end of an idle timeout
+depends on requests, so it is unknown until it is reached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TAG_LEASE: Final = f"{TAG_PREFIX}lease-until"
 TAG_LEASE_S: Final = f"{TAG_PREFIX}lease-s"
 TAG_IDLE_S: Final = f"{TAG_PREFIX}idle-s"
 TAG_MAX_SPEND: Final = f"{TAG_PREFIX}max-spend-usd"
-# On machines that read all limits from their tags: these tags are the truth, and a record of them may be old.
+# Set on machines that read all limits from their tags. The tags are authoritative; the record may be stale.
 READS_TAGS: Final = (f"{TAG_PREFIX}limits", "tags")
 NO_LIMIT: Final = "none"
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
@@ -33,7 +33,7 @@ _COUNT: Final = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class End:
-    """One way a machine ends. `at` is None for `idle`; `seconds` is the lease's or the time-out's length."""
+    """One limit of a machine. `at` is None for `idle`; `seconds` is the length of the lease or timeout."""
 
     reason: Literal["ttl", "lease", "idle"]
     at: datetime | None = None
@@ -41,23 +41,23 @@ class End:
 
 
 def stamp(moment: datetime) -> str:
-    """Return a moment as tags carry it: ISO 8601, whole seconds, UTC."""
+    """Return a time in the form used in tags: ISO 8601, whole seconds, UTC."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")
 
 
 def moved_tag(at: datetime | None, now: datetime) -> str:
-    """Return the tag of a moved end: its moment, for people, and the seconds until then, which the machine counts."""
+    """Return the tag of a changed end: its time, for people, and the seconds until then, for the machine."""
     return NO_LIMIT if at is None else f"{stamp(at)} {round((at - now).total_seconds())}"
 
 
 def reads_tags(tags: Mapping[str, str]) -> bool:
-    """Return whether the machine with these tags reads all of its limits from them."""
+    """Return whether a machine with these tags reads all its limits from them."""
     name, value = READS_TAGS
     return tags.get(name) == value
 
 
 def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
-    """Tags of the ends of what is about to be made. Made of the recorded intent: a repeated request is the same."""
+    """Return the limit tags of a new resource, from the recorded intent, so that a retry sends the same request."""
     tags, ends = {}, deployment.ends
     if ends.expires_at is not None:
         tags[TAG_EXPIRES] = ends.expires_at.isoformat(timespec="seconds")
@@ -73,9 +73,9 @@ def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
 
 
 def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) -> tuple[End, ...]:
-    """Return every end there is, the earliest first, idleness last.
+    """Return all limits, the earliest first, the idle timeout last.
 
-    Machines that read their tags end by these alone. Of others, and of what is left of one, the later moment counts.
+    For machines that read their tags only the tags count. For others, and for leftovers, the later time counts.
     """
     found, known = tuple(tags), deployment.ends if deployment else Ends()
     if reading := tuple(filter(reads_tags, found)):
@@ -94,12 +94,12 @@ def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) ->
 
 
 def certain_end(ends: Iterable[End]) -> datetime | None:
-    """The moment at which the machine has ended for certain, unless it is put off before; None when there is none."""
+    """Return the time by which the machine will have ended unless the end is extended; None without a time limit."""
     return min((end.at for end in ends if end.at is not None), default=None)
 
 
 def moment_of(text: object) -> datetime | None:
-    """A moment as tags and records carry it, with its zone; None for anything else."""
+    """Parse a time from a tag or record, with its zone; None for anything else."""
     try:
         found = datetime.fromisoformat(str(text))
     except ValueError:
@@ -118,7 +118,7 @@ def _seconds(tag: str, found: Iterable[Mapping[str, str]], recorded: int | None)
 
 
 def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clock: Clock) -> datetime | None:
-    """When a machine of this lifetime ends. One that is there keeps its moment, so does one that may be on its way."""
+    """Return when a machine with this lifetime ends. One that exists or is being created keeps its end."""
     if ttl_s is None:
         return None
     known = deployment.ends.expires_at
@@ -128,12 +128,12 @@ def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clo
 
 
 def is_under_way(deployment: Deployment, seen: Sequence[Found], clock: Clock) -> bool:
-    """Return whether a machine is there, or may be on its way and not past its end."""
+    """Return whether a machine exists, or may be on its way and not past its end."""
     known, machine = deployment.ends.expires_at, deployment.machine
     begun = machine is not None and machine.state == "intent" and known is not None and known > clock.now()
     return begun or any(found.is_machine and found.alive for found in seen)
 
 
 def lease_end(lease_s: int | None, clock: Clock) -> datetime | None:
-    """Until when a lease lasts that is made or renewed now."""
+    """Return when a lease that starts or is renewed now ends."""
     return None if lease_s is None else (clock.now() + timedelta(seconds=lease_s)).replace(microsecond=0)

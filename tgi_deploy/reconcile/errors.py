@@ -1,4 +1,4 @@
-"""Failures of the acting half, named by what the caller should do about them."""
+"""Errors of resource operations, named by how the caller should react."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 class NoCapacityError(DeployError):
-    """Nothing free in this pool now: go to the next zone, then to the next candidate."""
+    """This pool has no capacity now: try the next zone, then the next candidate."""
 
     refused = True
 
     def __init__(self, message: str, *, pool: str = "", cause: str = "") -> None:
-        super().__init__("no_capacity", message, hint="try again in some minutes, or allow more regions or markets")
+        super().__init__("no_capacity", message, hint="try again in a few minutes, or allow more regions or markets")
         self.pool = pool
         self.cause = cause
 
 
 class QuotaError(DeployError):
-    """The account may not have more of this family here: other zones can't help."""
+    """The account's quota for this instance family is used up: other zones can't help."""
 
     refused = True
 
@@ -34,29 +34,29 @@ class QuotaError(DeployError):
 
 
 class ThrottledError(DeployError):
-    """Too fast, or a passing failure of the service: wait, then send the same request again.
+    """Throttled, or a transient failure of the service: wait, then repeat the same request.
 
-    `unsure`: the request may have taken effect all the same.
+    `unsure`: the request may have taken effect anyway.
     """
 
     def __init__(self, message: str, *, unsure: bool = False) -> None:
-        super().__init__("throttled", message, hint="run the same command again in a minute: it goes on from there")
+        super().__init__("throttled", message, hint="run the command again in a minute; it resumes where it stopped")
         self.unsure = unsure
 
 
 class LostReplyError(DeployError):
-    """The request may or may not have taken effect: look before asking again."""
+    """The request may or may not have taken effect: look before repeating it."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("lost_reply", message, hint="run the same command again: it finds out what exists")
+        super().__init__("lost_reply", message, hint="run the same command again; it checks what exists first")
 
 
 class ExistsError(LostReplyError):
-    """The unique name is taken: by an earlier request of ours whose reply got lost, or by somebody else."""
+    """The unique name is taken, by an earlier request of ours whose reply was lost or by somebody else."""
 
 
 class ClaimedError(ConflictError):
-    """The deployment's name belongs to somebody else's deployment, of which nothing may be touched."""
+    """The name belongs to somebody else's deployment, which must not be changed."""
 
     refused = True
 
@@ -65,28 +65,28 @@ class ClaimedError(ConflictError):
 
 
 class NotYetError(DeployError):
-    """Something just made is not visible everywhere yet: a short wait helps."""
+    """A new resource is not visible everywhere yet: wait briefly."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("not_visible_yet", message, hint="run the same command again: it goes on from there")
+        super().__init__("not_visible_yet", message, hint="run the same command again; it resumes where it stopped")
 
 
 class InUseError(DeployError):
-    """Something else still holds it: wait until that is gone."""
+    """Another resource still uses it: wait until that one is gone."""
 
     def __init__(self, message: str) -> None:
         super().__init__("in_use", message)
 
 
 class GoneError(DeployError):
-    """It does not exist (any more)."""
+    """The resource does not exist, or no longer."""
 
     def __init__(self, message: str) -> None:
         super().__init__("gone", message)
 
 
 class StaleTokenError(DeployError):
-    """The request token belongs to an earlier request, which has made `ended`: take a new one."""
+    """The request token belongs to an earlier request, which created `ended`: use a new token."""
 
     def __init__(self, message: str, *, ended: Found | None = None) -> None:
         super().__init__("stale_token", message, hint="run the same command again")
@@ -94,7 +94,7 @@ class StaleTokenError(DeployError):
 
 
 class TokenMismatchError(StaleTokenError):
-    """The token belongs to an earlier request with other parameters, which may have taken effect: look first."""
+    """The token belongs to an earlier request with different parameters, which may have taken effect: look first."""
 
 
 class PermissionDeniedError(DeployError):
@@ -112,7 +112,7 @@ class PermissionDeniedError(DeployError):
 
 
 class BadRequestError(DeployError):
-    """The service refuses the request itself: trying again can't help."""
+    """The service rejects the request itself: repeating it can't help."""
 
     refused = True
 

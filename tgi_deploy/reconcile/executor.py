@@ -1,7 +1,8 @@
-"""Does what a change set says, one step at a time, so that it can be killed anywhere and run again.
+"""Runs a change set step by step, so that it can be killed anywhere and run again.
 
-Before each creating call the intent is on disk, right after it the result. A step that may have happened already is
-looked up by its tags first; a repeated request carries the same token. Deletions wait until the thing is gone.
+The intent is written to disk before each creating call and the result right after it. A step that may already have
+happened is looked up by its tags first; a repeated request carries the same token. Deletions wait until the resource
+is gone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError, Thing
-from tgi_deploy.reconcile.claim import refuse_other_update, refuse_stranger, taken
+from tgi_deploy.reconcile.claim import name_taken_error, reject_concurrent_update, reject_foreign
 from tgi_deploy.reconcile.clocks import ASKED, INTENDED, may_be_new
 from tgi_deploy.reconcile.ends import end_tags
 from tgi_deploy.reconcile.errors import (
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock, Handler, Reporter, Store
 
 _TOKENS: Final = 4
-# Answers that nothing was made. Any other failure of a creating request leaves that open.
+# Errors which prove that nothing was created. After any other failure of a creating request, something may exist.
 _REFUSALS: Final[tuple[type[DeployError], ...]] = (
     BadRequestError,
     ClaimedError,
@@ -71,10 +72,10 @@ _LATENESS: Final = Patience(deadline_s=60, poll_s=1, longest_poll_s=10)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Executor:
-    """Runs steps. `handler` gives the handler of a (place, kind); `version` is this tool's, for the tags.
+    """Runs steps. `handler` returns the handler for a (place, kind); `version` is this tool's, for the tags.
 
-    `lateness`: how long what an earlier request has made may take to show.
-    `holders` gives the deletions that one which is refused as "in use" has to wait for, and nobody has begun.
+    `visibility_timeout`: how long a resource from an earlier request may stay invisible.
+    `holders` returns the pending deletions that a deletion refused as "in use" depends on.
     """
 
     handler: Callable[[str, str], Handler]
@@ -83,11 +84,11 @@ class Executor:
     reporter: Reporter
     version: str
     deletion: Patience = _DELETION
-    lateness: Patience = _LATENESS
+    visibility_timeout: Patience = _LATENESS
     holders: Callable[[Step], tuple[Step, ...]] | None = None
 
     def execute(self, deployment: Deployment, changes: ChangeSet) -> Deployment:
-        """Run every step; the deployment as it is recorded afterwards. Raises what the handlers raise."""
+        """Run all steps and return the recorded deployment. Raises what the handlers raise."""
         for step in changes.steps:
             deployment = self._run(deployment, step)
         return deployment
@@ -138,7 +139,7 @@ class Executor:
         return deployment
 
     def _note_gone(self, deployment: Deployment, key: str) -> None:
-        """Put the end of what was made on record and is no longer there into the history: another takes its place."""
+        """Add the end of a recorded resource that no longer exists to the history before it is replaced."""
         record = deployment.record(key)
         if record is not None and "id" in record.attributes:
             self._add_gone(deployment, record, record.attributes)
@@ -150,20 +151,20 @@ class Executor:
         self.event(deployment, "gone", f"{thing.kind} {attributes['id']} was gone", step=thing.key, data=data)
 
     def _is_open(self, record: ResourceRecord | None) -> bool:
-        """Return whether an earlier request may have made something that has yet to show."""
+        """Return whether an earlier request may have created something that is not visible yet."""
         if record is None or record.state != "intent":
             return False
-        return may_be_new(record, self.clock.now(), within_s=self.lateness.deadline_s)
+        return may_be_new(record, self.clock.now(), within_s=self.visibility_timeout.deadline_s)
 
     def _end_open_intent(self, deployment: Deployment, resource: Resource) -> Deployment:
-        """Settle an open intent of another spec under this key before a new one takes its place."""
+        """Settle an open intent with another spec under this key before a new one replaces it."""
         known = deployment.record(resource.key)
         if known is None or known.spec == resource.spec or not self._is_open(known):
             return deployment
         return self._end_earlier(deployment, known)
 
     def _settle(self, deployment: Deployment, resource: Resource, *, repeated: bool) -> tuple[Deployment, Found]:
-        """Find it or create it, until one of the two is certain. A stale token is replaced."""
+        """Find or create the resource, retrying until one of them succeeds. A stale token is replaced."""
         for _ in range(_TOKENS - 1):
             try:
                 return self._ask(deployment, resource, repeated=repeated)
@@ -177,18 +178,18 @@ class Executor:
         return self._ask(deployment, resource, repeated=False)
 
     def _ask(self, deployment: Deployment, resource: Resource, *, repeated: bool) -> tuple[Deployment, Found]:
-        """Ask for it by one token. A request without a reply gets its minute to come to light.
+        """Create it with one token. After a lost reply, wait a minute for the resource to become visible.
 
-        So does a unique name that is taken: whoever has it, or our own earlier request, may have yet to show. The
-        minute begins with the doubt: waiting for the reply may have taken as long.
+        The same holds if the unique name is taken: its holder may not be visible yet. The minute starts after the
+        reply, which may itself have taken that long.
         """
         doubts: list[LostReplyError] = []
-        for _ in chain((0.0,), looks(self.clock, self.lateness)):
+        for _ in chain((0.0,), looks(self.clock, self.visibility_timeout)):
             try:
                 found, outcome = self._find_or_create(deployment, resource)
             except LostReplyError as lost:
                 if not doubts:
-                    self.reporter.note(f"{lost.message}; looking for what came of it, for up to a minute")
+                    self.reporter.note(f"{lost.message}; checking for up to a minute whether it took effect")
                 doubts.append(lost)
                 if isinstance(lost, ExistsError) and self._was_asked_differently(deployment, resource):
                     raise TokenMismatchError(lost.message) from lost
@@ -204,28 +205,28 @@ class Executor:
             raise doubts[-1]
         if all(isinstance(doubt, ExistsError) for doubt in doubts):
             self._close(deployment, resource)
-        raise taken(deployment.name, resource, doubts[-1].message)
+        raise name_taken_error(deployment.name, resource, doubts[-1].message)
 
     def _was_asked_differently(self, deployment: Deployment, resource: Resource) -> bool:
-        """Return whether the unique name is that of an earlier request of ours, with other parameters.
+        """Return whether the unique name belongs to an earlier request of ours with different parameters.
 
-        Raises ClaimedError where another owner has made it.
+        Raises ClaimedError if another owner created it.
         """
         shown = self.handler(resource.place, resource.kind).find({TAG_ID: deployment.id})
         try:
-            refuse_other_update(deployment, shown)
+            reject_concurrent_update(deployment, shown)
         except ClaimedError:
             self._close(deployment, resource)
             raise
         return any(found.alive and found.key == resource.key and found.spec != resource.spec for found in shown)
 
     def _close(self, deployment: Deployment, resource: Resource) -> None:
-        """Drop an intent that nothing came of, so that no later command waits for it."""
+        """Drop an intent that created nothing, so that no later command waits for it."""
         self.save(deployment.without_record(resource.key))
 
     def _come_to_light(self, deployment: Deployment, resource: Resource) -> Found | None:
-        """Return what an earlier request has made although this one was refused; None after a minute."""
-        for _ in looks(self.clock, self.lateness):
+        """Wait up to a minute for a resource that an earlier request created; None if there is none."""
+        for _ in looks(self.clock, self.visibility_timeout):
             found = self._find(deployment, resource)
             if found is not None:
                 return found
@@ -240,26 +241,26 @@ class Executor:
         return handler.create(properties, tags=tags, token=_token(deployment, resource)), "created"
 
     def _find(self, deployment: Deployment, resource: Resource) -> Found | None:
-        """Return the living one of this spec. Raises ClaimedError where another deployment has one of this name."""
+        """Return the live resource with this spec. Raises ClaimedError if another deployment uses its name."""
         named = self.handler(resource.place, resource.kind).find({TAG_NAME: deployment.name})
         alive = [found for found in named if found.alive]
-        refuse_stranger(deployment, alive)
+        reject_foreign(deployment, alive)
         return next((found for found in alive if (found.key, found.spec) == (resource.key, resource.spec)), None)
 
     def _end_earlier(self, deployment: Deployment, record: ResourceRecord) -> Deployment:
-        """Remove what an earlier request under this key has made, with other parameters. It may have yet to show."""
+        """Remove what an earlier request under this key created with different parameters, waiting for it to show."""
         handler, earlier = self.handler(record.place, record.kind), list[Found]()
-        for _ in looks(self.clock, self.lateness):
+        for _ in looks(self.clock, self.visibility_timeout):
             shown = handler.find({TAG_ID: deployment.id})
             earlier = [found for found in shown if found.alive and found.key == record.key]
             if earlier:
                 break
         for found in earlier:
-            deployment = self._delete(deployment, Step.deletion(found, "was asked for differently"))
+            deployment = self._delete(deployment, Step.deletion(found, "was requested with different settings"))
         return deployment
 
     def _intend(self, deployment: Deployment, resource: Resource, *, fresh: bool = False) -> Deployment:
-        """Put the intent on disk. An unsettled intent of the same spec goes on under its own token."""
+        """Write the intent to disk. An open intent with the same spec keeps its token."""
         known, now = deployment.record(resource.key), self.clock.now().isoformat(timespec="seconds")
         if known and not fresh and (known.state, known.spec) == ("intent", resource.spec):
             return self.save(deployment.with_record(replaced(known, notes={**known.notes, ASKED: now})))
@@ -281,7 +282,7 @@ class Executor:
     ) -> Deployment:
         intent = deployment.record(resource.key)
         if intent is None:
-            raise ValueError(f"{resource.key} was made without an intent")
+            raise ValueError(f"{resource.key} was created without an intent")
         record = replaced(intent, state="created", attributes=dict(attributes))
         deployment = self.save(deployment.with_record(record))
         text = f"{resource.kind} {attributes.get('id', '')} {outcome}"
@@ -317,7 +318,7 @@ class Executor:
             seen = handler.read(step.attributes)
             if seen is None:
                 return deployment
-            reason, ask = f"it is {seen.state or 'still there'}", seen.alive
+            reason, ask = f"it is {seen.state or 'still present'}", seen.alive
         raise left_behind([step], reason)
 
     def _delete_holders(self, deployment: Deployment, step: Step) -> Deployment:
@@ -363,7 +364,7 @@ class Executor:
 
 
 def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any JSON-like value, references replaced
-    """`value` with every reference replaced by the attribute recorded for it. Raises ValueError if it is unknown."""
+    """Return `value` with each reference replaced by its recorded attribute. Raises ValueError if that is unknown."""
     if isinstance(value, Ref):
         record = deployment.record(value.key)
         if record is None or value.attribute not in record.attributes:
@@ -379,7 +380,7 @@ def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any J
 def event_data(
     thing: Resource | ResourceRecord | Step, attributes: Mapping[str, str], deployment: Deployment
 ) -> dict[str, Any]:
-    """What a receipt needs to know of a thing, in the event about it. The price is everything's of its revision."""
+    """Return a resource event's data for the receipt. The price covers all resources of its revision."""
     price, expires = deployment.price_of(thing.key), deployment.ends.expires_at
     return {
         "kind": thing.kind,
@@ -393,19 +394,19 @@ def event_data(
 
 
 def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
-    """The error for things that should be gone and aren't, with every id."""
+    """Return the error that lists the resources which could not be deleted."""
     items = [Thing(kind=item.kind, id=item.attributes.get("id", ""), region=item.place) for item in what]
     names = ", ".join(f"{item.kind} {item.id} in {item.region}" for item in items)
     return LeftBehindError(
         "left_behind",
         f"removing {names} did not finish: {reason}",
-        hint="run the same 'down' again; until then it may cost money",
+        hint="run the same 'down' again; until it succeeds, this may cost money",
         failure=Failure(left_behind=tuple(items)),
     )
 
 
 def _token(deployment: Deployment, resource: Resource) -> str:
-    """The request token: another number, place, key or spec (zone, type, market are in it) is another request."""
+    """Return the request token, derived from number, place, key and spec (which holds zone, type and market)."""
     record = deployment.record(resource.key)
     number = record.request_number if record else 0
     parts = [deployment.id, number, resource.place, resource.key, resource.spec]
@@ -413,7 +414,7 @@ def _token(deployment: Deployment, resource: Resource) -> str:
 
 
 def _own_record(deployment: Deployment, step: Step) -> ResourceRecord | None:
-    """The record of exactly the thing this step is about: a duplicate of it has none."""
+    """Return the record of this step's resource; None for a duplicate, which has no record."""
     record = deployment.record(step.key)
     if record is None or record.attributes.get("id", step.attributes.get("id")) != step.attributes.get("id"):
         return None

@@ -1,4 +1,4 @@
-"""What of a deployment exists: by its tags, and by the ids in its record."""
+"""Finds the resources of a deployment by their tags and by the ids in its record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def owners_of(recorded: Deployment | None, seen: Iterable[Found]) -> tuple[str, ...]:
-    """Who began it, as record and tags tell; more than one where a name was taken twice."""
+    """Return its owners by record and tags; more than one if two deployments share the name."""
     told = [recorded.owner if recorded else "", *(found.tags.get(TAG_OWNER, "") for found in seen)]
     return tuple(dict.fromkeys(filter(None, told)))
 
@@ -29,10 +29,10 @@ def observe(
     places: Iterable[str],
     side: bool = False,
 ) -> tuple[Found, ...]:
-    """Everything of deployment `name` in `places`, in the order of creation.
+    """Return all resources of deployment `name` in `places`, in order of creation.
 
-    What the record knows and tags don't show is read by its id. Kinds that few deployments have are looked for with
-    `side`, and where the record names one.
+    Recorded resources that a tag search misses are read by id. Rare kinds are searched for only with `side`, or where
+    the record names one.
     """
     everywhere = dict.fromkeys([*places, *(deployment.places if deployment else ())])
     records = deployment.resources if deployment else ()
@@ -53,7 +53,7 @@ def _find(cloud: Cloud, tags: Mapping[str, str], *, whole: bool) -> tuple[Found,
 
 
 def find_common(cloud: Cloud, tags: Mapping[str, str]) -> tuple[Found, ...]:
-    """What every deployment may have."""
+    """Find resources of the kinds that every deployment may have."""
     return _find(cloud, tags, whole=False)
 
 

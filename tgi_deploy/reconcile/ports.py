@@ -1,4 +1,4 @@
-"""What the engine of change needs from outside."""
+"""Protocols that the executor depends on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The time of day, with its zone (UTC)."""
+        """Return the current time, in UTC."""
 
     def monotonic(self) -> float: ...
 
@@ -24,35 +24,35 @@ class Clock(Protocol):
 
 
 class Handler(Protocol):
-    """All that can be done with one kind of resource in one place.
+    """Finds, creates, updates, reads and deletes one kind of resource in one place.
 
-    Methods raise the classes of `reconcile.errors`; a missing resource is not an error to `read` and `delete`.
+    Methods raise the errors of `reconcile.errors`; to `read` and `delete` a missing resource is not an error.
     """
 
     @property
     def rare(self) -> bool:
-        """Whether few deployments have one: it is looked for where it is known of, or where nothing may be missed."""
+        """Whether few deployments have one, so that only thorough searches, or a record that names one, look for it."""
 
     @property
     def runs_engines(self) -> bool:
-        """Whether an engine runs in one: all that it finds `is_machine`."""
+        """Whether engines run in this kind: everything it finds `is_machine`."""
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """Everything of this kind with all these tags, in a stable order; what is gone is left out."""
+        """Return the existing resources of this kind with all these tags, in a stable order."""
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
-        """Create it, tagged in the same request. `token` makes a repeated request the same request."""
+        """Create it, tagged in the same request. `token` makes retries idempotent."""
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Bring an existing one to what is wanted, as far as that changes in place. Safe to repeat.
+        """Update the properties of an existing one that can change in place. Idempotent.
 
-        Called for what has `loose` properties alone, after it was made, too.
+        Called only for resources with `loose` properties, also right after creation.
         """
 
     def read(self, attributes: Mapping[str, str]) -> Found | None: ...
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Begin to delete; `read` says when it is gone. Raises InUseError while something holds it."""
+        """Start the deletion; `read` shows when it is gone. Raises InUseError while something uses it."""
 
 
 @runtime_checkable
@@ -60,65 +60,65 @@ class BatchHandler(Protocol):
     """A handler that can also delete many at once."""
 
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
-        """Begin to delete them in few requests. Return the ids that it was begun for; the rest go one by one."""
+        """Start deleting them in few requests. Return the accepted ids; the rest are deleted one by one."""
 
 
 @runtime_checkable
 class SizedHandler(Protocol):
-    """A handler whose things hold data that outlives deployments."""
+    """A handler of resources whose data outlives deployments."""
 
     def size_bytes(self, thing_id: str) -> int | None:
-        """Return how much it holds; None where that can't be told."""
+        """Return the size of its data; None if unknown."""
 
 
 @runtime_checkable
 class Pausing(Protocol):
-    """A handler whose machines can be stopped and started again with what is on their disks.
+    """A handler of machines that can be stopped and restarted with their disks.
 
-    A repeated request changes nothing. What comes of one is seen by the machine's state.
+    Calls are idempotent. The machine's state shows their outcome.
     """
 
     def stop(self, attributes: Mapping[str, str]) -> None:
-        """Begin to stop it; its engine finishes the requests that are open, as long as it allows."""
+        """Start stopping it; its engine finishes open requests within its grace period."""
 
     def start(self, attributes: Mapping[str, str]) -> None:
-        """Begin to start it. Raises NoCapacityError where there is no room for it."""
+        """Start it. Raises NoCapacityError if there is no room for it."""
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
-        """Begin to stop it and start it anew; return whether what ran has ended already."""
+        """Begin a restart; return whether the old run has already ended."""
 
 
 @runtime_checkable
 class OutsideEnd(Protocol):
-    """A location that can end a machine from outside, too."""
+    """A location that can also end a machine from outside."""
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
-        """Bring what ends the machine from outside, if that is among `seen`, to another moment.
+        """Change when the machine is ended from outside, if such a resource is among `seen`.
 
-        Raises InputError `external_end_stays` where it cannot be lifted.
+        Raises InputError `external_end_stays` if that end can't be removed.
         """
 
 
 class Cloud(Protocol):
-    """One location of a target: a region, a host."""
+    """One location of a target: a region or a host."""
 
     @property
     def region(self) -> str: ...
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Every kind of resource, in the order of creation."""
+        """All kinds of resources, in order of creation."""
 
     def handler(self, kind: str) -> Handler: ...
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """Everything of every kind that this tool has made and that has these tags, in the order of creation."""
+        """Return the resources of all kinds with these tags that this tool created, in order of creation."""
 
     def machine(self, instance_id: str) -> MachineState:
-        """Return the state of what runs an engine: an instance, a container."""
+        """Return the state of an instance or container that runs an engine."""
 
     def console(self, instance_id: str) -> str:
-        """Return what it has written; empty when there is nothing."""
+        """Return its output; empty if there is none."""
 
 
 class Store(Protocol):
@@ -127,7 +127,7 @@ class Store(Protocol):
     def load(self, name: str) -> Deployment | None: ...
 
     def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
-        """Write it with the next serial. Raises ConflictError when somebody else has written meanwhile."""
+        """Write it with the next serial. Raises ConflictError if somebody else has written it since."""
 
     def names(self) -> tuple[str, ...]: ...
 
@@ -138,25 +138,25 @@ class Store(Protocol):
     def append_event(self, event: Event) -> None: ...
 
     def events(self, name: str) -> tuple[Event, ...]:
-        """Its history, oldest first; empty once it is removed."""
+        """Return its history, oldest first; empty once it is removed."""
 
     def save_receipt(self, file_name: str, text: str) -> str:
-        """Keep a receipt of a removal beyond the record; where it lies."""
+        """Store a removal's receipt, which outlives the record, and return its path."""
 
     def receipts(self, name: str | None = None) -> tuple[Mapping[str, Any], ...]:
-        """Return the receipts of all removals, of this name where one is given, as documents."""
+        """Return the receipts of all removals, or of this name's."""
 
     def recall(self, topic: str) -> Mapping[str, Any]:
-        """What was remembered about `topic`; empty when nothing was, or nothing that can be read."""
+        """Return what was stored about `topic`; empty if nothing was, or if it can't be read."""
 
     def remember(self, topic: str, document: Mapping[str, Any]) -> None:
-        """Keep something beside the deployments that may get lost, in the place of what was there."""
+        """Store expendable data about `topic`, replacing earlier data."""
 
     def save_artifact(self, name: str, file_name: str, text: str) -> None: ...
 
 
 class Reporter(Protocol):
-    """Hears what happens while it happens."""
+    """Receives progress events."""
 
     def step(self, step: Step, outcome: str) -> None: ...
 
@@ -166,9 +166,9 @@ class Reporter(Protocol):
 
 
 class Listener(Protocol):
-    """Receives the progress of a wait: `phase` after every look, `line` for a message."""
+    """Receives the progress of a wait: `phase` after every poll, `line` for a message."""
 
     def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:
-        """`elapsed_s` counts from the beginning of this phase; `expected_s` is what it should take."""
+        """`elapsed_s` counts from the start of this phase; `expected_s` is its expected duration."""
 
     def line(self, text: str) -> None: ...

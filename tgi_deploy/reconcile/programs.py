@@ -1,4 +1,4 @@
-"""Running this program again, with other words: what it takes and what comes back."""
+"""Runs this program as a child process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """One run of the program. `envelope` is empty where it printed none: it was killed."""
+    """The result of one run. `envelope` is empty if the program was killed before printing it."""
 
     exit_code: int
     envelope: Mapping[str, Any] = field(default_factory=dict)
@@ -26,10 +26,10 @@ class Reply:
 
 
 class Programs(Protocol):
-    """Runs this program with other words."""
+    """Runs this program with other arguments."""
 
     def run(self, words: Sequence[str]) -> Reply: ...
 
     @property
     def stopping(self) -> bool:
-        """Whether somebody wants all this to end: nothing new is brought up."""
+        """Whether a stop was requested, so that nothing new is brought up."""

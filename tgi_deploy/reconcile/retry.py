@@ -1,4 +1,4 @@
-"""Waiting with a deadline on an injected clock."""
+"""Polling with a deadline on an injected clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long to wait, and how often to look: every `poll_s` at first, growing to `longest_poll_s`."""
+    """How long to wait and how often to poll: every `poll_s` at first, growing to `longest_poll_s`."""
 
     deadline_s: float
     poll_s: float
@@ -23,12 +23,12 @@ class Patience:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pace:
-    """How often things are looked at, and how long they may take. A local cloud is looked at more often.
+    """Poll intervals and deadlines. A local cloud is polled more often.
 
-    `unsettled_s`: how long after a creating request without a reply its result may still come to light.
-    `ready_poll_s`: the cloud and the console while an engine is waited for; `health_poll_s`: its health check, where it
-    may answer soon; `settle_s`: the pause between its first answer and the second.
-    `at_once`: how many calls of a kind run beside each other where many deployments are concerned.
+    `unsettled_s`: how long after a creating request without a reply its result may still appear.
+    `ready_poll_s`: for the cloud and the console while waiting for an engine; `health_poll_s`: for its health check
+    when it may answer soon; `settle_s`: the pause between its first answer and the second.
+    `at_once`: how many calls of one kind run in parallel over many deployments.
     """
 
     running: Patience = field(default_factory=lambda: Patience(deadline_s=300, poll_s=2, longest_poll_s=10))
@@ -42,9 +42,9 @@ class Pace:
 
 
 def looks(clock: Clock, patience: Patience) -> Iterator[float]:
-    """Yield the seconds waited so far, once at once and again after each pause; end at the deadline.
+    """Yield the seconds waited so far, immediately and after each pause, until the deadline.
 
-    The last look happens at the deadline itself, never before it.
+    The last poll happens at the deadline, never before it.
     """
     started, pause = clock.monotonic(), patience.poll_s
     while True:

@@ -1,7 +1,7 @@
-"""What the tags of a machine say that it serves: enough to reach and prove it where there is no record.
+"""What a machine serves, stored in its tags: enough to reach and prove it without a record.
 
-Whoever may change tags may have written them, so that one which does not look as this tool writes it counts as absent,
-and what a tag cannot carry is not written. AWS allows 256 characters.
+Anybody who may change tags may have written them: a tag that this tool could not have written counts as absent, and a
+value that does not fit in a tag is not written. AWS allows 256 characters.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _FORMS: Final = {
     }.items()
 }
 _HIGHEST_PORT: Final = 65535
-# All prompts of a proof together stand in memory: 256 users of 32,768 tokens each are 8 million.
+# A proof holds all prompts in memory: 256 users with 32,768 tokens each are 8 million.
 _MOST_ASKED_TOKENS: Final = 20_000_000
 
 
 def serving_tags(service: Service | None, notes: Mapping[str, str], *, plaintext: bool) -> dict[str, str]:
-    """Return the tags of a machine that is about to be made; `notes` are its record's."""
+    """Return the tags of a new machine; `notes` are its record's."""
     if service is None:
         return {}
     tags = {_ENGINE: service.engine, _RELEASE: service.release, _MODEL: service.model, _PORT: str(service.port)}
@@ -71,7 +71,7 @@ def _well_formed(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def service_of(tags: Mapping[str, str]) -> Service | None:
-    """Return what the machine with these tags serves; None where they do not say it, as those of old machines."""
+    """Return what a machine with these tags serves; None if they lack it, as on old machines."""
     known = _well_formed(tags)
     if not {_ENGINE, _RELEASE, _MODEL, _PORT} <= known.keys() or int(known[_PORT]) > _HIGHEST_PORT:
         return None
@@ -103,11 +103,11 @@ def _promise(known: Mapping[str, str]) -> Promise | None:
 
 
 def notes_of(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the notes that the record of the machine with these tags has."""
+    """Return the record notes of a machine with these tags."""
     known = _well_formed(tags)
     return {note: known[tag] for tag, note in _NOTES.items() if tag in known}
 
 
 def is_plaintext(tags: Mapping[str, str]) -> bool:
-    """Return whether somebody has agreed that the API key travels unencrypted to a public address."""
+    """Return whether the user accepted sending the API key unencrypted to a public address."""
     return _PLAINTEXT in _well_formed(tags)

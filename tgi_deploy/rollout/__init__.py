@@ -1,1 +1,1 @@
-"""Updates: what each step makes of a record, and what of a deployment belongs to which revision. Pure."""
+"""Updates: how each stage changes a record, and which resources belong to which revision. Pure."""

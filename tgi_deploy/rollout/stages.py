@@ -1,8 +1,8 @@
-"""The stages of an update, as functions from record to record: on record before each begins, so that any can be killed.
+"""The stages of an update, as functions from record to record, saved before each stage so that any can be killed.
 
-`recreate`: the old machine is ended and seen to be gone before the new one is asked for, so that there are never two.
-`rolling`: the new machine is made and proved beside the old one, which serves meanwhile; once the new one is promoted,
-the old one drains and goes. Of both the claim to the name stays, and what else the whole deployment has.
+`recreate`: the old machine is gone before the new one is requested, so there are never two.
+`rolling`: the new machine is created and proved while the old one serves; once the new one is promoted, the old one
+drains and is deleted. With both, the claim to the name and all shared resources stay.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def next_number(deployment: Deployment) -> int:
-    """Return the number of a revision that is to replace what runs.
+    """Return the number of the next revision.
 
-    One that an unfinished update has never launched gives up its number to it.
+    The number of a revision that an unfinished update never launched is reused.
     """
     unused = deployment.rollout is not None and deployment.rollout.stage == "ending"
     return deployment.revision.number + (0 if unused else 1)
 
 
-def begun(deployment: Deployment, revision: Revision, strategy: Strategy) -> Deployment:
-    """Return the record of an update to a revision of the next number. A rolling one needs a revision that serves."""
+def begin_update(deployment: Deployment, revision: Revision, strategy: Strategy) -> Deployment:
+    """Return the record at the start of an update. A rolling update needs a revision that serves."""
     known = deployment.rollout
     if deployment.revision.state == "pending":
         deployment = deployment.in_state("failed")
@@ -47,17 +47,17 @@ def begun(deployment: Deployment, revision: Revision, strategy: Strategy) -> Dep
 
 
 def at_status(deployment: Deployment, status: DeploymentStatus) -> Deployment:
-    """Return the record in another status; while one revision serves beside another, it keeps that of the first."""
+    """Return the record in another status; during a rolling update the serving revision's status stays."""
     return deployment if deployment.rolling else replaced(deployment, status=status)
 
 
 def is_ending(deployment: Deployment) -> bool:
-    """Whether its machine is one that an update has yet to end."""
+    """Return whether an update still has to end its machine."""
     return deployment.rollout is not None and deployment.rollout.stage == "ending"
 
 
 def as_recreate(deployment: Deployment) -> Deployment:
-    """Return the record of a rolling update that has made nothing yet as one that ends the old machine first."""
+    """Turn a rolling update that has created nothing yet into one that ends the old machine first."""
     rollout = deployment.rollout
     if rollout is None:
         return deployment
@@ -65,16 +65,16 @@ def as_recreate(deployment: Deployment) -> Deployment:
     return at_status(changed, "creating")
 
 
-def refusing_from(deployment: Deployment, at: datetime) -> Deployment:
-    """Return the record as its old machine begins to end; an update that goes on has begun that before."""
+def mark_draining(deployment: Deployment, at: datetime) -> Deployment:
+    """Return the record when its old machine starts to end; in a resumed update it may have started before."""
     rollout = deployment.rollout
     if rollout is None or rollout.refuses_since is not None:
         return deployment
     return replaced(deployment, rollout=replaced(rollout, refuses_since=at))
 
 
-def ended(deployment: Deployment) -> Deployment:
-    """Return the record once the old machine is gone: nothing serves, and the new revision may be launched."""
+def mark_old_gone(deployment: Deployment) -> Deployment:
+    """Return the record once the old machine is gone and the new revision may be launched."""
     rollout = deployment.rollout
     if rollout is None:
         return deployment
@@ -85,16 +85,16 @@ def ended(deployment: Deployment) -> Deployment:
     return replaced(deployment, status="creating", revisions=revisions, active=None, endpoint=None, rollout=rollout)
 
 
-def promoted(deployment: Deployment, endpoint: str) -> Deployment:
-    """Return the record once the new revision is proved: it serves, and the old machine has to go."""
+def mark_promoted(deployment: Deployment, endpoint: str) -> Deployment:
+    """Return the record once the new revision is proved and serves; the old machine remains to be deleted."""
     if deployment.rollout is None:
         return deployment
     rollout = replaced(deployment.rollout, stage="promoted", ends=None)
     return replaced(deployment.in_state("serving"), status="ready", endpoint=endpoint, rollout=rollout)
 
 
-def withdrawn(deployment: Deployment) -> Deployment:
-    """Return the record of a rolling update that is given up before it is promoted: what served before still does."""
+def mark_withdrawn(deployment: Deployment) -> Deployment:
+    """Return the record of a rolling update abandoned before promotion: the previous revision still serves."""
     rollout = deployment.rollout
     if rollout is None:
         return deployment
@@ -105,39 +105,39 @@ def withdrawn(deployment: Deployment) -> Deployment:
     return replaced(deployment.in_state("failed"), rollout=None, ends=ends, resources=resources)
 
 
-def alone(deployment: Deployment) -> Deployment:
-    """Return the record as if the revision that is brought up were its only one, with nothing of any other."""
+def only_launched(deployment: Deployment) -> Deployment:
+    """Return the record with only the revision that is being brought up."""
     wanted = deployment.wanted
     resources = tuple(item for item in deployment.resources if revision_of(item.key) in {None, wanted.number})
     return replaced(deployment, revisions=(wanted,), active=None, rollout=None, resources=resources)
 
 
-def beside(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return what serves while another revision is brought up: nothing of it may change."""
+def serving_resources(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Return the resources that serve while another revision is brought up and must not change."""
     if not deployment.rolling:
         return ()
     return tuple(found for found in seen if revision_of(found.key) not in {None, deployment.wanted.number})
 
 
-def outdated(deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
-    """Return the steps that delete what is of no revision that runs or is brought up, what is on record among it."""
+def outdated_steps(deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
+    """Return the steps that delete resources of revisions that neither run nor are being brought up."""
     stay = {None, deployment.current.number, deployment.wanted.number}
     found = [item for item in seen if not item.attached and revision_of(item.key) not in stay]
     ids = {item.id for item in found}
     records = (item for item in deployment.resources if revision_of(item.key) not in stay)
     hidden = [item for item in records if item.attributes.get("id", "") not in {"", *ids}]
-    why = f"is not of revision {deployment.current.number}, which serves"
+    why = f"does not belong to the serving revision {deployment.current.number}"
     things: tuple[Found | ResourceRecord, ...] = (*reversed(found), *reversed(hidden))
     return tuple(Step.deletion(item, why) for item in sorted(things, key=lambda item: not item.is_machine))
 
 
-def leaving(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the machines that an update has yet to end before the next is made."""
+def machines_to_end(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
+    """Return the machines that an update still has to end before it creates the next."""
     return tuple(found for found in seen if found.is_machine and not found.attached) if is_ending(deployment) else ()
 
 
-def endings(deployment: Deployment, machines: Sequence[Found]) -> tuple[Step, ...]:
-    """Return the steps that end them. A recorded machine that does not show is ended, too, by its id."""
+def end_steps(deployment: Deployment, machines: Sequence[Found]) -> tuple[Step, ...]:
+    """Return the steps that end these machines, and, by id, a recorded machine that is not visible."""
     rollout, record = deployment.rollout, deployment.machine
     if rollout is None or not is_ending(deployment):
         return ()

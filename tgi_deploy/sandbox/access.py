@@ -38,7 +38,7 @@ def refuse_control(call: Call, access_key: str) -> Answer | None:
     return json_answer({"error": _STRANGER}, 401)
 
 
-def refuse_stranger(call: Call, access_key: str) -> Answer | None:
+def reject_foreign(call: Call, access_key: str) -> Answer | None:
     """Refuse a call of AWS's that neither the owner nor a machine sends."""
     if _is_same(call.access_key, access_key) or api.machine_of(call.access_key, access_key) is not None:
         return None

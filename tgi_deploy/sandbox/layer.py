@@ -78,7 +78,7 @@ class Layer:
             return page
         if call.path.startswith(_CONTROL):
             return self._control(environ, call)
-        refused = access.refuse_stranger(call, self._access_key)
+        refused = access.reject_foreign(call, self._access_key)
         if refused is not None:
             return refused
         self._record(call)

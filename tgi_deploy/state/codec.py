@@ -1,4 +1,4 @@
-"""A deployment as JSON text and back. Older schemas are upgraded here; newer ones are refused by name."""
+"""Encodes deployments as JSON and back. Older schemas are upgraded; newer ones are rejected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode_event(event: Event) -> str:
 
 
 def decode_event(line: str) -> Event | None:
-    """An event, or None for a line that is not one."""
+    """Return the event, or None for a line that is not one."""
     try:
         event = bounded_json.parse_object(line)
         data = event.get("data")
@@ -33,14 +33,14 @@ def decode_event(line: str) -> Event | None:
 
 
 def decode(text: bytes | str) -> Deployment:
-    """Read a record. Raises NewerSchemaError, or ValueError saying what is wrong with it."""
+    """Decode a record. Raises NewerSchemaError, or ValueError with the reason."""
     document = bounded_json.parse_object(text)
     _check_schema(document.get("schema"))
     return upgraded(document) if document["schema"] < SCHEMA else as_value(document, Deployment)
 
 
 def _marked(thing: dict[str, Any]) -> dict[str, Any]:
-    """What an event holds of a resource: in the first release its kind alone told whether an engine runs in it."""
+    """Return the event's resource data. In the first release only the kind showed whether an engine runs in it."""
     return {"is_machine": thing["kind"] in MACHINES, **thing} if "kind" in thing else thing
 
 

@@ -1,6 +1,6 @@
-"""Records of schema 1, as the first release wrote them: one machine for one request.
+"""Upgrades records of schema 1, which the first release wrote: one machine for one request.
 
-Their machines go on as they were made: what the tags and the machine itself hold is never computed anew.
+Their machines stay as they are: values held in tags and on the machine are never recomputed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.plan_document import PlanDocument
 from tgi_deploy.values.resource import machine_key, revision_key
 
-# Kinds of machines, before records named them, and what was made for settings that add to the request.
+# Machine kinds, before records named them, and the resources created for options that add to the request.
 MACHINES: Final = frozenset({"instance", "container"})
 _API_KEY_NOTE: Final = "api_key_parameter"
 _SCHEDULE: Final = "schedule"
@@ -38,7 +38,7 @@ _STATES: Final[Mapping[DeploymentStatus, RevisionState]] = {
 
 
 def _key(first: str) -> str:
-    """Return today's key: what belongs to one revision says which, and that was the only one."""
+    """Return the current key, in which resources of a revision carry its number; there was only one."""
     if first in MACHINES:
         return machine_key(first, 1)
     return revision_key(first, 1) if first == _TEMPLATE else first
@@ -71,7 +71,7 @@ class FirstResource(Document, frozen=True, kw_only=True):
 
 
 class FirstRecord(Document, frozen=True, kw_only=True):
-    """What has a default is missing from the oldest of them."""
+    """Fields with a default are missing from the oldest records."""
 
     name: str
     id: str
@@ -117,7 +117,7 @@ class FirstRecord(Document, frozen=True, kw_only=True):
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        """What the settings had added to the request, by what was made for it."""
+        """Return what the options added to the request, derived from the created resources."""
         extras = {
             "api_key": any(_API_KEY_NOTE in item.notes for item in self.resources),
             "external_ttl": any(item.kind == _SCHEDULE for item in self.resources),
@@ -126,8 +126,8 @@ class FirstRecord(Document, frozen=True, kw_only=True):
 
 
 def upgraded(document: Mapping[str, Any]) -> Deployment:
-    """Return a record of schema 1 as today's. Raises ValueError saying what is wrong with it."""
-    first = as_value({**document, "plan": document.get("plan") or None}, FirstRecord)  # no plan was an empty one once
+    """Return a record of schema 1 in the current schema. Raises ValueError with the reason."""
+    first = as_value({**document, "plan": document.get("plan") or None}, FirstRecord)  # an empty plan used to mean none
     return Deployment(
         name=first.name,
         id=first.id,

@@ -1,11 +1,11 @@
-"""Records of deployments as files: one folder a deployment.
+"""Stores deployment records as files, one folder per deployment.
 
 deployments/NAME/deployment.json   the record: temporary file, fsync, rename
-deployments/NAME/events.jsonl      its history, one event a line
+deployments/NAME/events.jsonl      its history, one event per line
 deployments/NAME/lock              held while a command changes it
 deployments/NAME/artifacts/        what was rendered for it
-receipts/NAME-ID.json              what a removal has proved; stays when the deployment is forgotten
-pools.json                         where there was no capacity lately; may get lost
+receipts/NAME-ID.json              the proof of a removal; outlives the record
+pools.json                         pools that recently had no capacity; expendable
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """The store in folder `home`. Files are readable by their owner only."""
+    """A store in folder `home`. Only the owner can read its files."""
 
     home: Path
 
     def load(self, name: str) -> Deployment | None:
-        """The record, or None. Raises InputError for one that can't be read; the file is left as it is."""
+        """Return the record, or None. Raises InputError for an unreadable one and leaves the file unchanged."""
         path = self._folder(name) / "deployment.json"
         with _disk(f"reading {path}"):
             if not path.exists():
@@ -53,13 +53,13 @@ class LocalStore:
             raise InputError(
                 "record_from_newer_version",
                 f"the record {path} was written by a newer tgi-deploy: {error}",
-                hint="update tgi-deploy, then try again",
+                hint="upgrade tgi-deploy, then try again",
             ) from error
         except ValueError as error:
             raise InputError(
                 "corrupt_record",
                 f"the record {path} can't be read: {error}",
-                hint=f"mend that file, or move it away and run 'tgi-deploy down {name}': it then works from tags",
+                hint=f"repair that file, or move it away and run 'tgi-deploy down {name}', which then works from tags",
             ) from error
 
     def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
@@ -68,8 +68,8 @@ class LocalStore:
         if serial != expected_serial:
             raise ConflictError(
                 "stale_record",
-                f"the record of '{deployment.name}' has changed meanwhile (serial {serial}, not {expected_serial})",
-                hint="run the command again: it starts from the new record",
+                f"another command changed the record of '{deployment.name}' (serial {serial}, not {expected_serial})",
+                hint="run the command again; it starts from the new record",
             )
         saved = replaced(deployment, serial=serial + 1)
         path = self._folder(deployment.name) / "deployment.json"
@@ -83,7 +83,7 @@ class LocalStore:
             return tuple(sorted(path.parent.name for path in folder.glob("*/deployment.json")))
 
     def remove(self, name: str) -> None:
-        """Forget it, history and all. The record goes first: what is interrupted half-way is a forgotten one."""
+        """Delete the record and its history. The record goes first, so an interrupted removal has still removed it."""
         folder = self._folder(name)
         with _disk(f"removing {folder}"):
             (folder / "deployment.json").unlink(missing_ok=True)
@@ -105,7 +105,7 @@ class LocalStore:
             os.write(handle, _unless_at_line_start(handle) + codec.encode_event(event).encode())
 
     def events(self, name: str) -> tuple[Event, ...]:
-        """Its history. Half a line, left by a process that died writing it, is passed over."""
+        """Return its history. A partial line left by a killed process is skipped."""
         path = self._folder(name) / "events.jsonl"
         with _disk(f"reading {path}"):
             text = bounded_files.read_bytes(path, most=_MOST_BYTES) if path.exists() else b""
@@ -119,7 +119,7 @@ class LocalStore:
         return str(path)
 
     def receipts(self, name: str | None = None) -> tuple[Mapping[str, Any], ...]:
-        """Return the receipts of this name, or all; one that can't be read is passed over."""
+        """Return the receipts of this name, or all; unreadable ones are skipped."""
         folder = self.home / "receipts"
         with _disk(f"reading {folder}"):
             texts = [
@@ -149,14 +149,14 @@ class LocalStore:
         if not _NAME.fullmatch(name):
             raise InputError(
                 "bad_name",
-                f"{name[:60]!r} is no name of a deployment",
-                hint="names have 3 to 40 of a-z, 0-9 and '-', a letter first: 'tgi-deploy list' shows yours",
+                f"{name[:60]!r} is not a valid deployment name",
+                hint="use 3 to 40 characters of a-z, 0-9 and '-', a letter first; 'tgi-deploy list' shows yours",
             )
         return self.home / "deployments" / name
 
 
 def _document(text: bytes) -> Mapping[str, Any]:
-    """Read a JSON object; empty for anything else."""
+    """Return the JSON object in a file; empty for anything else."""
     try:
         return bounded_json.parse_object(text)
     except ValueError:
@@ -164,7 +164,7 @@ def _document(text: bytes) -> Mapping[str, Any]:
 
 
 def _named(name: str, deployment: Deployment) -> Deployment:
-    """A record that lies under another's name would lead a removal to that one."""
+    """Reject a record in another deployment's folder: removing by it would remove that deployment."""
     if deployment.name != name:
         raise ValueError(f"it is the record of '{deployment.name}'")
     return deployment
@@ -178,7 +178,7 @@ def _disk(doing: str) -> Iterator[None]:
         raise DeployError(
             "state_unusable",
             f"{doing} failed: {error.strerror or error}",
-            hint="check that folder's owner and space, or set TGI_DEPLOY_HOME to another one",
+            hint="check that folder's owner and free space, or set TGI_DEPLOY_HOME to another one",
         ) from error
 
 
@@ -216,6 +216,6 @@ def _append(path: Path) -> Iterator[int]:
 
 
 def _unless_at_line_start(handle: int) -> bytes:
-    """The end of the line that a full disk has cut off."""
+    """Return a line break if a full disk cut off the previous line."""
     size = os.fstat(handle).st_size
     return b"\n" if size and os.pread(handle, 1, size - 1) != b"\n" else b""

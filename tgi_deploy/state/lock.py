@@ -1,6 +1,6 @@
-"""One writer a deployment on this machine: an advisory lock on a file that says who holds it.
+"""One writer per deployment on this computer: an advisory lock on a file that names its holder.
 
-The kernel releases it when the holder dies, however it dies.
+The kernel releases it when the holder dies.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from tgi_deploy.errors import ConflictError
 if TYPE_CHECKING:
     from pathlib import Path
 
-# A holder signs right after it took the lock. Who comes in between looks again, so long at most.
+# A holder writes its entry right after taking the lock. In between, others wait this long.
 SIGNATURE_S: Final = 3.0
 _LOOK_S: Final = 0.01
 
 
 def acquire(path: Path, *, what: str, command: str) -> int:
-    """Take the lock at `path`; the handle to give to `release`.
+    """Take the lock at `path` and return the handle for `release`.
 
-    Raises ConflictError("locked") saying who has it; never waits for one who has signed.
+    Raises ConflictError("locked") naming the holder; never waits for a holder that has written its entry.
     """
     handle = _acquire(path, what)
     _sign(handle, command)
@@ -36,7 +36,7 @@ def acquire(path: Path, *, what: str, command: str) -> int:
 
 
 def release(handle: int, path: Path, *, keep: bool) -> None:
-    """Let go. Without `keep` the file goes too, and its folder if that leaves it empty."""
+    """Release the lock. Without `keep`, delete the file, and its folder if that leaves it empty."""
     os.ftruncate(handle, 0)
     if not keep and _is_current(handle, path):
         path.unlink(missing_ok=True)
@@ -61,7 +61,7 @@ def _acquire(path: Path, what: str) -> int:
         elif _is_current(handle, path):
             return handle
         else:
-            os.close(handle)  # the holder before us removed the file: lock the one that is there now
+            os.close(handle)  # the previous holder removed the file: lock the current one
 
 
 def _try_to_lock(handle: int) -> bool:
@@ -73,7 +73,7 @@ def _try_to_lock(handle: int) -> bool:
 
 
 def _open(path: Path) -> int | None:
-    """None when the folder went away in between."""
+    """Open the file; None if its folder was removed in between."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
@@ -103,11 +103,11 @@ def _holder(path: Path) -> dict[str, Any]:
         found = bounded_json.parse_object(bounded_files.read_bytes(path, most=bounded_files.MIB))
     except (OSError, ValueError):
         return {}
-    return {} if _is_of_the_dead(found) else found
+    return {} if _is_stale(found) else found
 
 
-def _is_of_the_dead(signature: dict[str, Any]) -> bool:
-    """Signed by a process of this machine that is no more: whoever has the lock now has yet to sign."""
+def _is_stale(signature: dict[str, Any]) -> bool:
+    """Return whether the writer, a local process, has exited: the current holder has not written its entry yet."""
     pid = signature.get("pid")
     if signature.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
         return False

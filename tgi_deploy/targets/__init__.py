@@ -1,3 +1,3 @@
-"""Where a plan can run: each module turns a plan into resources."""
+"""Where engines run: each target turns a plan into resources."""
 
 from __future__ import annotations

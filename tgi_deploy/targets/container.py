@@ -1,4 +1,4 @@
-"""The engine's container as every artefact describes it: the same values, written four ways."""
+"""The engine's container, as all artifacts describe it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def api_key_variable(engine: EngineRun) -> str:
     if engine.access.key_variable is None:
         raise InputError(
             "api_key_unsupported",
-            f"version {engine.version} of the engine asks for no API key",
-            hint="choose a newer --engine-version, or leave the API key out",
+            f"version {engine.version} of the engine does not support an API key",
+            hint="choose a newer --engine-version, or omit the API key",
         )
     return engine.access.key_variable
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Volume:
-    """A folder of the container that outlives it. `name` is a volume's, `suffix` what a machine's own folder gets."""
+    """A container folder that outlives it. `name` is the volume's, `suffix` that of the folder on a machine."""
 
     name: str
     suffix: str
@@ -41,10 +41,9 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostedContainer:
-    """A container with what its host adds, in the words of templates.
+    """A container with what its host adds, as templates use it.
 
-    `name` is the engine's. `port` is the host's. `devices` is None when every GPU of the host is used; `model_dir` is a
-    folder of the host.
+    `name` is the engine's; `port` and `model_dir` are on the host. `devices` is None if all GPUs are used.
     """
 
     name: str
@@ -60,7 +59,7 @@ class HostedContainer:
 
     @property
     def args(self) -> tuple[str, ...]:
-        """A folder of the host is found where it is mounted."""
+        """The arguments, with a host folder replaced by its mount point."""
         return self.container.args if self.model_dir is None else mounted(self.container.args, self.model_dir)
 
     @property
@@ -79,22 +78,22 @@ class HostedContainer:
 
     @property
     def gpus_option(self) -> str:
-        """The value of `docker run --gpus`, which docker reads as CSV: a list of devices needs its own quotes."""
+        """The value of `docker run --gpus`, which Docker parses as CSV, so a list of devices needs quotes."""
         return "all" if self.devices is None else f'"device={",".join(self.devices)}"'
 
     @property
     def host(self) -> HostAccess | None:
-        """How accelerators that are not NVIDIA's get in."""
+        """How the container gets accelerators that are not NVIDIA's."""
         return self.container.host
 
     @property
     def accelerator_options(self) -> tuple[tuple[str, str], ...]:
-        """The options of `docker run` that hand it its accelerators, each with its value."""
+        """The `docker run` options, with values, that pass the accelerators."""
         return (("--gpus", self.gpus_option),) if self.host is None else self.host.run_options
 
     @property
     def shm_size(self) -> str | None:
-        """A size as docker and compose read it, in the largest unit that divides it."""
+        """The size in Docker's and Compose's notation, in the largest exact unit."""
         size_bytes = 0 if self.host else self.container.shm_bytes
         letter, unit = next((letter, unit) for letter, unit in _SIZES if size_bytes % unit == 0)
         return f"{size_bytes // unit}{letter}" if size_bytes else None
@@ -125,10 +124,9 @@ class HostedContainer:
 
     @property
     def restarts(self) -> int | None:
-        """How often Docker starts it again; None: always.
+        """How often Docker restarts it; None: always.
 
-        Docker can't tell a wrong flag from a crash, so restarts are bounded; the systemd unit of the user data is the
-        precise one.
+        Docker can't distinguish a wrong flag from a crash, so restarts are limited; the user data's systemd unit can.
         """
         return self.container.restart.most if self.container.restart.policy == "on-failure" else None
 
@@ -169,7 +167,7 @@ def container_for(deployable: Deployable) -> HostedContainer:
 
 
 def secret_names(deployable: Deployable) -> tuple[str, ...]:
-    """Variables whose values come from outside the artefact; a gated model can't be downloaded without its token."""
+    """Return the variables whose values are not in the artifact; gated models need the token."""
     model = deployable.model.model
     names = {secret.variable for secret in deployable.candidate.engine.container.secrets}
     if model.gated and model.local_path is None:
@@ -178,7 +176,7 @@ def secret_names(deployable: Deployable) -> tuple[str, ...]:
 
 
 def _devices(candidate: Candidate) -> tuple[str, ...] | None:
-    """GPUs by index, unless the deployment uses all of a rented host (an owned one may hold more than was said)."""
+    """Return GPUs by index, unless the deployment uses all of a rented host; an owned one may have more."""
     offer, used = candidate.offer, candidate.engine.container.accelerators
     if used == offer.instance_type.accelerator_count and offer.market != "owned":
         return None
@@ -186,5 +184,5 @@ def _devices(candidate: Candidate) -> tuple[str, ...] | None:
 
 
 def _absolute(path: str | None) -> str | None:
-    """Docker takes a relative path for the name of a volume."""
+    """Return an absolute path, because Docker would take a relative one as a volume name."""
     return None if path is None else os.path.abspath(path)  # noqa: PTH100 -- resolves `..`, not symbolic links

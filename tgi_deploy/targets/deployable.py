@@ -1,4 +1,4 @@
-"""What goes into an artifact is checked before it is written: everything follows its grammar."""
+"""Validates everything that goes into an artifact."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 
-# YAML readers refuse keys of more than 1,024 characters, and real names have a tenth of this.
+# YAML parsers reject keys of more than 1,024 characters; real names are a tenth of this.
 _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _PARAMETER: Final = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]{0,1010}")
 _IMAGE_ID: Final = re.compile(r"ami-[0-9a-f]{8,17}")
@@ -24,7 +24,7 @@ _METRICS_PATH: Final = re.compile(r"/[A-Za-z0-9_./-]{0,200}")
 
 
 def check(deployable: Deployable) -> None:
-    """Everything that goes into an artefact follows its grammar. Raises InputError."""
+    """Check everything that goes into an artifact. Raises InputError."""
     check_name(deployable.name)
     for parameter in (deployable.hub_token_parameter, deployable.api_key_parameter):
         _check_grammar(_PARAMETER, parameter, "bad_parameter_name", "an SSM parameter")
@@ -47,8 +47,8 @@ def _check_ends(deployable: Deployable) -> None:
     if deployable.idle_s is not None and not (metrics.request_counters and metrics.path):
         raise InputError(
             "idle_timeout_unsupported",
-            f"nothing tells how {engine.name} {engine.version} counts its requests",
-            hint="leave --idle-timeout out, or name metrics_path and request_counters in the release's profile",
+            f"it is unknown how {engine.name} {engine.version} counts its requests",
+            hint="omit --idle-timeout, or set metrics_path and request_counters in the release's profile",
         )
     for counter in metrics.request_counters:
         _check_grammar(_COUNTER, counter, "bad_counter", "a counter")
@@ -57,11 +57,11 @@ def _check_ends(deployable: Deployable) -> None:
 
 def _check_grammar(grammar: re.Pattern[str], value: str | None, code: str, what: str) -> None:
     if value is not None and not grammar.fullmatch(value):
-        raise InputError(code, f"{quoted(value)} can't name {what}", hint="correct the name, or leave it out")
+        raise InputError(code, f"{quoted(value)} can't name {what}", hint="correct the name, or omit it")
 
 
 def _check_engine(deployable: Deployable) -> None:
-    """Values are quoted wherever they go, but no quoting carries a line break through an env file or a unit."""
+    """Check arguments and variables: no quoting gets a line break through an env file or a unit."""
     container = deployable.candidate.engine.container
     for argument in (container.image.reference, *container.args):
         _check_printable(argument, "bad_engine_argument", f"the engine argument {quoted(argument)}")
@@ -70,7 +70,7 @@ def _check_engine(deployable: Deployable) -> None:
             raise InputError(
                 "bad_env_name",
                 f"{quoted(name)} can't name an environment variable",
-                hint="use letters, digits and underscores, first not a digit, 255 at most",
+                hint="use at most 255 letters, digits and underscores, not starting with a digit",
             )
     for name, value in container.env:
         _check_printable(value, "bad_env_value", f"the value of {name}")
@@ -81,5 +81,5 @@ def _check_printable(value: str, code: str, what: str) -> None:
         raise InputError(
             code,
             f"{what} contains a line break or another control character",
-            hint="the engine can't be given such a value; remove the character",
+            hint="remove the character: it can't be passed to the engine",
         )

@@ -1,7 +1,7 @@
-"""What a target is: where engines run. Everything that differs between targets is asked of these protocols.
+"""Protocols for targets, where engines run. Everything that differs between targets is behind them.
 
-A location (`place`) is a text that only its target reads: the first target's have names of their own, such as regions;
-those of any other target begin with its name, as in `docker` and `docker:tcp://host:2376`.
+A location (`place`) is an opaque string to everything but its target: the first target uses plain names, such as
+regions; those of other targets begin with the target's name, as in `docker` and `docker:tcp://host:2376`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import ChangeSet, Found, Resource
 
-    # What is wanted, and everything found of it, at the moment of the call.
+    # Returns the desired deployment and its existing resources at the time of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
 
 Reach = Literal["loopback", "private", "public"]
 
 _WHERE: Final = {
     "private": "inside the private network, by plain HTTP",
-    "public": "to a public address, by plain HTTP: anybody on the way can read and change them",
+    "public": "to a public address, by plain HTTP: anybody in between can read and change them",
 }
 
 
 class Refusal(Frozen, frozen=True, kw_only=True):
-    """Options that mean nothing on a target: `why` follows the option's name."""
+    """Options that a target does not support: `why` follows the option's name."""
 
     options: tuple[str, ...]
     code: str
@@ -51,19 +51,19 @@ class Refusal(Frozen, frozen=True, kw_only=True):
 
 
 class TargetFacts(Frozen, frozen=True, kw_only=True):
-    """What is always true of a target.
+    """Constants of a target.
 
-    `machine_kind` is the kind of resource that runs an engine, `state_label` introduces the reason that is given for
-    its state. `begins` completes "…, which needs a yes".
-    `shows_at_once`: all that was made shows from then on. `regions`: `--region` chooses locations.
-    `refuses`: options that mean nothing there; `who_connects` is the hint where another target's option is given.
-    `not_changed` are options of a remedy's `up` that would change what the target does not have.
-    `one_at_a_time`: why deployments are not brought up beside each other, empty where they are.
-    `removed_together`: kinds of which things of many deployments may be deleted side by side.
-    `unpriced` says of a receipt without a price where it ran; empty where that is not known.
-    `extra` is the package that the extra of the target's name brings, empty where it needs none.
-    `no_shell`: why no command can be run on its machines, and `shell_by_hand` what a person can do about it, with
-    `{place}` and `{id}`; both empty where the target is a `Shell`.
+    `machine_kind`: the kind of resource that runs an engine; `state_label` introduces the reason for its state.
+    `begins` completes "…, which needs a yes".
+    `shows_at_once`: new resources are visible immediately. `regions`: `--region` selects locations.
+    `refuses`: unsupported options; `who_connects`: the hint when an option of another target is given.
+    `not_changed`: options of a remedy's `up` that have no effect on this target.
+    `one_at_a_time`: why deployments can't be brought up in parallel; empty if they can.
+    `removed_together`: kinds that may be deleted in parallel across deployments.
+    `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
+    `extra`: the package that the extra with the target's name installs; empty if none.
+    `no_shell`: why its machines can't run commands, and `shell_by_hand` the manual alternative, with `{place}` and
+    `{id}`; both empty if the target is a `Shell`.
     """
 
     begins: str
@@ -83,10 +83,10 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):
-    """What a target adds to a request before it is planned.
+    """What a target adds to a request before planning.
 
-    `hardware` as `--hardware` takes it, empty where the catalog's offers count. `place` is the location where it is
-    known beforehand, `local` whether that is this computer; `devices` are accelerators by id, None where nobody looked.
+    `hardware` in the form of `--hardware`, empty to use the catalog's offers. `place` is the location if known in
+    advance, `local` whether it is this computer; `devices` are accelerator ids, None if not detected.
     """
 
     hardware: str = ""
@@ -97,7 +97,7 @@ class Supplied(Frozen, frozen=True, kw_only=True):
 
 
 class LaunchRequest(Frozen, frozen=True, kw_only=True):
-    """What is to be launched. `options` is a value of the target's own type; `wait`: the engine will be asked."""
+    """A launch. `options` has the target's own type; `wait`: the engine will be called."""
 
     plan: Plan
     options: Any
@@ -112,7 +112,7 @@ def no_spending(_deployment: Deployment) -> Spent:
 
 
 def reach_of(host: str) -> Reach:
-    """Return how far what goes to `host` travels. A name, and an address of every interface, may be public."""
+    """Return how far traffic to `host` travels. A name, or a wildcard address, may be public."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -124,34 +124,34 @@ def reach_of(host: str) -> Reach:
 
 
 class Traffic(Frozen, frozen=True, kw_only=True):
-    """What goes to an endpoint. `api_key`: whether its engine asks for one."""
+    """Traffic to an endpoint. `api_key`: whether its engine requires one."""
 
     reach: Reach
     api_key: bool
 
     @property
     def unencrypted(self) -> str | None:
-        """The sentence about it; None where nothing leaves the computer."""
+        """Return the sentence about unencrypted traffic; None if it stays on this computer."""
         if self.reach == "loopback":
             return None
         what = "the API key, prompts and answers" if self.api_key else "prompts and answers"
         return f"{what} travel unencrypted {_WHERE[self.reach]}"
 
     def check(self, *, plaintext: bool) -> None:
-        """Raise InputError `plaintext_key` for a key that would be shown to whoever listens, unless `plaintext`."""
+        """Raise InputError `plaintext_key` if the key would travel in plain text, unless `plaintext`."""
         if self.api_key and self.reach == "public" and not plaintext:
             raise InputError(
                 "plaintext_key",
-                "the API key would travel unencrypted to a public address: whoever listens on the way could use it",
-                hint="add --plaintext to 'up' to accept that, or leave the key out: --allow-cidr says who may connect",
+                "the API key would travel unencrypted to a public address, where an eavesdropper could steal it",
+                hint="add --plaintext to 'up' to accept that, or omit the key: --allow-cidr sets who may connect",
             )
 
 
 class Attempt(Frozen, frozen=True, kw_only=True):
-    """One candidate in one place, ready to be carried out.
+    """One candidate in one place, ready to launch.
 
-    `pool` is what capacity is counted by, `zone` where in the place it goes, `cidrs` who may connect.
-    `ends` are those that its machine is made with; the lease begins when it is.
+    `pool` is its capacity pool, `zone` the zone within the place, `cidrs` the networks that may connect.
+    `ends` are its machine's limits; a lease starts when the machine is created.
     """
 
     candidate: Candidate
@@ -166,7 +166,7 @@ class Attempt(Frozen, frozen=True, kw_only=True):
 
 
 class Surroundings(Protocol):
-    """What a launch uses of its caller's surroundings."""
+    """The parts of the caller's context that a launch uses."""
 
     @property
     def clock(self) -> Clock: ...
@@ -182,118 +182,118 @@ class Surroundings(Protocol):
     def templates_dir(self) -> Path | None: ...
     @property
     def loopback(self) -> bool:
-        """Whether nothing that goes to its machines leaves this computer."""
+        """Whether all traffic to its machines stays on this computer."""
 
     @property
     def log_grammar(self) -> Callable[[str | None], LogGrammar]:
-        """Returns what the log of an engine of that name is read by."""
+        """Return the log grammar of an engine."""
 
     def ready_deadline_s(self, candidate: Candidate) -> int:
-        """Return how long a candidate's engine may take until it answers."""
+        """Return how long a candidate's engine may take to become ready."""
 
 
 class Launch(Protocol):
-    """A plan's way to a running machine."""
+    """Launches a plan on a target."""
 
     @property
     def place(self) -> str:
-        """Where the first attempt goes."""
+        """The place of the first attempt."""
 
     @property
     def traffic(self) -> Traffic:
-        """What will go to its endpoint, by the options: nothing is asked."""
+        """The traffic to its endpoint, by the options alone."""
 
     @property
     def options(self) -> Value:
-        """The target's own options, as they were given."""
+        """The target's own options, as given."""
 
     @property
     def plaintext(self) -> bool:
-        """Whether somebody has agreed that an API key travels unencrypted to a public address."""
+        """Whether the user accepted sending an API key unencrypted to a public address."""
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        """What the options add to the request itself: a deployment that lacks it is not the one asked for."""
+        """What the options add to the request; a deployment without it does not match."""
 
     @property
     def rare_kinds(self) -> bool:
-        """Whether it makes resources of kinds that few deployments have."""
+        """Whether it creates resources of rare kinds."""
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
-        """Yield every attempt worth making, best first; nothing is changed. Raises what leaves none."""
+        """Yield the attempts, best first, without changing anything. Raises the reason if there are none."""
 
     def address(self, deployment: Deployment, *, pool: str) -> str:
-        """Return where its engine is reached, once the machine runs; `pool` as messages name it."""
+        """Return the engine's address once the machine runs; `pool` is for messages."""
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Return what is known to make the attempt fail, and what is worth a warning; nothing is changed."""
+        """Return findings that would make the attempt fail, and warnings, without changing anything."""
 
 
 @runtime_checkable
 class Failover(Protocol):
-    """A launch that has other places to go where one has no room."""
+    """A launch that tries other pools if one has no room."""
 
     def refused(self, attempt: Attempt, error: NoCapacityError | QuotaError) -> None:
-        """Remember that the attempt found no room."""
+        """Record that the attempt found no room."""
 
 
 @runtime_checkable
 class Opening(Protocol):
-    """A launch that can let more networks connect while its machine runs."""
+    """A launch that can allow more networks while its machine runs."""
 
     def not_let_in(self, seen: Sequence[Found]) -> tuple[str, ...]:
-        """Return the networks that are named by options and may not connect yet."""
+        """Return the networks in the options that are not allowed yet."""
 
     def let_in(self, seen: Sequence[Found], networks: tuple[str, ...]) -> None:
-        """Let them connect. What was let in before stays."""
+        """Allow them, in addition to those already allowed."""
 
 
 @runtime_checkable
 class ImagePull(Protocol):
-    """A launch whose images are pulled from here, not by the machine."""
+    """A launch whose images this computer pulls, not the machine."""
 
     def pull(self, attempt: Attempt) -> None:
-        """Have the attempt's image there, showing the progress."""
+        """Pull the attempt's image, reporting progress."""
 
 
 class Front(Protocol):
-    """What stands before the machines of one deployment: traffic can be moved from one to another beside it.
+    """The entry point in front of a deployment's machines, which can shift traffic between them.
 
-    `machine` is the record of one of them.
+    `machine` is the record of one machine.
     """
 
     @property
     def stable(self) -> bool:
-        """Whether the URL that callers use stays the same when traffic moves."""
+        """Whether the URL stays the same when traffic shifts."""
 
     def no_room(self, deployment: Deployment) -> str:
-        """Return why the machine that is wanted can't run beside the one that serves; empty where nothing is known."""
+        """Return why the desired machine can't run next to the serving one; empty if no reason is known."""
 
     @property
     def cuts(self) -> bool:
-        """Whether a shift cuts connections that are open: then the old machine drains before it, else after it."""
+        """Whether a shift cuts open connections: then the old machine drains before it, else after it."""
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
-        """Send new requests to this machine, which is proved, and to no other. Safe to repeat.
+        """Send new requests only to this proved machine. Idempotent.
 
-        Return the host that callers use, as a probe takes it; None where that is the machine's own address.
+        Return the host that callers use, for probes; None if it is the machine's own address.
         """
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:
-        """Let no new request begin on this machine; return when none runs there, or at the deadline. Safe to repeat.
+        """Stop new requests to this machine; return once none is open, or at the deadline. Idempotent.
 
-        The machine is deleted after that.
+        The machine is deleted afterwards.
         """
 
 
 class Deployable(Frozen, frozen=True, kw_only=True):
-    """A candidate with what only a deployment has: a name, ends, references to secrets.
+    """A candidate with a deployment's name, limits and references to secrets.
 
     `hub_token_parameter` and `api_key_parameter` name SSM SecureStrings that the machine reads at boot. `image_id` is
-    an AMI; without one the machine image is left to EC2 to resolve at launch. `ready_deadline_s` is how long the
-    engine may take until it answers: nothing counts as sick before. `ttl_s` counts from the first boot, `idle_s` from
-    the last request, `lease_s` from the last renewal: the first of them to pass ends the machine. `log_filter` is what
-    the machine needs to judge a start that failed.
+    an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long the engine may take to become
+    ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot, `idle_s` from the last request,
+    `lease_s` from the last renewal; the first to pass ends the machine. `log_filter` lets the machine judge a failed
+    start.
     """
 
     name: str
@@ -312,7 +312,7 @@ class Deployable(Frozen, frozen=True, kw_only=True):
 
 
 class Artifact(Frozen, frozen=True, kw_only=True):
-    """Text to run or to send, and its SHA-256 in hexadecimal."""
+    """A rendered text and its SHA-256 in hexadecimal."""
 
     kind: str
     file_name: str
@@ -327,9 +327,9 @@ class Artifact(Frozen, frozen=True, kw_only=True):
 
 
 class Commands(Frozen, frozen=True, kw_only=True):
-    """What a person can paste to look at a deployment and to remove it without this tool.
+    """Commands to inspect and remove a deployment without this tool.
 
-    `removal` is for what no record names. `proof` shows that nothing is left, and says by what.
+    `removal` is for resources without a record. `proof` shows that nothing is left, and how to see that.
     """
 
     looks: tuple[str, ...]
@@ -338,26 +338,26 @@ class Commands(Frozen, frozen=True, kw_only=True):
 
 
 class ByHand(Protocol):
-    """Commands for a person. A module can be one."""
+    """Commands to run by hand. Modules can implement it."""
 
     def commands(self, name: str, place: str, machine_id: str, *, nvidia: bool = True) -> Commands:
-        """Return what to paste for a deployment; `machine_id` is a word to replace where no machine is known.
+        """Return the commands for a deployment; `machine_id` is a placeholder if the machine is unknown.
 
-        `nvidia`: its accelerators are NVIDIA's.
+        `nvidia`: it has NVIDIA accelerators.
         """
 
     def look_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        """Return what to paste to look at one thing; None for a kind that has no such command."""
+        """Return the command to inspect a resource; None if its kind has none."""
 
     def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
-        """Return what to paste to remove one thing; None for a kind that has no such command."""
+        """Return the command to remove a resource; None if its kind has none."""
 
     def tunnel(self, place: str, port: int) -> str:
-        """Return the command that reaches a port there without opening it; empty where none is needed."""
+        """Return the command that tunnels to a port there; empty if not needed."""
 
 
 class Target(Protocol):
-    """Where engines run."""
+    """A place to run engines."""
 
     @property
     def name(self) -> str: ...
@@ -365,48 +365,48 @@ class Target(Protocol):
     def facts(self) -> TargetFacts: ...
     @property
     def options(self) -> type[Value]:
-        """Return the type of its own options; creating one raises InputError for what cannot be."""
+        """Return the type of its options, which raises InputError for invalid ones."""
 
     @property
     def forms(self) -> Mapping[str, str]:
-        """What `artifact` can write, each with its title."""
+        """The artifact formats with their titles."""
 
     def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
-        """Return where to look for what no record names; `named` by the caller. Raises InputError."""
+        """Return the locations to search for unrecorded resources; `named` by the caller. Raises InputError."""
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:
-        """Return what planning has to know of the world; `hardware`: it is named already. Raises InputError."""
+        """Return the target's additions to a request; `hardware`: it is already named. Raises InputError."""
 
     def refusal(self, plan: Plan) -> InputError | None:
-        """Return why a plan can't be carried out here."""
+        """Return why this target can't run the plan, or None."""
 
     def launch(
         self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
     ) -> Launch:
-        """Return the plan's way to a machine. `spent` returns what a name's machines have cost so far.
+        """Return the launch of a plan. `spent` returns what a name's machines have cost so far.
 
-        Raises InputError for secrets that are missing or can't be delivered.
+        Raises InputError for missing or undeliverable secrets.
         """
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
-        """Return what moves the traffic between machines of all revisions on record, by their options.
+        """Return the front that shifts traffic between the recorded revisions' machines.
 
-        None where two machines of this deployment cannot stand beside each other: then it is updated by `recreate`.
+        None if two machines of this deployment can't run side by side: then it is updated with `recreate`.
         """
 
     def cloud(self, place: str) -> Cloud:
-        """Return what is found and changed in one place."""
+        """Return the cloud of one place."""
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        """Write the deployable down; the same input gives the same text. Raises InputError."""
+        """Render the deployable, deterministically. Raises InputError."""
 
     @property
     def by_hand(self) -> ByHand:
-        """Return what to paste where this tool can't be used."""
+        """Return the commands for use without this tool."""
 
 
 class AccountRequest(Frozen, frozen=True, kw_only=True):
-    """What an account is examined for. `options` are the target's own; `plan` None asks about the account alone."""
+    """What to examine. `options` are the target's own; `plan` None examines only the account."""
 
     options: Any
     plan: Plan | None
@@ -415,9 +415,9 @@ class AccountRequest(Frozen, frozen=True, kw_only=True):
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
-    """What an account has to allow. `features`: name → what it is for; `boundary` bounds what the tool makes itself.
+    """The required permissions. `features`: name → purpose; `boundary` bounds the roles that the tool creates.
 
-    `notice` is what an administrator does once, empty where there is nothing.
+    `notice` is what an administrator has to do once; empty for nothing.
     """
 
     document: Mapping[str, Any] | None
@@ -428,19 +428,19 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Account(Protocol):
-    """A target that belongs to somebody's account."""
+    """A target that belongs to an account."""
 
     def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:
-        """Return what would make a launch fail. Nothing is raised: what fails is a finding."""
+        """Return what would make a launch fail. Failures are findings, never exceptions."""
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
-        """Return the least that lets this tool work for the features, by default those that every deployment needs.
+        """Return the least privileges for the features, by default those that every deployment needs.
 
         Raises InputError `unknown_feature`.
         """
 
     def boundary(self) -> Policy:
-        """Return what bounds the roles that the tool makes."""
+        """Return the permissions boundary of created roles."""
 
 
 @runtime_checkable
@@ -448,21 +448,21 @@ class LocalHost(Protocol):
     """A target that can run engines on this computer."""
 
     def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
-        """Return what this computer has and lacks; where it is `needed`, what is missing is an error."""
+        """Return findings about this computer; with `needed`, missing parts are errors."""
 
 
 @runtime_checkable
 class Shell(Protocol):
-    """A target whose machines run a command while their engine does."""
+    """A target whose machines can run commands next to the engine."""
 
     def child(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-        """Return the local program that runs `words` on a machine, an interactive shell without any.
+        """Return the local program that runs `words` on a machine; without words, an interactive shell.
 
-        Its streams and exit code are the command's. `terminal`: a person types.
+        Its streams and exit code are the command's. `terminal`: stdin is interactive.
         """
 
 
 def target_at(targets: Sequence[Target], place: str) -> Target:
-    """Return the target that a location belongs to: the one that its name begins with, else the first."""
+    """Return a location's target: the one whose name it begins with, else the first."""
     named = place.partition(":")[0]
     return next((target for target in targets if target.name == named), targets[0])

@@ -1,7 +1,7 @@
-"""Replies of clouds and hosts, read member by member: what is missing or of another type raises ReplyError.
+"""Typed access to replies of clouds and hosts: a member that is missing or of the wrong type raises ReplyError.
 
-Anything can come over a network: half a reply, none, a proxy's login page. What an adapter uses of a reply it takes
-through `Reply`, so that a strange one is an error of its own, never an empty answer or a defect of this program.
+A network can deliver half a reply, none, or a proxy's login page. Adapters read replies only through `Reply`, so that a
+malformed one is a distinct error, never an empty answer or a crash.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _SHOWN_CHARS: Final = 160
-# Nanoseconds reach it in the year 2286, and nothing else in a reply is as big; infinite numbers and NaN are not below.
+# Nanoseconds reach it in 2286; no other number in a reply is as large, and infinity and NaN are not below it.
 _MOST: Final = 10**19
 _NAMES: Final[Mapping[type, str]] = {
     bool: "a flag",
@@ -31,25 +31,25 @@ _NAMES: Final[Mapping[type, str]] = {
 
 
 class ReplyError(Exception):
-    """The reply can't be one to what was asked. `Reply` quotes nothing of the content, which may hold secrets."""
+    """The reply is malformed. The message quotes no content, which may hold secrets."""
 
 
 @contextmanager
 def understood(failures: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Have what a client library raises over a reply, beside its own `failures`, come out as ReplyError."""
+    """Turn a client library's exceptions, other than its documented `failures`, into ReplyError."""
     known: tuple[type[Exception], ...] = (ReplyError, *failures)
     try:
         yield
     except known:
         raise
-    except Exception as error:  # parsers raise whatever strange bytes make of them: ValueError, KeyError, RuntimeError
+    except Exception as error:  # parsers raise anything on malformed bytes: ValueError, KeyError, RuntimeError
         said = next(iter(str(error).splitlines()), "").partition(". ")[0]
         raise ReplyError(f"{type(error).__name__}: {said[:_SHOWN_CHARS]}") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An object in a reply; `path` leads to it from the top."""
+    """An object in a reply; `path` is its position."""
 
     content: Mapping[str, Any] = field(repr=False)
     path: str = ""
@@ -62,7 +62,7 @@ class Reply:
         return self.content.get(member) is not None
 
     def text(self, member: str, *, prefix: str = "") -> str:
-        """One that is not empty, and begins with `prefix` as ids do."""
+        """Return a non-empty string that starts with `prefix`."""
         found = self._value(member, str)
         if not found:
             raise ReplyError(f"{self._name(member)} is empty")
@@ -71,11 +71,11 @@ class Reply:
         return found
 
     def optional_text(self, member: str) -> str:
-        """Empty where there is none."""
+        """Return a string, empty if missing."""
         return self._value(member, str) if self.has(member) else ""
 
     def address(self, member: str) -> str:
-        """An IP address; empty where there is none."""
+        """Return an IP address, empty if missing."""
         found = self.optional_text(member)
         try:
             return str(ip_address(found)) if found else ""
@@ -90,32 +90,32 @@ class Reply:
         return chosen
 
     def flag(self, member: str) -> bool:
-        """False where it is missing."""
+        """Return a flag, False if missing."""
         return self._value(member, bool) if self.has(member) else False
 
     def number(self, member: str) -> float:
         found = self._value(member, float if isinstance(self.content.get(member), float) else int)
         if isinstance(found, bool) or not abs(found) < _MOST:
-            raise ReplyError(f"{self._name(member)} is not a number that can be meant")
+            raise ReplyError(f"{self._name(member)} is not a plausible number")
         return found
 
     def integer(self, member: str) -> int:
-        """0 where it is missing."""
+        """Return an integer, 0 if missing."""
         return int(self.number(member)) if self.has(member) else 0
 
     def moment(self, member: str) -> str:
-        """A moment in ISO 8601; empty where there is none."""
+        """Return a time in ISO 8601, empty if missing."""
         return self._value(member, datetime).isoformat() if self.has(member) else ""
 
     def time(self, member: str) -> datetime:
-        """Of a text in ISO 8601."""
+        """Return a time parsed from ISO 8601."""
         try:
             return datetime.fromisoformat(self.text(member))
         except ValueError:
             raise ReplyError(f"{self._name(member)} is not a time") from None
 
     def table(self, member: str) -> dict[str, str]:
-        """Texts by name; none where it is missing."""
+        """Return strings by name, empty if missing."""
         named = self.optional_part(member)
         return {name: named.optional_text(name) for name in named.content}
 
@@ -123,29 +123,29 @@ class Reply:
         return Reply(self._value(member, dict), self._name(member))
 
     def optional_part(self, member: str) -> Reply:
-        """An empty one where there is none."""
+        """Return an object, an empty one if missing."""
         return self.part(member) if self.has(member) else Reply({}, self._name(member))
 
     def parts(self, member: str) -> tuple[Reply, ...]:
         return replies(self._value(member, list), self._name(member))
 
     def optional_parts(self, member: str) -> tuple[Reply, ...]:
-        """None where there is no list: services leave out empty ones inside of things."""
+        """Return the objects of a list; none if missing, because services omit empty lists."""
         return self.parts(member) if self.has(member) else ()
 
     def first(self, member: str) -> Reply:
-        """Of a list that can't be empty."""
+        """Return the first object of a non-empty list."""
         parts = self.parts(member)
         if not parts:
             raise ReplyError(f"{self._name(member)} is empty")
         return parts[0]
 
     def texts(self, member: str) -> tuple[str, ...]:
-        """None of them empty."""
+        """Return non-empty strings."""
         listed, name = self._value(member, list), self._name(member)
         found = tuple(_as(str, item, f"{name}[{at}]") for at, item in enumerate(listed))
         if not all(found):
-            raise ReplyError(f"{name} has an empty text")
+            raise ReplyError(f"{name} has an empty string")
         return found
 
     def _value(self, member: str, kind: type[_T]) -> _T:
@@ -158,7 +158,7 @@ class Reply:
 
 
 def replies(content: object, path: str = "") -> tuple[Reply, ...]:
-    """The objects of a list."""
+    """Return the objects of a list."""
     return tuple(Reply.of(item, f"{path}[{at}]") for at, item in enumerate(_as(list, content, path)))
 
 

@@ -1,1 +1,1 @@
-"""Frozen values that rooms hand to one another. Nothing here acts, and nothing here knows an engine or a cloud."""
+"""Frozen values shared by the packages. They have no side effects and know no engine or cloud."""

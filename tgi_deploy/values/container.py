@@ -1,4 +1,4 @@
-"""What an engine asks of whatever runs it. A container knows no host: no address, no device, no folder of one."""
+"""What an engine needs from its target. A container is independent of its host's addresses, devices and folders."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tgi_deploy.values.base import Value
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-# Where a folder of the host is mounted, when it is the model.
+# The mount point of a model folder of the host.
 MODEL_DIR: Final = "/model"
 
 
 class Image(Value, frozen=True, kw_only=True):
-    """`reference` is what is pulled, `bytes` its size unpacked."""
+    """`reference` is what to pull, `bytes` its unpacked size."""
 
     reference: str
     bytes: int
@@ -22,14 +22,14 @@ class Image(Value, frozen=True, kw_only=True):
 
 
 class SecretRef(Value, frozen=True, kw_only=True):
-    """A variable of the container, and where its value comes from. The value itself is never held."""
+    """A container variable and the source, never the value, of its secret."""
 
     variable: str
     source: str | None = None
 
 
 class Mount(Value, frozen=True, kw_only=True):
-    """A folder that outlives the container. Two containers share one where purpose and `layout` are the same."""
+    """A folder that outlives the container. Containers with the same purpose and `layout` share it."""
 
     path: str
     purpose: Literal["weights", "compile-cache"]
@@ -37,9 +37,9 @@ class Mount(Value, frozen=True, kw_only=True):
 
 
 class Health(Value, frozen=True, kw_only=True):
-    """How to ask whether it serves, every `every_s` seconds; so many wrong answers in a row mean that it does not.
+    """The health check, every `every_s` seconds, and how many failures in a row mean unhealthy.
 
-    `refuses_while_starting`: nothing listens before it is ready, so that a 503 always means that it is sick.
+    `refuses_while_starting`: nothing listens before it is ready, so a 503 always means unhealthy.
     """
 
     path: str
@@ -49,7 +49,7 @@ class Health(Value, frozen=True, kw_only=True):
 
 
 class Restart(Value, frozen=True, kw_only=True):
-    """When it is started again, at most `most` times. `never_after` are exit codes of a wrong configuration."""
+    """The restart policy, at most `most` times. `never_after` are exit codes of a wrong configuration."""
 
     policy: Literal["always", "on-failure"]
     never_after: tuple[int, ...]
@@ -57,9 +57,9 @@ class Restart(Value, frozen=True, kw_only=True):
 
 
 class Stop(Value, frozen=True, kw_only=True):
-    """How it ends: after the signal it may finish what runs, for `grace_s` seconds at most.
+    """How to stop it: after the signal, open requests may finish within `grace_s` seconds.
 
-    `accepts_while_draining`: it goes on taking new requests meanwhile, so it has to leave its balancer first.
+    `accepts_while_draining`: it still accepts new requests, so remove it from its load balancer first.
     """
 
     signal: Literal["SIGTERM"]
@@ -68,9 +68,9 @@ class Stop(Value, frozen=True, kw_only=True):
 
 
 class Redaction(Value, frozen=True, kw_only=True):
-    """A line of the log that holds `text`, in capitals or not, must not leave the machine.
+    """Log lines that contain `text`, ignoring case, must not leave the machine.
 
-    `closed_by`: nor must the indented lines after it and the one that begins with this, unless the line has it, too.
+    `closed_by`: the following indented lines through one that begins with this are included, unless the line has it.
     """
 
     text: str
@@ -78,9 +78,9 @@ class Redaction(Value, frozen=True, kw_only=True):
 
 
 class HostAccess(Value, frozen=True, kw_only=True):
-    """How Docker hands accelerators other than NVIDIA's to a container: all those of the host.
+    """How Docker passes accelerators other than NVIDIA's: all of the host's.
 
-    `visible` is the variable that names some of them by index. `remark` is what the user should know of the build.
+    `visible` is the variable that selects some by index. `remark` is a note on the build for the user.
     """
 
     devices: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class HostAccess(Value, frozen=True, kw_only=True):
 
     @property
     def run_options(self) -> tuple[tuple[str, str], ...]:
-        """Options of `docker run`, each with its value. The host's shared memory comes with its accelerators."""
+        """The options of `docker run`, with values. The host's shared memory comes with its accelerators."""
         return (
             *((("--runtime", self.runtime),) if self.runtime else ()),
             *(("--device", path) for path in self.devices),
@@ -105,9 +105,9 @@ class HostAccess(Value, frozen=True, kw_only=True):
 
 
 class Container(Value, frozen=True, kw_only=True):
-    """One container of an engine. Arguments reach the entry point unchanged; `env` is sorted and never secret.
+    """An engine's container. Arguments are passed unchanged to the entry point; `env` is sorted and never secret.
 
-    `port` is the container's own. Without `host` its accelerators are NVIDIA's.
+    `port` is inside the container. Without `host` its accelerators are NVIDIA's.
     """
 
     image: Image
@@ -126,32 +126,32 @@ class Container(Value, frozen=True, kw_only=True):
 
 
 def mount_of(model_dir: str) -> str:
-    """The value of `docker run --mount` for a folder: CSV, so a path may hold commas and colons."""
+    """Return the value of `docker run --mount`: CSV, so paths may contain commas and colons."""
     return ",".join(map(_csv_field, ("type=bind", f"source={model_dir}", f"target={MODEL_DIR}", "readonly")))
 
 
 def _csv_field(text: str) -> str:
-    """RFC 4180, section 2: a field with a comma or a quote is quoted, and quotes in it are doubled."""
+    """Quote a field by RFC 4180, section 2."""
     return '"{}"'.format(text.replace('"', '""')) if {",", '"'}.intersection(text) else text
 
 
 def served_as(model_id: str) -> str:
-    """What an engine in a container calls its model: a folder of the host is mounted at one place."""
+    """Return the model argument inside the container, where a host folder has a fixed mount point."""
     return MODEL_DIR if is_folder(model_id) else model_id
 
 
 def is_folder(model_id: str) -> bool:
-    """Whether a model that an engine is told to serve is a folder: hub ids begin with a name."""
+    """Return whether an engine's model argument is a folder; hub ids begin with a name."""
     return model_id.startswith("/")
 
 
 def mounted(args: Iterable[str], model_dir: str) -> tuple[str, ...]:
-    """Return the arguments with the mounted folder in place of the host's."""
+    """Return the arguments with the host's folder replaced by the mount point."""
     return tuple(MODEL_DIR if arg == model_dir else arg for arg in args)
 
 
 def grouped(args: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Arguments as a reader groups them: a flag with its value."""
+    """Group each flag with its value."""
     rest = list(args)
     while rest:
         size = 2 if rest[0].startswith("--") and len(rest) > 1 and not rest[1].startswith("--") else 1

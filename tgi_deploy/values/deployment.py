@@ -1,4 +1,4 @@
-"""A deployment as it is remembered: revisions of what it runs, its limits, the resources it knows of, its history."""
+"""A deployment's record: revisions, limits, resources and history."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Strategy = Literal["recreate", "rolling"]
 Level = Literal["info", "warning", "error"]
 
 SCHEMA: Final = 2
-# Enough to go back to; what is older is of no use to anybody.
+# Enough to roll back to.
 _MOST_REVISIONS: Final = 10
 
 
 class ModelRef(Value, frozen=True, kw_only=True):
-    """What the engine loads: a hub id or a folder, and its commit where one is pinned."""
+    """What the engine loads: a hub id or a folder, and the pinned commit, if any."""
 
     id: str
     commit: str | None
 
 
 class SpecHardware(Value, frozen=True, kw_only=True):
-    """What one replica runs on. Instance types that have it are pools of the same spec."""
+    """The hardware of one replica. All instance types with it are pools of the same spec."""
 
     accelerator: str
     accelerators: int
@@ -45,7 +45,7 @@ class SpecHardware(Value, frozen=True, kw_only=True):
 
 
 class Spec(Value, frozen=True, kw_only=True):
-    """What one replica runs. It says nothing of prices, places, limits or how many there are."""
+    """What one replica runs, without prices, places, limits or replica count."""
 
     engine: str
     release: str
@@ -57,9 +57,9 @@ class Spec(Value, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Return a hash that decides whether something changes.
+        """Return the hash that decides whether a deployment changes.
 
-        The size of an image is a fact about it, and where a secret's value comes from may move: neither counts.
+        It ignores image sizes and the sources of secrets.
         """
         container = replaced(
             self.container,
@@ -70,10 +70,10 @@ class Spec(Value, frozen=True, kw_only=True):
 
 
 class Pool(Value, frozen=True, kw_only=True):
-    """One source of machines for a replica. `zone` is empty where the target chooses.
+    """One source of machines for a replica. `zone` is empty if the target chooses it.
 
-    `machine_usd_per_hour` is everything that is billed with the machine; None: it is not billed by the hour. Of what
-    only tags tell, type and market are not known.
+    `machine_usd_per_hour` is everything billed with the machine; None: not billed by the hour. Without a record, type
+    and market are unknown.
     """
 
     place: str
@@ -84,7 +84,7 @@ class Pool(Value, frozen=True, kw_only=True):
 
 
 def service_of(plan: PlanDocument) -> Service:
-    """Return what a plan has a machine serve."""
+    """Return the service of a plan's machine."""
     engine, served, request = plan.engine, plan.model.served_id, plan.requirements
     promise = Promise(
         model_id=served_as(served),
@@ -98,11 +98,11 @@ def service_of(plan: PlanDocument) -> Service:
 
 
 class Revision(Value, frozen=True, kw_only=True):
-    """A numbered spec, and the plan that it is of, without rejections: request, choice and predictions.
+    """A numbered spec with its plan (request, choice and predictions, without rejections).
 
-    `spec` is None where a record of schema 1 or tags alone tell of it, `plan` where tags alone do. `marks` is what the
-    target's settings add to the request, `options` are the target's own as they were given: names of secrets, never
-    their values. The first of `pools` is where its replica is, or is being tried.
+    `spec` is None if known only from a record of schema 1 or from tags, `plan` if known only from tags. `marks` is what
+    the target's options add to the request; `options` are the target's own as given, with names of secrets, never
+    values. The first of `pools` is where its replica is, or is being tried.
     """
 
     number: int
@@ -117,30 +117,29 @@ class Revision(Value, frozen=True, kw_only=True):
 
     @property
     def service(self) -> Service | None:
-        """What its plan has its machine serve."""
+        """The service of its machine."""
         return service_of(self.plan) if self.plan else None
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """What its machine costs; None where it is not billed by the hour."""
+        """The machine's price; None if it is not billed by the hour."""
         return self.pools[0].machine_usd_per_hour if self.pools else None
 
     @property
     def stopped_usd_per_hour(self) -> Decimal | None:
-        """What its machine costs while it is stopped; None where it is not billed by the hour, or not known."""
+        """The machine's price while stopped; None if not billed by the hour, or unknown."""
         if self.usd_per_hour is None or self.plan is None:
             return None
         return sum((line.usd_per_hour for line in self.plan.cost.lines if line.stays_when_stopped), Decimal(0))
 
 
 class Rollout(Value, frozen=True, kw_only=True):
-    """An update that has begun and is not finished: on record from before its first step until after its last.
+    """An unfinished update, recorded from before its first step until after its last.
 
-    `source` is the revision that served and is put back if the destination fails, None where none ever has.
-    `recreate`: while the stage is `ending`, the machine is one of the revision before the destination; while it is
-    `starting`, the destination's. `rolling`: the machine of the source, which ends by `ends`, serves until the stage is
-    `promoted`; from then on that of the destination does, and the other one drains and goes. `refuses_since`: when the
-    machine that served began to end, so that new requests are refused.
+    `source` is the revision that served and is restored if the destination fails; None if none served. `recreate`: in
+    stage `ending` the machine belongs to the revision before the destination, in stage `starting` to the destination.
+    `rolling`: the source's machine, with the limits `ends`, serves until the stage is `promoted`; then the
+    destination's serves, and the other drains and is deleted. `refuses_since`: when the serving machine began to end.
     """
 
     source: int | None
@@ -152,9 +151,9 @@ class Rollout(Value, frozen=True, kw_only=True):
 
 
 class ResourceRecord(Value, frozen=True, kw_only=True):
-    """What is remembered of a resource. An `intent` may or may not exist: it has to be looked up.
+    """The record of a resource. An `intent` may or may not exist and has to be looked up.
 
-    A machine is `stopping` or `starting` from before the call until what it asked for was seen.
+    A machine is `stopping` or `starting` from before the call until its effect was observed.
     """
 
     key: str
@@ -169,12 +168,12 @@ class ResourceRecord(Value, frozen=True, kw_only=True):
 
 
 class Deployment(Value, frozen=True, kw_only=True):
-    """A named thing in the world, as the record on disk keeps it.
+    """A deployment, as recorded on disk.
 
-    `active` is the number of the revision that serves. `serial` rises with every save; `request_number` rises with
-    every new creating request, so that no request token is used for two. `owner` is who began it, as user@host.
-    `given_up`: `up` itself removes it, so that its cost counts for the next one of its name. `plaintext`: somebody has
-    agreed that an API key travels unencrypted to a public address.
+    `active` is the number of the serving revision. `serial` increases with every save, `request_number` with every new
+    creating request, so that each gets its own token. `owner` is its creator, as user@host. `given_up`: `up` removes it
+    itself, so its cost counts toward the next deployment of its name. `plaintext`: the user accepted sending an API key
+    unencrypted to a public address.
     """
 
     name: str
@@ -198,67 +197,67 @@ class Deployment(Value, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> Revision:
-        """The revision of the highest number, whatever became of it."""
+        """The newest revision, in any state."""
         return self.revisions[-1]
 
     @property
     def wanted(self) -> Revision:
-        """The revision that is being brought up, else what serves, else what was brought up last."""
+        """The revision being brought up, else the serving one, else the last one."""
         number = self.rollout.destination if self.rollout else self.active
         return self.numbered(number) or self._brought_up
 
     @property
     def current(self) -> Revision:
-        """The revision of its machine: of two beside each other, of the one that serves."""
+        """The revision of its machine; of two machines, that of the serving one."""
         ending = self.rollout is not None and self.rollout.stage == "ending"
         before = self.revisions[-2] if ending and len(self.revisions) > 1 else self._brought_up
         return self.numbered(self.active) or before
 
     @property
     def _brought_up(self) -> Revision:
-        """The one that is pending: a newer one may have been taken back. Else the newest."""
+        """The pending revision, since a newer one may have been withdrawn; else the newest."""
         return next((item for item in self.revisions if item.state == "pending"), self.revision)
 
     @property
     def rolling(self) -> bool:
-        """Whether the machine of a new revision is brought up beside the one that serves."""
+        """Whether a new revision's machine is being brought up while the old one serves."""
         rollout = self.rollout
         return rollout is not None and (rollout.strategy, rollout.stage) == ("rolling", "starting")
 
     @property
     def plan(self) -> PlanDocument | None:
-        """What is planned for the revision of its machine."""
+        """The plan of its machine's revision."""
         return self.current.plan
 
     @property
     def service(self) -> Service | None:
-        """What its machine serves."""
+        """The service of its machine."""
         return self.current.service
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """What its machine costs; None where it is not billed by the hour."""
+        """The machine's price; None if it is not billed by the hour."""
         return self.current.usd_per_hour
 
     def price_of(self, key: str) -> Decimal | None:
-        """Return what the machine costs that a thing of this key is, or belongs to."""
+        """Return the price of the machine that has this key, or that a resource with this key belongs to."""
         revision = self.numbered(revision_of(key)) or self.current
         return revision.usd_per_hour
 
     @property
     def stopped_usd_per_hour(self) -> Decimal | None:
-        """What its machine costs while it is stopped; None where it is not billed by the hour, or not known."""
+        """The machine's price while stopped; None if not billed by the hour, or unknown."""
         return self.current.stopped_usd_per_hour
 
     @property
     def region(self) -> str:
-        """The place of its machine, or where one is being tried; empty before anything is."""
+        """The place of its machine, or where one is being tried; empty before that."""
         pools = self.current.pools
         return pools[0].place if pools else next((item.place for item in self.resources), "")
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Everywhere this deployment has, or may have, something."""
+        """All places where this deployment has, or may have, resources."""
         return tuple(dict.fromkeys(filter(None, (self.region, *(item.place for item in self.resources)))))
 
     def record(self, key: str) -> ResourceRecord | None:
@@ -266,20 +265,20 @@ class Deployment(Value, frozen=True, kw_only=True):
 
     @property
     def machine(self) -> ResourceRecord | None:
-        """The record of what runs the engine: of two beside each other, of the one that serves."""
+        """The record of its machine; of two, that of the serving one."""
         return self.machine_at(self.current.number) or next((item for item in self.machines if not self.rolling), None)
 
     @property
     def machines(self) -> tuple[ResourceRecord, ...]:
-        """The records of all its machines: an update may have two."""
+        """The records of all its machines; during an update there may be two."""
         return tuple(item for item in self.resources if item.is_machine)
 
     def machine_at(self, number: int) -> ResourceRecord | None:
-        """Return the record of the machine of a revision."""
+        """Return the record of a revision's machine."""
         return next((item for item in self.machines if revision_of(item.key) == number), None)
 
     def with_record(self, record: ResourceRecord) -> Deployment:
-        """This deployment with `record` in the place of the one of the same key, or behind the others."""
+        """Return a copy with `record` added, or replacing the one with the same key."""
         if self.record(record.key) is None:
             return replaced(self, resources=(*self.resources, record))
         kept = tuple(record if item.key == record.key else item for item in self.resources)
@@ -289,11 +288,11 @@ class Deployment(Value, frozen=True, kw_only=True):
         return replaced(self, resources=tuple(item for item in self.resources if item.key != key))
 
     def leased_until(self, until: Moment | None) -> Deployment:
-        """This deployment with another end of its lease."""
+        """Return a copy with another end of its lease."""
         return replaced(self, ends=replaced(self.ends, lease_until=until))
 
     def with_revision(self, revision: Revision) -> Deployment:
-        """This deployment with `revision`, in the place of one of the same number, or as the newest one."""
+        """Return a copy with `revision` added, or replacing the one with the same number."""
         others = [item for item in self.revisions if item.number != revision.number]
         every = sorted((*others, revision), key=lambda item: item.number)
         needed = {self.active, self.rollout.source if self.rollout else None}
@@ -301,11 +300,11 @@ class Deployment(Value, frozen=True, kw_only=True):
         return replaced(self, revisions=(*(item for item in old if item.number in needed), *every[-_MOST_REVISIONS:]))
 
     def numbered(self, number: int | None) -> Revision | None:
-        """The revision of that number; None where the record no longer has it."""
+        """Return the revision with that number; None if the record no longer has it."""
         return next((item for item in self.revisions if item.number == number), None)
 
     def in_state(self, state: RevisionState) -> Deployment:
-        """This deployment with the revision that is wanted in a state. One that serves retires what served before."""
+        """Return a copy with the wanted revision in a state. If it serves, the previous one is retired."""
         number, serves = self.wanted.number, state == "serving"
         active = number if serves else None if self.active == number else self.active
         revisions = tuple(
@@ -320,7 +319,7 @@ class Deployment(Value, frozen=True, kw_only=True):
 
 
 class TaggedDeployment(Deployment, frozen=True, kw_only=True):
-    """A deployment as its tags tell of it, where there is no record. It is never saved."""
+    """A deployment reconstructed from tags, without a record. It is never saved."""
 
     tagged: Service | None = None
 

@@ -1,4 +1,4 @@
-"""How a machine is asked to end by itself, and how much of its ceiling is left."""
+"""The limits that end a machine, and how much of its spending limit is left."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen, Moment, Seconds, Value
 
-# A machine needs as long to start.
+# The time that a machine needs to start.
 SHORTEST_TTL_S: Final = 300
 
 
 class MadeWith(Value, frozen=True, kw_only=True):
-    """The limits in a machine's user data: they hold until it reads others from its tags."""
+    """The limits in a machine's user data, valid until it reads others from its tags."""
 
     ttl_s: Seconds | None
     idle_s: Seconds | None
@@ -21,11 +21,11 @@ class MadeWith(Value, frozen=True, kw_only=True):
 
 
 class Ends(Value, frozen=True, kw_only=True):
-    """What ends a machine without its owner; None where nothing of the kind does.
+    """The limits that end a machine without its owner; None for unset ones.
 
-    `expires_at` is when it has lived for `ttl_s`, `lease_until` the end of a lease of `lease_s`, unless it is renewed.
-    Under a ceiling of `max_spend_usd` on the name, `ttl_s` leaves room for `spent_before_usd`, what was spent by then;
-    `asked_ttl_s` and `ttl_until` are --ttl alone. `made_with` is None until a running machine's limits are changed.
+    `expires_at` is the end of `ttl_s`, `lease_until` that of a lease of `lease_s` unless renewed. Under the name's
+    spending limit `max_spend_usd`, `ttl_s` accounts for `spent_before_usd`; `asked_ttl_s` and `ttl_until` reflect --ttl
+    alone. `made_with` is None until a running machine's limits are changed.
     """
 
     ttl_s: Seconds | None = None
@@ -41,26 +41,26 @@ class Ends(Value, frozen=True, kw_only=True):
 
     @property
     def first(self) -> MadeWith:
-        """What its machine was made with."""
+        """The limits that its machine was created with."""
         return self.made_with or MadeWith(ttl_s=self.ttl_s, idle_s=self.idle_s, lease_s=self.lease_s)
 
     @property
     def any(self) -> bool:
-        """Whether its machine ends by itself some day."""
+        """Whether a limit will end its machine."""
         return any(term is not None for term in (self.ttl_s, self.idle_s, self.lease_s))
 
 
 class Spent(Frozen, frozen=True, kw_only=True):
-    """What `machines` of a name have cost so far: at most that, where nobody saw one of them end."""
+    """The cost of `machines` under a name so far; an upper bound if the end of one was not observed."""
 
     usd: Decimal = Decimal(0)
     machines: int = 0
 
 
 class WantedEnds(Frozen, frozen=True, kw_only=True):
-    """How a machine is asked to end by itself. None: not so; of one that runs: as before, and 0 lifts the limit.
+    """The requested limits. None: no limit; for a running machine: unchanged, and 0 removes the limit.
 
-    `max_spend_usd` is the ceiling for all machines of the name together, `max_spend_option` what messages call it.
+    `max_spend_usd` is for all machines of the name together, `max_spend_option` its name in messages.
     """
 
     ttl_s: int | None = None
@@ -70,9 +70,9 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
     lease_s: int | None = None
 
     def lifetime_s(self, usd_per_hour: Decimal) -> int | None:
-        """Return the seconds until a first machine ends itself: the earlier of --ttl and --max-spend at this price.
+        """Return the seconds until a first machine ends: the earlier of --ttl and --max-spend at this price.
 
-        Raises InputError `bad_max_spend` for an amount that is spent before a machine has started.
+        Raises InputError `bad_max_spend` for an amount too small to start a machine.
         """
         if self.max_spend_usd is None or usd_per_hour <= 0:
             return self.ttl_s
@@ -81,12 +81,12 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
             raise InputError(
                 "bad_max_spend",
                 f"{self.max_spend_option}: ${self.max_spend_usd} is spent after {seconds} s at ${usd_per_hour} an hour",
-                hint=f"a machine needs five minutes to start: give at least ${least_spend(usd_per_hour)}",
+                hint=f"a machine needs five minutes to start: set at least ${least_spend(usd_per_hour)}",
             )
         return seconds if self.ttl_s is None else min(self.ttl_s, seconds)
 
     def seconds(self, name: str, usd_per_hour: Decimal, spent: Spent) -> int | None:
-        """Return for how long a machine may run after so much was spent, None for ever.
+        """Return for how long a machine may run after what was spent; None: forever.
 
         Raises InputError `max_spend_reached`.
         """
@@ -98,14 +98,14 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
 
 
 def least_spend(usd_per_hour: Decimal, spent_usd: Decimal = Decimal(0)) -> Decimal:
-    """Return the lowest ceiling, in whole cents, that lets a machine of this price start after so much was spent."""
+    """Return the lowest spending limit, in whole cents, with which a machine of this price can still start."""
     return (spent_usd + usd_per_hour * SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
 
 
 def seconds_left(name: str, ceiling_usd: Decimal, spent: Spent, usd_per_hour: Decimal) -> int:
-    """Return for how long a machine may run on what is left of --max-spend.
+    """Return for how long a machine may run on the rest of --max-spend.
 
-    Raises InputError `max_spend_reached` where that is too short for one to start.
+    Raises InputError `max_spend_reached` if that is too short to start one.
     """
     seconds = int((ceiling_usd - spent.usd) / usd_per_hour * 3600)
     if seconds >= SHORTEST_TTL_S:
@@ -114,12 +114,12 @@ def seconds_left(name: str, ceiling_usd: Decimal, spent: Spent, usd_per_hour: De
     raise InputError(
         "max_spend_reached",
         f"{name}: {spent_words(spent, ceiling_usd)}, and the rest lasts {max(0, seconds)} s at ${usd_per_hour} an hour",
-        hint=f"a machine needs five minutes to start: give at least --max-spend {least}, "
-        f"or run 'tgi-deploy down {name}', after which the count begins anew",
+        hint=f"a machine needs five minutes to start: set at least --max-spend {least}, "
+        f"or run 'tgi-deploy down {name}', which resets the count",
     )
 
 
 def spent_words(spent: Spent, ceiling_usd: Decimal) -> str:
     machines = "1 machine" if spent.machines == 1 else f"{spent.machines} machines"
     usd = spent.usd.quantize(Decimal("0.01"), ROUND_UP)
-    return f"${usd} of --max-spend ${ceiling_usd} is spent already ({machines})"
+    return f"${usd} of --max-spend ${ceiling_usd} is already spent ({machines})"

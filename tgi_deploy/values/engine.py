@@ -1,4 +1,4 @@
-"""What is asked of an inference engine, and what it answers: releases, schemes, one configuration and how it fits."""
+"""Values exchanged with engines: releases, schemes, a configuration and how it fits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AUTO: Final = "auto"
 
 
 class Flag(Value, frozen=True, kw_only=True):
-    """One option of an engine's command line. `kind` is the type of its value, `env` the variable that sets it, too."""
+    """One option of an engine's command line. `kind` is its value's type, `env` the equivalent variable."""
 
     name: str
     env: str | None = None
@@ -45,7 +45,7 @@ class ArchitectureRule(Value, frozen=True, kw_only=True):
 
 
 class Release(Value, frozen=True, kw_only=True):
-    """One pinned version of an engine, as every engine has it. What only one engine has is in a class of its own."""
+    """One pinned version of an engine. Engine-specific data is in subclasses."""
 
     name: str
     version: str
@@ -61,39 +61,39 @@ class Release(Value, frozen=True, kw_only=True):
 
     @property
     def reported_as(self) -> tuple[str, ...]:
-        """All that it may call itself: some images were built with another version inside."""
+        """All versions that it may report: some images contain another version."""
         return tuple(filter(None, (self.version, self.reported_version)))
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """Names of the quantization methods that it can serve."""
+        """The quantization methods that it can serve."""
         return ()
 
     @property
     def reserved_env(self) -> frozenset[str]:
-        """Variables beside those of flags that the engine's container sets."""
+        """Variables that the engine's container sets, other than those of flags."""
         return frozenset()
 
     def on(self, chip: Accelerator) -> Release:  # noqa: ARG002 -- for engines with other images for other chips
-        """Return the release as the chip's own image has it. Without `host` that is the CUDA image."""
+        """Return the release with the chip's image. Without `host` that is the CUDA image."""
         return self
 
     def architecture_rule(self, capability: ComputeCapability | None) -> ArchitectureRule | None:
-        """Return the rule for cards of this compute capability; None for a chip without one, or without a rule."""
+        """Return the rule for this compute capability, or None."""
         if capability is None:
             return None
         return next((rule for rule in self.architectures if rule.minimum <= capability <= rule.maximum), None)
 
 
 class Scheme(Value, frozen=True, kw_only=True):
-    """One way to serve the weights.
+    """A format in which to serve the weights.
 
-    `bits` is what a linear layer's weight takes, group scales included; `lost_bits` counts whole bits from the
-    checkpoint's own precision: scales are overhead, not quality. `recast`: activations leave the checkpoint's
-    16-bit type. `method` is None for a 16-bit checkpoint served as it is, and for a method the release does not know.
-    `native_fp8` is the compute capability from which it multiplies in 8 bits. Without `fused_experts` no kernel routes
-    tokens to packed experts; with `packs_head` the head is packed like the layers. Of equals the one with the lower
-    `after` is better. `intermediate_size` is the copy's own, where it was padded.
+    `bits` is the size of a linear layer's weight, with group scales; `lost_bits` counts whole bits removed from the
+    checkpoint's precision: scales are overhead, not quality. `recast`: activations leave the checkpoint's 16-bit type.
+    `method` is None for a 16-bit checkpoint served unchanged, and for a method unknown to the release. `native_fp8` is
+    the compute capability from which it multiplies in 8 bits. Without `fused_experts` no kernel routes tokens to packed
+    experts; with `packs_head` the head is packed like the layers. Ties go to the lower `after`. `intermediate_size` is
+    that of a padded copy.
     """
 
     name: str
@@ -114,14 +114,14 @@ class Scheme(Value, frozen=True, kw_only=True):
 
     @property
     def order_name(self) -> str:
-        """What a tie ends in: `after` first, then methods that keep the checkpoint's 16-bit type before the others."""
+        """The tie-breaking key: `after` first, then methods that keep the checkpoint's 16-bit type."""
         return f"{self.after} {self.recast:d} {self.name}"
 
 
 class Load(Value, frozen=True, kw_only=True):
-    """What is promised: tokens of a request, requests at once, and the longest request there may be.
+    """The promised load: tokens per request, concurrent requests, and the longest request.
 
-    The KV cache has to hold the longest request. Of the others as many run as it holds, and the rest wait.
+    The KV cache must hold the longest request. As many others run as fit, and the rest wait.
     """
 
     input_tokens: int
@@ -142,16 +142,16 @@ class Pins(Value, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, flags: tuple[tuple[str, str], ...], env: tuple[tuple[str, str], ...] = ()) -> Pins:
-        """Return them with the flags' names as command lines write them. The last one of a name counts."""
+        """Return them with full flag names. The last one with a name wins."""
         return cls(
             flags={"--" + name.removeprefix("--").replace("_", "-"): value for name, value in flags}, env=dict(env)
         )
 
 
 class Case(Value, frozen=True, kw_only=True):
-    """One configuration to judge. `allow_turing`: the user takes what a release loses on an overridden architecture.
+    """One configuration to judge. `allow_turing`: the user accepts a release's limits on an overridden architecture.
 
-    `prefill_tokens`: at most so many prompt tokens a step; None: as many as leave room for the promise.
+    `prefill_tokens`: the maximum of prompt tokens per step; None: as many as leave room for the promise.
     """
 
     model: ModelSpec
@@ -166,9 +166,9 @@ class Case(Value, frozen=True, kw_only=True):
 
 
 class EngineSettings(Value, frozen=True, kw_only=True):
-    """What the engine is set to, by meaning; it turns them into flags of the exact release.
+    """Engine settings by meaning; the engine turns them into flags of the exact release.
 
-    `default_prefill_tokens` is the prefill batch that the release would choose by itself, where it chooses one.
+    `default_prefill_tokens` is the release's default prefill batch, if it has one.
     """
 
     model_id: str
@@ -186,13 +186,13 @@ class EngineSettings(Value, frozen=True, kw_only=True):
 
 
 class MemoryBudget(Value, frozen=True, kw_only=True):
-    """Memory of one accelerator, by parts. The parts add up to `total_bytes` when it fits.
+    """Memory of one accelerator, by parts, which add up to `total_bytes` if it fits.
 
-    `reserved_bytes` is the share the engine leaves alone; `kv_cache_bytes` is everything that remains and may be
-    negative: then the weights alone do not fit. `context_bytes`, `workspace_bytes`, `graph_bytes` and
-    `collective_bytes` are the parts of `overhead_bytes`. `load_peak_bytes` is the most that loading holds.
-    `largest_context_tokens` and `largest_concurrency` (at the promised lengths; 0 where none were promised) fit.
-    `uncertainty_bytes` is what start-up logs have differed by from this arithmetic.
+    `reserved_bytes` is the share that the engine does not use; `kv_cache_bytes` is the rest and is negative if the
+    weights don't fit. `context_bytes`, `workspace_bytes`, `graph_bytes` and `collective_bytes` are the parts of
+    `overhead_bytes`. `load_peak_bytes` is the peak while loading. `largest_context_tokens` and `largest_concurrency`
+    (at the promised lengths; 0 without a promise) are the maxima that fit. `uncertainty_bytes` is the largest observed
+    difference between startup logs and this arithmetic.
     """
 
     total_bytes: int
@@ -220,24 +220,24 @@ class MemoryBudget(Value, frozen=True, kw_only=True):
 
     @property
     def margin_bytes(self) -> int:
-        """What the KV cache holds beyond what the engine needs to start; negative where it falls short.
+        """KV cache beyond what the engine needs to start; negative if it falls short.
 
-        With less room more requests wait: that is not what starting takes.
+        Requests that wait for lack of room don't count: they don't prevent the start.
         """
         return self.kv_cache_bytes - (self.startup_kv_tokens or self.required_kv_tokens) * self.kv_bytes_per_token
 
     @property
     def tight(self) -> bool:
-        """Whether it starts by less than the arithmetic is sure of."""
+        """Whether the margin is smaller than the uncertainty."""
         return self.fits and self.margin_bytes < self.uncertainty_bytes
 
 
 class Scheduling(Value, frozen=True, kw_only=True):
-    """All that a prediction of speed needs of an engine beside constants: which of their profiles, and its settings.
+    """Engine inputs of a speed prediction besides the constants: a profile's name, and settings.
 
-    `prefill_tokens` is the prompt tokens that a step takes at most; None: what the engine chooses by itself. Requests
-    that come while others run enter after `waiting_steps`, unless many do. Of a mixture, `runs_all_experts` means that
-    every token passes every expert, `loops_over_experts` that the host calls them one by one.
+    `prefill_tokens` is the maximum of prompt tokens per step; None: the engine's default. Requests that arrive while
+    others run start after `waiting_steps`, unless many do. For a mixture of experts, `runs_all_experts` means that
+    every token uses every expert, `loops_over_experts` that the host calls them one by one.
     """
 
     profile: str
@@ -250,10 +250,10 @@ class Scheduling(Value, frozen=True, kw_only=True):
 
 
 class Fit(Value, frozen=True, kw_only=True):
-    """A configuration as the engine would run it, with everything that speaks against it, most fundamental first.
+    """A configuration as the engine would run it, with all reasons for rejection, the most fundamental first.
 
-    `smaller_prefills`: what else `Case.prefill_tokens` may be, the largest first; none where prompts are not prefilled
-    in pieces, or the user pins it.
+    `smaller_prefills`: other values for `Case.prefill_tokens`, the largest first; empty without chunked prefill, or if
+    the user pins it.
     """
 
     case: Case
@@ -266,7 +266,7 @@ class Fit(Value, frozen=True, kw_only=True):
 
 
 class Rates(Value, frozen=True, kw_only=True):
-    """What a host needs for the weights: seconds until they have come and are stored, and to read them again."""
+    """Seconds that a host takes to download and store the weights, and to read them again."""
 
     weights_bytes: int
     download_s: float
@@ -276,8 +276,8 @@ class Rates(Value, frozen=True, kw_only=True):
 class StartupPhase(Value, frozen=True, kw_only=True):
     """A phase between the container's start and the first answer.
 
-    Nothing need be heard of it for `step_s`, its longest single step, nor for `silent_s`, what the engine itself lets
-    pass in silence. Its deadline is never below `floor_s`. `amount_mb` is what comes over the network in it.
+    It may be silent for `step_s`, its longest single step, and for `silent_s`, the longest gap in the engine's log. Its
+    deadline is at least `floor_s`. `amount_mb` is its download size.
     """
 
     phase: str
@@ -289,17 +289,17 @@ class StartupPhase(Value, frozen=True, kw_only=True):
 
 
 class RequestEdit(Value, frozen=True, kw_only=True):
-    """A flag that a request pins, without its dashes, and its value."""
+    """A pinned flag, without its dashes, and its value."""
 
     flag: str
     value: str
 
 
 class DefaultRun(Value, frozen=True, kw_only=True):
-    """A model on cards under an engine that is left to its own defaults, as published measurements are made.
+    """A model on an engine with default settings, as in published measurements.
 
-    `bits` are those of a linear layer's weight, `share` is the part of the memory that the engine was given, and
-    `prefill_tokens` the batch of releases that choose none by themselves.
+    `bits` are those of a linear layer's weight, `share` is the engine's share of the memory, and `prefill_tokens` the
+    batch for releases without a default.
     """
 
     model: ModelSpec

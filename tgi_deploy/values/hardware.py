@@ -1,7 +1,7 @@
-"""Hardware: chips, and the machines that have them.
+"""Accelerators and instance types.
 
-`memory_bytes` of an accelerator is what can really be used: the smaller of what the cloud reports and what the driver
-prints (`profiles/accelerators.json` says which). Rates are decimal (GB/s = 1e9 bytes a second, TFLOPS = 1e12).
+`memory_bytes` of an accelerator is usable memory: the smaller of the cloud's and the driver's figure
+(`profiles/accelerators.json` records which). Rates are decimal (GB/s = 1e9 bytes per second, TFLOPS = 1e12).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ ComputeCapability = tuple[int, int]
 
 
 class Accelerator(Value, frozen=True, kw_only=True):
-    """A chip, or a slice of one. Figures are dense (no sparsity) and per chip.
+    """A chip, or a slice of one. Figures are dense (without sparsity) and per chip.
 
-    `driver_name` is what nvidia-smi calls it, `most_per_host` how many one host takes at most, `slice` the share of a
-    chip's memory that this is: below 1, it cannot reach its siblings.
+    `driver_name` is its name in nvidia-smi, `most_per_host` the maximum per host, `slice` its share of the chip's
+    memory: below 1, it can't communicate with other slices.
     """
 
     name: str
@@ -45,9 +45,9 @@ class Accelerator(Value, frozen=True, kw_only=True):
 
 
 class InstanceType(Value, frozen=True, kw_only=True):
-    """Hardware one can rent, or owns (`status="owned"`, made from `--hardware`).
+    """Rentable hardware, or owned hardware (`status="owned"`, from `--hardware`).
 
-    `partition` is the share of its chip that a fractional machine has, `driver` a driver that only some images carry.
+    `partition` is a fractional machine's share of its chip, `driver` a driver that only some images have.
     """
 
     name: str
@@ -72,7 +72,7 @@ class InstanceType(Value, frozen=True, kw_only=True):
 
 
 class LocalGpu(Value, frozen=True, kw_only=True):
-    """A GPU of this computer. `mig`: it is cut into instances and can't be used as a whole."""
+    """A GPU of this computer. `mig`: it is split into instances and can't be used as a whole."""
 
     index: int
     uuid: str

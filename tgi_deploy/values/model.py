@@ -1,4 +1,4 @@
-"""Models: the shape of a checkpoint, and profiles that name one."""
+"""Model shapes and profiles."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from msgspec import field
 
 from tgi_deploy.values.base import Value
 
-# The part of a latent KV cache that carries positions: `qk_rope_head_dim` of DeepSeek's models.
+# The positional part of a latent KV cache: `qk_rope_head_dim` of DeepSeek's models.
 LATENT_ROPE_DIM: Final = 64
-# Other names of a number format in `quant_method` of config.json.
+# Synonyms of number formats in `quant_method` of config.json.
 FORMAT_ALIASES: Final = {"fbgemm_fp8": "fp8"}
 
 
 class CheckpointQuantization(Value, frozen=True, kw_only=True):
-    """How a checkpoint is already quantized (`quantization_config` of its config.json)."""
+    """A checkpoint's quantization (`quantization_config` in its config.json)."""
 
     method: str
     bits: int
@@ -25,13 +25,13 @@ class CheckpointQuantization(Value, frozen=True, kw_only=True):
 
 
 class ModelSpec(Value, frozen=True, kw_only=True):
-    """The shape of a checkpoint: dimensions as the engine sees them, 0 where a part does not exist.
+    """The shape of a checkpoint: dimensions as the engine uses them, 0 for missing parts.
 
-    Known only where the weights' own headers were read: `tensor_bytes` (bytes by dtype of what the engine loads,
-    names as safetensors has them), `quantized_parameters` and `quantized_bytes` (of packed linear layers, scales and
-    zeros included), `active_parameters` (a token's share of a mixture of experts), `head_stored`.
-    `stored_bytes` is what the engine downloads, `duplicate_bytes` the part of it that it never loads;
-    `needs_conversion` means that there is no safetensors file, and the converted copy takes as much disk again.
+    Known only if the weights' headers were read: `tensor_bytes` (loaded bytes by safetensors dtype),
+    `quantized_parameters` and `quantized_bytes` (packed linear layers with scales and zeros), `active_parameters` (per
+    token, in a mixture of experts), `head_stored`.
+    `stored_bytes` is the download size, `duplicate_bytes` the part that is never loaded; `needs_conversion`: there is
+    no safetensors file, and the converted copy needs the same disk space again.
     """
 
     hub_id: str
@@ -76,7 +76,7 @@ class ModelSpec(Value, frozen=True, kw_only=True):
 
 
 class QuantizedRepository(Value, frozen=True, kw_only=True):
-    """A published, already quantized copy of a model. `intermediate_size` is its own, where it was padded."""
+    """A published quantized copy of a model. `intermediate_size` is set if it was padded."""
 
     method: str
     hub_id: str
@@ -87,7 +87,7 @@ class QuantizedRepository(Value, frozen=True, kw_only=True):
 
 
 class Profile(Value, frozen=True, kw_only=True):
-    """A named model: its shape, what to know about it, and defaults for some options."""
+    """A named model: its shape, notes, and defaults for some options."""
 
     name: str
     model: ModelSpec

@@ -1,4 +1,4 @@
-"""Names of deployments: a grammar that every artifact and every resource can carry."""
+"""Deployment names, whose grammar is valid in every artifact and resource."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NAME: Final = re.compile(rf"[a-z][a-z0-9-]{{1,{_LONGEST - 2}}}[a-z0-9]")
 
 
 def check_name(name: str) -> None:
-    """Raise InputError `bad_name` unless every artifact and resource can carry the name."""
+    """Raise InputError `bad_name` unless the name is valid in every artifact and resource."""
     if not is_name(name):
         raise InputError(
             "bad_name",
             f"{quoted(name)} can't name a deployment",
-            hint="use 3 to 40 lower-case letters, digits and hyphens, first a letter, no hyphen at the end",
+            hint="use 3 to 40 lower-case letters, digits and hyphens, starting with a letter, without a final hyphen",
         )
 
 
@@ -27,7 +27,7 @@ def is_name(name: str) -> bool:
 
 
 def default_name(model: str) -> str:
-    """A deployment's name made of a model's: lower case, digits and hyphens, 3 to 40 characters."""
+    """Return a deployment name derived from a model's."""
     words = re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")
     words = words if words[:1].isalpha() else f"m-{words}"
     return words[:_LONGEST].strip("-").ljust(3, "x")

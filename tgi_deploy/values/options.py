@@ -1,4 +1,4 @@
-"""Options of targets as data: fields of a value, which the command line makes options of its commands."""
+"""Options of targets as data: fields of a value that become command-line options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVERYWHERE: Final = ("up", "smoke")
 
 
 class Option(NamedTuple):
-    """One option: a flag without a `metavar`. `commands` are those that take it."""
+    """One option; without a `metavar`, a flag. `commands` are those that accept it."""
 
     name: str
     help: str
@@ -29,12 +29,12 @@ class Option(NamedTuple):
 
 
 def option(text: str, metavar: str = "", *, commands: tuple[str, ...] = EVERYWHERE) -> msgspec.Meta:
-    """Return what a field's type is annotated with: its help, and the commands that take it."""
+    """Return the annotation of a field: its help, and the commands that accept it."""
     return msgspec.Meta(description=text, extra={"metavar": metavar, "commands": commands})
 
 
 def options_of(kinds: Iterable[type[Value]], command: str) -> tuple[Option, ...]:
-    """Return the options of a command, each once, in the order of the targets' types."""
+    """Return the options of a command without duplicates, in the order of the targets' types."""
     found = {item.name: item for kind in kinds for item in _options(kind) if command in item.commands}
     return tuple(found.values())
 
@@ -52,8 +52,8 @@ def _options(kind: type[Value]) -> Iterator[Option]:
         yield Option(name=name, help=meta.description, repeats=repeats, **meta.extra)
 
 
-# What more than one target takes.
-ExposeToWorld = Annotated[bool, option("Let everybody connect.", commands=("up",))]
-HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN for the machine. Gated models: by itself.")]
-ApiKeyFromEnv = Annotated[str | None, option("Have the engine ask for the API key in VARIABLE.", "VARIABLE")]
-Plaintext = Annotated[bool, option("Let the API key travel unencrypted to a public address.")]
+# Options of more than one target.
+ExposeToWorld = Annotated[bool, option("Allow connections from everywhere.", commands=("up",))]
+HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN for the machine. Automatic for gated models.")]
+ApiKeyFromEnv = Annotated[str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE")]
+Plaintext = Annotated[bool, option("Allow sending the API key unencrypted to a public address.")]

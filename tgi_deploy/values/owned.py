@@ -1,7 +1,7 @@
-"""What a machine costs that was bought: purchase over its life, power, hosting; and when buying beats renting.
+"""The cost of an owned machine: purchase, power, hosting; and when buying beats renting.
 
-Everything is per machine and in US dollars; an hour is one of 730 a month. The purchase is spread evenly over the
-useful life, without interest and with nothing left at its end.
+Everything is per machine and in US dollars; a month has 730 hours. The purchase is depreciated linearly over the useful
+life, without interest or residual value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _TENTH: Final = Decimal("0.1")
 
 
 class OwnedMachine(Value, frozen=True, kw_only=True):
-    """A machine and the books on it. `hardware` and `interconnect` are as for hardware without a price.
+    """An owned machine and its costs. `hardware` and `interconnect` are as for hardware without a price.
 
-    `board_w` is what each accelerator draws while busy, `host_w` the rest of the machine, `idle_w` all of it while it
-    has nothing to do (None: as much as busy). `machines` is how many there are, `utilization` the share of the time
-    at the planned load where the file states one, `source` where the figures are from.
+    `board_w` is the power of each busy accelerator, `host_w` that of the rest of the machine, `idle_w` that of the
+    whole idle machine (None: as when busy). `machines` is their number, `utilization` the share of time at the planned
+    load if the file has it, `source` the origin of the figures.
     """
 
     hardware: str
@@ -48,7 +48,7 @@ class OwnedMachine(Value, frozen=True, kw_only=True):
 
 
 class Books(Value, frozen=True, kw_only=True):
-    """What one machine costs at a utilization. `power_kw` is its mean draw, cooling and losses (PUE) included."""
+    """The cost of one machine at a utilization. `power_kw` is its mean power including cooling and losses (PUE)."""
 
     lines: tuple[CostLine, ...]
     power_kw: Decimal
@@ -60,7 +60,7 @@ class Books(Value, frozen=True, kw_only=True):
 
 
 def books(machine: OwnedMachine, accelerators: int, utilization: Decimal) -> Books:
-    """Return what a machine with so many accelerators costs an hour, each line with its arithmetic."""
+    """Return the hourly cost of a machine with this many accelerators, each line with its arithmetic."""
     watts = _mean_watts(machine, accelerators, utilization)
     power_kw = watts / _WATTS_PER_KW * machine.pue
     purchase = _per_hour(machine.purchase_usd / machine.life_months)
@@ -82,7 +82,7 @@ def books(machine: OwnedMachine, accelerators: int, utilization: Decimal) -> Boo
 def break_even_months(
     purchase_usd: Decimal, running_usd_per_month: Decimal, rental_usd_per_month: Decimal
 ) -> Decimal | None:
-    """Return after how many months the rent that was saved has paid for the purchase; None: never."""
+    """Return after how many months the saved rent has paid for the purchase; None: never."""
     saved = rental_usd_per_month - running_usd_per_month
     return (purchase_usd / saved).quantize(_TENTH, ROUND_HALF_UP) if saved > 0 else None
 
@@ -102,5 +102,5 @@ def _rounded(usd: Decimal) -> Decimal:
 
 
 def _plain(number: Decimal) -> str:
-    """At most four decimals, none that are zero."""
+    """Format with at most four decimals, without trailing zeros."""
     return f"{number.quantize(_CENT_OF_A_CENT).normalize():f}"

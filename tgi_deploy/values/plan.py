@@ -1,4 +1,4 @@
-"""Plans: what to run and why. Units stand in names; money is `Decimal` US dollars; bytes are integers."""
+"""Plans: what to run and why. Names include units; money is `Decimal` US dollars; bytes are integers."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tgi_deploy.values.supply import CostLine, Offer
 
 
 class Span(Value, frozen=True, kw_only=True):
-    """An 80 % interval: one measured value in ten lies below `low`, one in ten above `high`."""
+    """An 80 % interval: 10 % of measured values are below `low`, 10 % above `high`."""
 
     low: float
     high: float
 
 
 class UsdSpan(Value, frozen=True, kw_only=True):
-    """The same of money."""
+    """An 80 % interval of a price."""
 
     low: Decimal
     high: Decimal
 
 
 class Performance(Value, frozen=True, kw_only=True):
-    """Predicted speed at the requested load, all replicas together: medians, with 80 % intervals where they are known.
+    """Predicted speed at the requested load over all replicas: medians, with 80 % intervals if known.
 
-    `saturation_concurrency` is the largest number of requests that run at once in one replica. Prices of tokens are at
-    `utilisation`, the share of the time at that load; blended ones count tokens in and out alike.
+    `saturation_concurrency` is the largest number of requests that run at once in one replica. Token prices are at
+    `utilisation`, the share of time at that load; blended ones weight input and output tokens equally.
     """
 
     ttft_ms: float
@@ -61,9 +61,9 @@ class Cost(Value, frozen=True, kw_only=True):
 
 
 class EngineRun(Value, frozen=True, kw_only=True):
-    """The engine of a candidate: what it is set to by meaning, its finished container, its start, how it is watched.
+    """The engine of a candidate: settings, container, startup phases and metrics.
 
-    `port` is where the container's own is published.
+    `port` is the published port.
     """
 
     name: str
@@ -77,7 +77,7 @@ class EngineRun(Value, frozen=True, kw_only=True):
 
 
 class Storage(Document, frozen=True, kw_only=True):
-    """Where weights and images go. `weights_on_nvme`: instance store, gone with the machine."""
+    """Storage of weights and images. `weights_on_nvme`: on the instance store, which is lost with the machine."""
 
     root_volume_gib: int
     weights_on_nvme: bool
@@ -86,11 +86,11 @@ class Storage(Document, frozen=True, kw_only=True):
 
 
 class Rejection(Value, frozen=True, kw_only=True):
-    """Why a configuration does not work: more than a `Problem`, since it names the configuration and its price.
+    """Why a configuration does not work. In addition to a `Problem`, it has the configuration and its price.
 
-    `numbers` are the values compared, keys with units. `code` is the most fundamental failure, `codes` all of them in
-    check order; `offers` counts the (region, market) pairs rejected alike, of which `region`, `market` and
-    `usd_per_hour` name the cheapest.
+    `numbers` are the compared values, keys with units. `code` is the most fundamental failure, `codes` all of them in
+    check order; `offers` counts the (region, market) pairs with the same rejection; `region`, `market` and
+    `usd_per_hour` are those of the cheapest.
     """
 
     instance_type: str
@@ -108,7 +108,7 @@ class Rejection(Value, frozen=True, kw_only=True):
 
 
 class LimitOutcome(Value, frozen=True, kw_only=True):
-    """A limit beside what is predicted. `chance` is the probability that what will be measured keeps it."""
+    """A limit with its prediction. `chance` is the probability that the measured value meets it."""
 
     limit: Limit
     predicted: float
@@ -117,7 +117,7 @@ class LimitOutcome(Value, frozen=True, kw_only=True):
 
 
 class Candidate(Value, frozen=True, kw_only=True):
-    """An offer with shards, replicas, quantization and engine settings that works."""
+    """A working offer with shards, replicas, quantization and engine settings."""
 
     offer: Offer
     num_shard: int
@@ -136,14 +136,14 @@ class Candidate(Value, frozen=True, kw_only=True):
 
     @property
     def rent_usd_per_hour(self) -> Decimal | None:
-        """Return all that is billed by the hour; None for a machine of one's own."""
+        """Return the hourly bill; None for an owned machine."""
         return None if self.offer.market == "owned" else self.cost.usd_per_hour
 
 
 class Bearing(Document, frozen=True, kw_only=True):
-    """The most that one replica of the choice takes within the service level, and what would be missed beyond it.
+    """The maximum load of one replica within the service level, and the limit that is missed beyond it.
 
-    `requests` at once, or `arrivals_per_s`; both None where even the least misses it.
+    Concurrent `requests`, or `arrivals_per_s`; both None if even the smallest load misses it.
     """
 
     requests: int | None
@@ -152,7 +152,7 @@ class Bearing(Document, frozen=True, kw_only=True):
 
 
 class FrontierPoint(Document, frozen=True, kw_only=True):
-    """A candidate that no other beats in price, tokens a second, both latencies and quality at once."""
+    """A Pareto-optimal candidate by price, tokens per second, both latencies and quality."""
 
     instance_type: str
     region: str
@@ -172,14 +172,14 @@ class FrontierPoint(Document, frozen=True, kw_only=True):
 
 
 class Neighbor(Document, frozen=True, kw_only=True):
-    """What a little more or less certainty costs: a candidate beside the choice."""
+    """The candidate at a slightly higher or lower confidence."""
 
     point: FrontierPoint
     chance: float
 
 
 class NearMiss(Value, frozen=True, kw_only=True):
-    """A relaxation of the request that would have worked: `option` is ready to paste."""
+    """A relaxation of the request that would work: `option` is ready to paste."""
 
     code: str
     message: str
@@ -188,9 +188,9 @@ class NearMiss(Value, frozen=True, kw_only=True):
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """What to run and why: the choice, ordered fallbacks, every rejection, and what was assumed.
+    """What to run and why: the choice, ordered fallbacks, all rejections, and the assumptions.
 
-    `spare_usd_per_hour` is what one machine more would cost, of several replicas.
+    `spare_usd_per_hour` is the price of one more machine, if there are several replicas.
     """
 
     request: Request
@@ -210,7 +210,7 @@ class Plan(Value, frozen=True, kw_only=True):
 
 
 class NoFeasiblePlan(Value, frozen=True, kw_only=True):
-    """Nothing works: every rejection, and the smallest single changes that would."""
+    """Nothing works: all rejections, and the smallest single changes that would help."""
 
     request: Request
     rejections: tuple[Rejection, ...]

@@ -1,6 +1,6 @@
-"""Plans as they are printed with `--json` and kept in records and lock files. Keys are a contract (tests pin them).
+"""Plans as printed with `--json` and stored in records and lock files. Keys are a contract (tests pin them).
 
-What has a default came after the first release: its records and locks are without it.
+Fields with a default were added after the first release, whose records and locks lack them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tgi_deploy.values.supply import CostLine
 
 
 class PlannedModel(Document, frozen=True, kw_only=True):
-    """`served_id` is what the engine loads: a hub id or a folder."""
+    """`served_id` is what the engine loads, a hub id or a folder."""
 
     id: str
     profile: str
@@ -34,7 +34,7 @@ class PlannedModel(Document, frozen=True, kw_only=True):
 
 
 class Choice(Document, frozen=True, kw_only=True):
-    """A candidate in short. `usd_per_hour` is the machine's own price."""
+    """A candidate's summary. `usd_per_hour` is the machine's price."""
 
     instance_type: str
     region: str
@@ -53,9 +53,9 @@ class Choice(Document, frozen=True, kw_only=True):
 
 
 class PlannedCredits(Document, frozen=True, kw_only=True):
-    """How long credits pay: so many hours of this bill if nothing else uses them, at the latest until that day.
+    """How long credits last: the hours of this bill if nothing else uses them, at most until that day.
 
-    The prices of the plan stay what is billed; `first_month_usd` is what is left to pay of the first 730 hours.
+    The plan's prices are before credits; `first_month_usd` is the rest to pay for the first 730 hours.
     """
 
     usd: Decimal
@@ -89,10 +89,10 @@ class MemoryOverhead(Document, frozen=True, kw_only=True):
 
 
 class PlannedMemory(Document, frozen=True, kw_only=True):
-    """`launcher_prefill_tokens` is the prefill batch that the engine would have chosen by itself.
+    """`launcher_prefill_tokens` is the engine's default prefill batch.
 
-    `margin_bytes` is what the KV cache holds beyond what the engine needs to start, `uncertainty_bytes` what start-up
-    logs have differed by from the arithmetic: less of a margin is tight.
+    `margin_bytes` is the KV cache beyond what the engine needs to start, `uncertainty_bytes` the largest observed
+    difference between startup logs and the arithmetic: a smaller margin is tight.
     """
 
     per_accelerator: AcceleratorMemory
@@ -109,7 +109,7 @@ class PlannedMemory(Document, frozen=True, kw_only=True):
 
 
 class PlannedSpeed(Document, frozen=True, kw_only=True):
-    """Medians, and the ends of 80 % intervals."""
+    """Medians with 80 % intervals."""
 
     ttft_ms: float
     tpot_ms: float
@@ -150,7 +150,7 @@ class PlannedEngine(Document, frozen=True, kw_only=True):
 
 
 class PlannedBreakeven(Document, frozen=True, kw_only=True):
-    """A fallback, and from which `utilisation` the dearer of the two costs less per token than the other."""
+    """A fallback, and the `utilisation` from which the more expensive of the two costs less per token."""
 
     instance_type: str
     region: str
@@ -163,9 +163,9 @@ class PlannedBreakeven(Document, frozen=True, kw_only=True):
 
 
 class PlannedInterruptions(Document, frozen=True, kw_only=True):
-    """What interruptions make of a spot price, with both ends of what is likely. `band` is the provider's own.
+    """A spot price including interruptions, as a range. `band` is the provider's.
 
-    The price is of an hour of service of all machines: starts after interruptions are billed and serve nobody.
+    The price is per hour of service of all machines: restarts after interruptions are billed but serve nobody.
     """
 
     band: str
@@ -182,7 +182,7 @@ class PlannedInterruptions(Document, frozen=True, kw_only=True):
 
 
 class PlannedLimit(Document, frozen=True, kw_only=True):
-    """A limit on speed beside what is predicted; one that was not asked for is a `default`."""
+    """A speed limit with its prediction; `default` if the user did not set it."""
 
     metric: Metric
     limit: float
@@ -193,9 +193,9 @@ class PlannedLimit(Document, frozen=True, kw_only=True):
 
 
 class PlannedServiceLevel(Document, frozen=True, kw_only=True):
-    """Every limit, the most that one replica bears within them, and what more or less certainty costs.
+    """All limits, the maximum load of one replica within them, and the price of more or less confidence.
 
-    `spare_usd_per_hour` is what a machine more would cost, of several replicas.
+    `spare_usd_per_hour` is the price of one more machine, if there are several replicas.
     """
 
     met: bool
@@ -209,7 +209,7 @@ class PlannedServiceLevel(Document, frozen=True, kw_only=True):
 
 
 class PlanDocument(Document, frozen=True, kw_only=True):
-    """A rejection has the numbers of its reason as keys of its own. Records are without rejections."""
+    """A rejection has the numbers of its reason as additional keys. Records omit rejections."""
 
     model: PlannedModel
     requirements: RequestDocument

@@ -1,7 +1,6 @@
-"""The options of a plan as data: one row each, for the command line, its environment, profiles, locks and sweeps.
+"""The options of a plan as data, for the command line, its environment, profiles, locks and sweeps.
 
-`operations/planning/option_texts.py` reads their texts by these rows. Strings and numbers alone: help
-pages are printed from them.
+`operations/planning/option_texts.py` parses them by these rows, and help pages are printed from them.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ LOAD: Final = "Load and quality"
 HARDWARE: Final = "Hardware"
 ENGINE: Final = "Engine"
 
-# What an option fills that is not the request: how machines end by themselves.
+# Target of options that set limits instead of request fields.
 ENDS: Final = "ends"
 _MOST_COUNT: Final = 100_000_000
 _MOST_AMOUNT: Final = 1_000_000
@@ -21,11 +20,11 @@ _MOST_REPLICAS: Final = 1000
 
 
 class PlanOption(NamedTuple):
-    """One option. `reader` says how its text is read, `lands` which field of the request it fills, or `ENDS`.
+    """One option. `reader` is its parser, `lands` the request field that it sets, or `ENDS`.
 
-    `profile`: a model's profile may have a value for it; `sweeps`: `plan --sweep` can go through its values. `code` is
-    that of the error for a text that can't be read. `unit` is what a number counts, empty for a share; `most` bounds
-    it, and `example` is one that a hint shows. `default` is what counts where nothing is given, as text.
+    `profile`: a model's profile may set it; `sweeps`: `plan --sweep` accepts it. `code` is that of the parse error.
+    `unit` is a number's unit, empty for a share; `most` is its maximum, and `example` is shown in a hint. `default` is
+    the default, as text.
     """
 
     flag: str
@@ -49,7 +48,7 @@ class PlanOption(NamedTuple):
 
     @property
     def field(self) -> str:
-        """The field of `OptionTexts` that holds its text."""
+        """The field of `OptionTexts` with its text."""
         return "regions" if self.flag == "--region" else self.name
 
     @property
@@ -59,20 +58,20 @@ class PlanOption(NamedTuple):
 
 PLAN_OPTIONS: Final = (
     PlanOption(
-        "--budget", MONEY, "USD", "Ceiling in US dollars an hour for all that is billed.",
+        "--budget", MONEY, "USD", "Maximum hourly cost in US dollars, everything included.",
         "amount", "budget_usd_per_hour", code="bad_budget",
         unit="US dollars an hour", most=_MOST_AMOUNT, profile=True, sweeps=True,
     ),
     PlanOption(
-        "--max-spend", MONEY, "USD", "Ceiling in US dollars for all machines of the name, until 'down'.",
+        "--max-spend", MONEY, "USD", "Maximum total cost in US dollars under this name, until 'down'.",
         "amount", ENDS, code="bad_max_spend", unit="US dollars", most=_MOST_AMOUNT, example="10",
     ),
-    PlanOption("--ttl", MONEY, "TIME", "The machine ends itself after this: 90m, 2h, 1d.", "duration", ENDS),
+    PlanOption("--ttl", MONEY, "TIME", "End the machine after this time: 90m, 2h, 1d.", "duration", ENDS),
     PlanOption(
-        "--idle-timeout", MONEY, "TIME", "The machine ends itself after this long without a request.", "duration", ENDS
+        "--idle-timeout", MONEY, "TIME", "End the machine after this time without a request.", "duration", ENDS
     ),
     PlanOption(
-        "--lease", MONEY, "TIME", "The machine ends itself unless 'extend' renews it in time.", "duration", ENDS
+        "--lease", MONEY, "TIME", "End the machine unless 'extend' renews the lease in time.", "duration", ENDS
     ),
     PlanOption(
         "--context", LOAD, "TOKENS", "Longest prompt plus answer.  [default: up to 8192]",
@@ -91,8 +90,8 @@ PLAN_OPTIONS: Final = (
         "whole", "concurrency", most=100_000, example="8", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--rps", LOAD, "N", "Requests that arrive in a second, instead of those in flight.",
-        "number", "arrivals_per_s", unit="requests a second", most=_MOST_AMOUNT, example="2.5", sweeps=True,
+        "--rps", LOAD, "N", "Requests per second, instead of --concurrency.",
+        "number", "arrivals_per_s", unit="requests per second", most=_MOST_AMOUNT, example="2.5", sweeps=True,
     ),
     PlanOption("--traffic", LOAD, "FILE", "Load from a CSV: second,input_tokens,output_tokens."),
     PlanOption(
@@ -108,16 +107,16 @@ PLAN_OPTIONS: Final = (
         "choice", "slo", code="bad_slo", choices=("default", "none"), default="default",
     ),
     PlanOption(
-        "--confidence", LOAD, "SHARE", "How sure each limit is to be met.  [default: 0.5]",
+        "--confidence", LOAD, "SHARE", "Required probability of meeting each limit.  [default: 0.5]",
         "number", "confidence", default="0.5", most=0.99, example="0.9", sweeps=True,
     ),
     PlanOption(
-        "--min-tokens-per-s", LOAD, "N", "Least predicted output tokens a second, all requests together.",
+        "--min-tokens-per-s", LOAD, "N", "Minimum total throughput, in predicted output tokens/s.",
         "number", "min_tokens_per_s",
-        unit="tokens a second", most=_MOST_AMOUNT, example="200", profile=True, sweeps=True,
+        unit="tokens per second", most=_MOST_AMOUNT, example="200", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--utilisation", LOAD, "SHARE", "Share of the time at this load, to price tokens.  [default: 1]",
+        "--utilisation", LOAD, "SHARE", "Share of time at this load, for token prices.  [default: 1]",
         "number", "utilisation", default="1", most=1, example="0.3", profile=True, sweeps=True,
     ),
     PlanOption(
@@ -126,11 +125,11 @@ PLAN_OPTIONS: Final = (
         choices=("cost", "quality", "speed", "value"), default="cost", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--quality", LOAD, "CLASS", "exact, near-lossless or any: the least to take.",
+        "--quality", LOAD, "CLASS", "Minimum quality: exact, near-lossless or any.",
         "choice", "quality", code="bad_quality", choices=("exact", "near-lossless", "any"), default="auto", sweeps=True,
     ),
     PlanOption(
-        "--min-bits", LOAD, "N", "Weights of at least this many bits.", "whole", "min_bits", most=16, example="8"
+        "--min-bits", LOAD, "N", "Minimum bits per weight.", "whole", "min_bits", most=16, example="8"
     ),
     PlanOption(
         "--quantize", LOAD, "METHOD", "auto, none, or one of the engine's methods.  [default: auto]",
@@ -153,14 +152,14 @@ PLAN_OPTIONS: Final = (
     ),
     # 65,536 GiB: the largest gp3 volume.
     PlanOption(
-        "--disk", HARDWARE, "GIB", "The root volume at least this big.  [default: as planned]",
+        "--disk", HARDWARE, "GIB", "Minimum size of the root volume.  [default: as planned]",
         "whole", "disk_gib", most=65_536, example="200",
     ),
     PlanOption(
-        "--driver", HARDWARE, "NAME", "A driver that your own machine image has: grid.",
+        "--driver", HARDWARE, "NAME", "Driver in your own machine image: grid.",
         "choice", "driver", code="bad_option_value", choices=("grid",), example="grid",
     ),
-    PlanOption("--hardware", HARDWARE, "NxCARD", "A machine you own: 2xRTX-4090.", lands="hardware"),
+    PlanOption("--hardware", HARDWARE, "NxGPU", "Your own machine: 2xRTX-4090.", lands="hardware"),
     PlanOption(
         "--region", HARDWARE, "REGION", "A region, or 'all'; repeatable.", "texts", "regions", sweeps=True
     ),
@@ -173,18 +172,18 @@ PLAN_OPTIONS: Final = (
         "--engine-version", ENGINE, "VERSION", "Exact engine version.",
         lands="engine_version", profile=True, sweeps=True,
     ),
-    PlanOption("--set", ENGINE, "FLAG=VALUE", "Pin an engine flag, checked like ours; repeatable.", "texts"),
-    PlanOption("--env", ENGINE, "NAME=VALUE", "A variable for the engine, no secret; repeatable.", "texts"),
+    PlanOption("--set", ENGINE, "FLAG=VALUE", "Set an engine flag; validated; repeatable.", "texts"),
+    PlanOption("--env", ENGINE, "NAME=VALUE", "Variable for the engine, not a secret; repeatable.", "texts"),
     PlanOption(
         "--port", ENGINE, "PORT", "Port the endpoint listens on.  [default: 8080]",
         "whole", "port", default="8080", most=65_535, example="8080", profile=True,
     ),
-    PlanOption("--allow-turing", ENGINE, "", "Accept Turing cards where the engine version can.", "switch"),
+    PlanOption("--allow-turing", ENGINE, "", "Accept Turing GPUs if the engine version supports them.", "switch"),
 )  # fmt: skip
 OPTION: Final = {row.field: row for row in PLAN_OPTIONS}
 END_FIELDS: Final = tuple(row.field for row in PLAN_OPTIONS if row.lands == ENDS)
 
 
 def variable_of(option: str) -> str:
-    """Return the environment variable that stands for an option (`--max-spend`) or its name (`max_spend`)."""
+    """Return the environment variable of an option (`--max-spend`) or its name (`max_spend`)."""
     return f"TGI_DEPLOY_{option.removeprefix('--').replace('-', '_').upper()}"

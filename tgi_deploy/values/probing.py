@@ -1,4 +1,4 @@
-"""Requests that prove an endpoint, as data, and what came back."""
+"""Requests that prove an endpoint, and their replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tgi_deploy.values.base import Value
 
 
 class ProbeRequest(Value, frozen=True, kw_only=True):
-    """One request. Several may belong to a step; `streamed`: its answer is a stream of events."""
+    """One request. A step may have several; `streamed`: the response is a stream of events."""
 
     step: Literal["health", "info", "generate", "stream", "chat", "longest", "together", "repeat"]
     method: Literal["GET", "POST"]
@@ -19,10 +19,10 @@ class ProbeRequest(Value, frozen=True, kw_only=True):
 
 
 class HttpReply(Value, frozen=True, kw_only=True):
-    """An HTTP answer. `body` is the parsed JSON, None where the text is not JSON.
+    """An HTTP response. `body` is the parsed JSON, None if it is not JSON.
 
-    `events` are the data payloads of a stream in order, without the closing `[DONE]`; `arrivals_ms` is when each came,
-    counted from the request.
+    `events` are a stream's data payloads in order, without the final `[DONE]`; `arrivals_ms` are their arrival times
+    after the request.
     """
 
     status: int
@@ -33,7 +33,7 @@ class HttpReply(Value, frozen=True, kw_only=True):
 
 
 class Identity(Value, frozen=True, kw_only=True):
-    """What a server says that it is; None where it does not say."""
+    """What a server reports about itself; None if it does not."""
 
     model_id: str | None = None
     version: str | None = None
@@ -43,7 +43,7 @@ class Identity(Value, frozen=True, kw_only=True):
 
 
 class Reply(Value, frozen=True, kw_only=True):
-    """A reply that is as it should be. `tokens` were generated; `detail` is what a report shows of it."""
+    """A valid reply. `tokens`: the number generated; `detail`: for reports."""
 
     detail: str = ""
     text: str = ""
@@ -52,7 +52,7 @@ class Reply(Value, frozen=True, kw_only=True):
 
 
 class Promise(Value, frozen=True, kw_only=True):
-    """What a plan promises of one endpoint, in tokens."""
+    """A plan's promise for one endpoint, in tokens."""
 
     model_id: str
     input_tokens: int

@@ -1,4 +1,4 @@
-"""What quantization costs in quality: classes of methods, with the published scores that put them there."""
+"""Quality loss of quantization: classes of methods with the published scores behind them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Delta(Value, frozen=True, kw_only=True):
 
 
 class MethodQuality(Value, frozen=True, kw_only=True):
-    """The class of a method at a number of bits. Inside a class and beyond it, a smaller `order` is the better one."""
+    """The class of a method at a number of bits. A smaller `order` is better."""
 
     method: str
     bits: int
@@ -40,7 +40,7 @@ class MethodQuality(Value, frozen=True, kw_only=True):
 
 
 class QualityTable(Value, frozen=True, kw_only=True):
-    """Every method that has been judged. No near-lossless one loses more than `near_lossless_points` on average."""
+    """All rated methods. Near-lossless ones lose at most `near_lossless_points` on average."""
 
     collected_at: str
     source: str
@@ -48,9 +48,9 @@ class QualityTable(Value, frozen=True, kw_only=True):
     methods: tuple[MethodQuality, ...]
 
     def of(self, method: str, lost_bits: float) -> MethodQuality:
-        """Return the class of weights that lost so many bits of the checkpoint's own to `method`.
+        """Return the class of weights after `method` removed this many bits.
 
-        A method nobody measured counts as the others of its bits do.
+        An unmeasured method counts like others with the same bits.
         """
         bits = int(_WHOLE_BITS - lost_bits)
         if not lost_bits:
@@ -64,7 +64,7 @@ class QualityTable(Value, frozen=True, kw_only=True):
 
 
 def is_below(grade: QualityClass, floor: QualityFloor) -> bool:
-    """Whether weights of this class are worse than what was asked for. Without a word they are to be near-lossless."""
+    """Return whether this class is below the requested one (default: near-lossless)."""
     if floor == "any":
         return False
     least: QualityClass = "exact" if floor == "exact" else "near-lossless"

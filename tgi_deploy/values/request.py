@@ -1,4 +1,4 @@
-"""What was asked for."""
+"""The user's request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Preference = Literal["cost", "quality", "speed", "value"]
 Metric = Literal["ttft_ms", "tpot_ms", "output_tokens_per_s"]
 ServiceLevel = Literal["default", "none"]
 
-# What people who read along accept: the first word within two seconds, then faster than they read.
+# Acceptable for reading along: the first word within two seconds, then faster than reading speed.
 DEFAULT_TTFT_MS: Final = 2000.0
 DEFAULT_TPOT_MS: Final = 80.0
 
 
 class Lengths(Value, frozen=True, kw_only=True):
-    """How long prompts or answers are, in tokens. `p95`: what 95 % do not exceed, where more than a mean is known."""
+    """Lengths of prompts or answers, in tokens: the mean and, if known, the 95th percentile."""
 
     mean: int
     p95: int | None = None
@@ -30,7 +30,7 @@ class Lengths(Value, frozen=True, kw_only=True):
 
 
 class RecordedLoad(Value, frozen=True, kw_only=True):
-    """What a file of past requests asks for. `arrivals_per_s`: 95 % of its minutes bring no more."""
+    """The load in a file of past requests. `arrivals_per_s` is the 95th percentile over its minutes."""
 
     requests: int
     skipped: int
@@ -41,14 +41,14 @@ class RecordedLoad(Value, frozen=True, kw_only=True):
 
 
 class Replicas(Value, frozen=True, kw_only=True):
-    """How many replicas there may be. `most` is None where nobody said: as few as needed, as the target allows."""
+    """The allowed number of replicas. `most` is None by default: as few as needed, within the target's limits."""
 
     least: int = 1
     most: int | None = None
 
 
 class Limit(Value, frozen=True, kw_only=True):
-    """A limit on speed. One that was not asked for (`default`) is shown where it is missed; any other rejects."""
+    """A speed limit. If the user did not set it (`default`), missing it is reported; otherwise it rejects."""
 
     metric: Metric
     value: float
@@ -56,15 +56,15 @@ class Limit(Value, frozen=True, kw_only=True):
 
 
 class RequestTerms(Document, frozen=True, kw_only=True):
-    """What a request and its document have in common. `budget_usd_per_hour` covers everything billed by the hour.
+    """Fields shared by a request and its document. `budget_usd_per_hour` covers everything billed by the hour.
 
-    `min_tokens_per_s` is of output tokens, of all requests together. `utilisation` prices tokens: the share of the
-    time, above 0 and at most 1, at which the machine carries this load; it idles, and bills, for the rest.
-    `disk_gib`: the root volume is at least this big. `env` goes to the engine beside what it is given anyway.
+    `min_tokens_per_s` counts output tokens over all requests. `utilisation` is for token prices: the share of time,
+    above 0 and at most 1, at this load; the rest is billed idle time. `disk_gib` is the minimum root volume. `env` adds
+    variables for the engine.
 
-    Load is `concurrency` requests in flight, or `arrivals_per_s`; `concurrency` is then what is in flight where the
-    service level is just met. Lengths are means; `input_p95` and `output_p95` are what 95 % do not exceed, if known.
-    A limit on speed counts as met where the chance that it is met is at least `confidence`.
+    Load is `concurrency` requests in flight, or `arrivals_per_s`; `concurrency` is then the number in flight when the
+    service level is just met. Lengths are means; `input_p95` and `output_p95` are the 95th percentiles, if known. A
+    speed limit is met if its probability is at least `confidence`.
     """
 
     model: Any
@@ -103,7 +103,7 @@ class RequestTerms(Document, frozen=True, kw_only=True):
 
 
 class Request(RequestTerms, frozen=True, kw_only=True):
-    """What the user asked for, complete with defaults."""
+    """The user's request, resolved with defaults."""
 
     model: Profile
     flags: tuple[tuple[str, str], ...] = ()
@@ -111,7 +111,7 @@ class Request(RequestTerms, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> tuple[Limit, ...]:
-        """Return every limit on speed, those of the default service level that nothing stands in for included."""
+        """Return all speed limits, including those of the default service level that are not overridden."""
         asked: tuple[tuple[Metric, float | None, float | None], ...] = (
             ("ttft_ms", self.ttft_ms, DEFAULT_TTFT_MS),
             ("tpot_ms", self.tpot_ms, DEFAULT_TPOT_MS),
@@ -139,7 +139,7 @@ class Request(RequestTerms, frozen=True, kw_only=True):
 
 
 class RequestDocument(RequestTerms, frozen=True, kw_only=True):
-    """A request as it is printed and recorded: the model goes by its name."""
+    """A request as printed and recorded, with the model's name."""
 
     model: str
     flags: Mapping[str, str] = {}

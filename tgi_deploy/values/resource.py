@@ -1,4 +1,4 @@
-"""Resources: what is wanted, what exists, and the steps between. A `place` is a name that only its target reads."""
+"""Desired and existing resources, and the steps between. A `place` is opaque to everything but its target."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 Action = Literal["create", "adopt", "keep", "delete", "stop", "start", "restart"]
 
-# A note on what outlives its deployment unless asked otherwise; its value says what it is.
+# A note on resources that outlive their deployment by default; its value describes them.
 KEPT: Final = "kept"
-# An attribute of a thing that lets callers in: what it lets in that nobody asked this tool for.
+# An attribute of firewalls: rules that this tool did not add.
 STRANGE_RULES: Final = "strange_rules"
-# An attribute of what the cloud takes back by itself: the word that the cloud has for it.
+# An attribute of resources reclaimed by the cloud: the cloud's term.
 RECLAIMED: Final = "reclaimed"
-# An attribute of a machine that is stopped, by whoever it was, and can be started with what is on its disk.
+# An attribute of a stopped machine that can be restarted with its disk.
 STARTABLE: Final = "startable"
 TAG_PREFIX: Final = "tgi-deploy:"
 TAG_NAME: Final = f"{TAG_PREFIX}deployment"
@@ -43,39 +43,39 @@ _OF_REVISION: Final = re.compile(r"@([1-9][0-9]{0,8})(?:\.[1-9][0-9]{0,8})?$", r
 
 
 def machine_key(kind: str, revision: int) -> str:
-    """Return the key of the machine of a revision, which has one: `instance@3.1`."""
+    """Return the key of a revision's machine: `instance@3.1`."""
     return f"{kind}@{revision}.1"
 
 
 def revision_key(kind: str, revision: int) -> str:
-    """Return the key of what is made for a revision beside its machine: `launch-template@3`."""
+    """Return the key of a revision's other resources: `launch-template@3`."""
     return f"{kind}@{revision}"
 
 
 def revision_of(key: str) -> int | None:
-    """Return the number of the revision that a key is of; None for what the deployment as a whole has."""
+    """Return the revision number in a key; None for resources of the whole deployment."""
     found = _OF_REVISION.search(key)
     return int(found[1]) if found else None
 
 
 def key_of(tags: Mapping[str, str], first: str) -> str:
-    """Return the key that a thing carries. The first release left out what it is of: its things are `first`."""
+    """Return a resource's key. Resources of the first release lack the revision: they get `first`."""
     key = tags.get(TAG_KEY, first)
     return first if key == first.partition("@")[0] else key
 
 
 class Ref(Value, frozen=True, kw_only=True):
-    """An attribute of another resource, known only once that one exists."""
+    """A reference to another resource's attribute, known only once that exists."""
 
     key: str
     attribute: str
 
 
 class Resource(Value, frozen=True, kw_only=True):
-    """One wanted thing.
+    """A desired resource.
 
-    `loose` names properties that may change in place: they don't count in `spec`. `notes` are kept in its record
-    from the intent on. `is_machine`: the engine runs in it, and it is billed.
+    `loose` names properties that can change in place and don't count in `spec`. `notes` are in its record from the
+    intent on. `is_machine`: the engine runs in it, and it is billed.
     """
 
     key: str
@@ -88,20 +88,20 @@ class Resource(Value, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Keys of the resources this one refers to, each once."""
+        """Keys of the resources that this one refers to, without duplicates."""
         return tuple(dict.fromkeys(ref.key for ref in _refs(self.properties)))
 
     @property
     def spec(self) -> str:
-        """A hash of what this resource is: another spec means another resource."""
+        """A hash of this resource; a different spec needs a new resource."""
         fixed = {name: value for name, value in self.properties.items() if name not in self.loose}
         return digest({"kind": self.kind, "place": self.place, "properties": fixed})
 
 
 class Found(Value, frozen=True, kw_only=True):
-    """A resource as the world shows it. `attributes["id"]` identifies it; not `alive` means on its way out.
+    """An existing resource. `attributes["id"]` identifies it; not `alive` means being deleted.
 
-    `attached` things belong to another resource and go with it; only a leftover of them is deleted by itself.
+    `attached` resources belong to another one and are deleted with it; only leftovers are deleted separately.
     """
 
     key: str
@@ -124,7 +124,7 @@ class Found(Value, frozen=True, kw_only=True):
 
 
 class Step(Value, frozen=True, kw_only=True):
-    """One thing to do. Creating steps carry the wanted resource, the others what is known of the existing one."""
+    """One step. Creating steps have the desired resource, the others the known attributes of the existing one."""
 
     action: Action
     key: str
@@ -137,7 +137,7 @@ class Step(Value, frozen=True, kw_only=True):
 
     @classmethod
     def deletion(cls, thing: Found | ResourceRecord, reason: str) -> Step:
-        """Return the step that deletes what exists, or may exist."""
+        """Return the step that deletes a resource that exists, or may exist."""
         return cls(
             action="delete",
             key=thing.key,
@@ -150,7 +150,7 @@ class Step(Value, frozen=True, kw_only=True):
 
 
 class ChangeSet(Value, frozen=True, kw_only=True):
-    """The steps from what exists to what is wanted, in the order they must run."""
+    """The steps from the existing to the desired resources, in order."""
 
     steps: tuple[Step, ...]
 
@@ -160,7 +160,7 @@ class ChangeSet(Value, frozen=True, kw_only=True):
 
 
 def digest(value: object) -> str:
-    """A short stable hash of a JSON-like value (references included)."""
+    """Return a short stable hash of a JSON-like value, including references."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -185,10 +185,10 @@ def _refs(value: object) -> Iterator[Ref]:
 
 
 class MachineState(Value, frozen=True, kw_only=True):
-    """The machine as its cloud reports it. `address` is where the engine is reached, as `probe` takes it.
+    """A machine's state as reported by its cloud. `address` is the engine's, in the form for `probe`.
 
-    `reclaimed`: the cloud has taken a spot machine back. `remedy` is what to do about its end, empty where only the
-    tables of known failures have something.
+    `reclaimed`: the cloud reclaimed a spot machine. `remedy` is what to do about its end, empty if only the tables of
+    known failures have one.
     """
 
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated", "missing"]
@@ -200,12 +200,12 @@ class MachineState(Value, frozen=True, kw_only=True):
 
     @property
     def told(self) -> str:
-        """`is stopped (why)`, `is gone`: what follows "the machine"."""
+        """The state as a predicate of "the machine": `is stopped (why)`, `is gone`."""
         state = "is gone" if self.state == "missing" else f"is {self.state}"
         return f"{state} ({self.why})" if self.why else state
 
     @property
     def why(self) -> str:
-        """Code and text of its state, empty where there are none; clouds often begin the text with the code."""
+        """Code and text of its state, or empty; clouds often begin the text with the code."""
         code, text = self.reason_code or "", self.reason or ""
         return text or code if text.startswith(code) else f"{code}: {text}" if text else code

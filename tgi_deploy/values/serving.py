@@ -1,4 +1,4 @@
-"""What a running engine serves, and how it is watched and reached."""
+"""What a running engine serves, and how to monitor and reach it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BIND_NOTE: Final = "bind"
 
 
 class Service(Value, frozen=True, kw_only=True):
-    """What a machine serves. `model` is a hub id or a folder; `promise` is None where tags do not say it."""
+    """What a machine serves. `model` is a hub id or a folder; `promise` is None if the tags lack it."""
 
     engine: str
     release: str
@@ -29,10 +29,10 @@ def url_of(address: str, port: int) -> str:
 
 
 class Metrics(Value, frozen=True, kw_only=True):
-    """The page of metrics, and names on it; None for what is not there.
+    """The metrics page and the names on it; None for missing ones.
 
-    `request_counters` rise with requests and their tokens, and with nothing else: an engine whose counters stand still
-    is idle. `queued` and `running` count requests, `kv_used` is the share of the KV cache in use.
+    `request_counters` increase only with requests and their tokens: if they don't change, the engine is idle. `queued`
+    and `running` count requests, `kv_used` is the used share of the KV cache.
     """
 
     path: str | None
@@ -43,10 +43,10 @@ class Metrics(Value, frozen=True, kw_only=True):
 
 
 class Access(Value, frozen=True, kw_only=True):
-    """The API key: `key_variable` is the container's that sets it, None where a release cannot ask for one.
+    """The API key: `key_variable` is the container's variable for it, None if the release does not support one.
 
-    It guards what is below `guarded_routes`. `open_inference_routes` answer prompts without it: a port that anybody
-    can reach must not have them.
+    It protects `guarded_routes` and below. `open_inference_routes` answer prompts without it, so a public port must not
+    expose them.
     """
 
     key_variable: str | None

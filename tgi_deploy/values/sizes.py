@@ -1,11 +1,11 @@
-"""What a model takes, by its shape: weights of a checkpoint and of what an engine keeps, KV cache, working memory.
+"""Memory sizes by a model's shape: weights on disk and in memory, KV cache, working memory.
 
-A model's parameters fall into four parts:
+A model's parameters have four parts:
 
-* linear layers, which quantization packs and shards split; experts are counted apart, because some formats pack
-  nothing else, and attention, because some formats leave it alone;
-* the embedding and the head, 16 bits in every format. Shards split the embedding's rows with padding, the head only
-  where the vocabulary divides (every rank holds all of it otherwise);
+* linear layers, which quantization packs and shards split; experts are counted separately because some formats pack
+  only them, and attention because some formats don't pack it;
+* the embedding and the head, 16 bits in all formats. Shards split the embedding's rows with padding, the head only if
+  the vocabulary is divisible (otherwise every rank holds all of it);
 * norms, and a mixture's router: 16 bits, on every rank;
 * a vision tower: 16 bits, on every rank unless the engine splits it.
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 MIB: Final = 1024**2
 GIB: Final = 1024**3
-# What the driver keeps of the total it prints (0.3 to 0.5 GiB: 23,034 against 22,559 MiB on an L4), and a CUDA context
-# with its libraries, where an engine's own is not known.
+# The driver's part of its reported total (0.3 to 0.5 GiB: 23,034 against 22,559 MiB on an L4), and a CUDA context with
+# its libraries, if the engine's own figure is unknown.
 CONTEXT_BYTES: Final = 870 * MIB
 SIXTEEN_BITS: Final = 16.0
 _BYTES_16: Final = 2
@@ -31,9 +31,9 @@ _BYTES_32: Final = 4
 
 
 class Format(Value, frozen=True, kw_only=True):
-    """What a value of each kind of linear layer takes, group scales included.
+    """Bits per value of each kind of linear layer, including group scales.
 
-    `edge_layers_bits` are those of the whole first and last layer, 0 where they are like the others.
+    `edge_layers_bits` are those of the first and last layer, 0 if they don't differ.
     """
 
     linear_bits: float = SIXTEEN_BITS
@@ -66,7 +66,7 @@ class Counts(Value, frozen=True, kw_only=True):
 
 
 def count(model: ModelSpec) -> Counts:
-    """Splits the parameter count; the remainder that no dimension explains counts as linear layers."""
+    """Split the parameter count; the remainder not explained by the dimensions counts as linear layers."""
     table = model.vocab_size * model.hidden_size
     tables = table * (1 if model.tied_embeddings else 2)
     replicated = model.hidden_size * (2 * model.layers + 1 + model.layers * model.experts)
@@ -82,9 +82,9 @@ def count(model: ModelSpec) -> Counts:
 
 
 def expert_layers(model: ModelSpec) -> int:
-    """Layers with experts: those after the first dense ones, unless the model has too few parameters for that many.
+    """Return the number of layers with experts: those after the first dense ones, unless there are too few parameters.
 
-    Llama 4 Maverick alternates layers with and without experts, which no field of a shape says.
+    Llama 4 Maverick alternates layers with and without experts, which its shape does not record.
     """
     a_layer = 3 * model.hidden_size * model.expert_intermediate_size * model.experts
     tables = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2)
@@ -92,7 +92,7 @@ def expert_layers(model: ModelSpec) -> int:
 
 
 def linear_bytes(model: ModelSpec, counts: Counts, packed: Format) -> float:
-    """All linear layers of the model together."""
+    """Return the size of all linear layers."""
     if packed.linear_bits == packed.expert_bits == packed.attention_bits:
         return counts.linear * packed.linear_bits / 8
     by_kind = (
@@ -114,9 +114,9 @@ def resident_bytes(
     tied_once: bool,
     split_vision: bool = False,
 ) -> int:
-    """Return the weights on one accelerator, after loading.
+    """Return the size of the weights on one accelerator after loading.
 
-    `tied_once`: a tied head shares the embedding's memory; `split_vision`: shards split the vision tower as well.
+    `tied_once`: a tied head shares the embedding's memory; `split_vision`: shards also split the vision tower.
     """
     rows = -(-model.vocab_size // num_shard)
     head = 0 if tied_once and model.tied_embeddings else head_rows(model, num_shard)
@@ -128,12 +128,12 @@ def resident_bytes(
 
 
 def head_rows(model: ModelSpec, num_shard: int) -> int:
-    """Return the rows of the head on one accelerator: all of them where they do not divide."""
+    """Return the rows of the head on one accelerator: all of them if they are not divisible."""
     return model.vocab_size if model.vocab_size % num_shard else model.vocab_size // num_shard
 
 
 def _copied_heads_bytes(model: ModelSpec, linear_total: float, counts: Counts, num_shard: int) -> int:
-    """Key and value projections that every rank must hold, because there are fewer heads than ranks."""
+    """Return the size of the key and value projections replicated because there are fewer heads than ranks."""
     if model.kv_heads >= num_shard:
         return 0
     projections = 2 * model.hidden_size * model.head_dim * model.kv_heads * model.layers
@@ -142,15 +142,15 @@ def _copied_heads_bytes(model: ModelSpec, linear_total: float, counts: Counts, n
 
 
 def stored_bytes(linear_total: float, counts: Counts) -> int:
-    """A checkpoint's files: every parameter once."""
+    """Return the size of a checkpoint's files, with every parameter once."""
     return int(linear_total) + (counts.tables + counts.replicated + counts.vision) * _BYTES_16
 
 
 def loading_extra_bytes(model: ModelSpec, linear_bits: float, num_shard: int, *, repacked: bool) -> int:
-    """What is held beside the finished weights while the largest tensor is converted.
+    """Return the extra memory while the largest tensor is converted.
 
-    A tensor stored in 32 bits is read as it is and then narrowed; a layer that is quantized or repacked for Marlin
-    exists twice for a moment, as it came and as it will stay.
+    A 32-bit tensor is read unchanged and then narrowed; a layer that is quantized or repacked for Marlin briefly exists
+    twice.
     """
     width = max(model.intermediate_size, model.expert_intermediate_size * model.experts) * 2
     matrix = width * model.hidden_size // num_shard
@@ -161,14 +161,14 @@ def loading_extra_bytes(model: ModelSpec, linear_bits: float, num_shard: int, *,
 
 
 def scheme_linear_bytes(model: ModelSpec, scheme: Scheme, counts: Counts) -> float:
-    """All linear layers together; exact where the checkpoint's own headers were read."""
+    """Return the size of all linear layers; exact if the checkpoint's headers were read."""
     if scheme.prequantized and model.quantization is not None and model.quantized_bytes:
         return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * _BYTES_16
     return linear_bytes(model, counts, uniform(scheme.bits))
 
 
 def download_bytes(model: ModelSpec, scheme: Scheme) -> int:
-    """What has to be downloaded and stored: the checkpoint's own size on the hub, twice where it is converted."""
+    """Return the size to download and store: the checkpoint's size on the hub, twice if it is converted."""
     own = scheme.prequantized == (model.quantization is not None)
     if own and model.stored_bytes:
         return model.stored_bytes * (2 if model.needs_conversion else 1)
@@ -181,7 +181,7 @@ def download_bytes(model: ModelSpec, scheme: Scheme) -> int:
 def kv_bytes_per_token(
     model: ModelSpec, num_shard: int, *, value_bytes: int = _BYTES_16, replicated: bool = False
 ) -> int:
-    """KV cache of one token on one accelerator: 2 x layers x heads held x head_dim x bytes a value.
+    """Return the KV cache of one token on one accelerator: 2 x layers x local heads x head_dim x bytes per value.
 
     Exact against engine logs (Qwen2.5-7B 57,344 bytes). `replicated`: every shard holds all heads.
     """
@@ -190,7 +190,7 @@ def kv_bytes_per_token(
 
 
 def layer_values(model: ModelSpec, num_shard: int) -> int:
-    """16-bit values a layer in flight holds for each token."""
+    """Return the 16-bit values per token of a running layer's activations."""
     feed_forward = model.intermediate_size
     if model.experts:
         feed_forward = max(model.expert_intermediate_size * model.experts_per_token, feed_forward)

@@ -1,7 +1,7 @@
-"""Constants of the speed model: a value that `catalog/` makes of `profiles/performance/constants.json`.
+"""Constants of the speed model, from `profiles/performance/constants.json`.
 
-Each has a meaning and a source there. They describe three things: how much of its datasheet a family of cards
-sustains, what an interconnect does to an all-reduce, and what an engine of a given time adds to a step. Their keys are
+That file has each one's meaning and source. They describe how much of its datasheet a GPU family sustains, how an
+interconnect affects an all-reduce, and what an engine of a given period adds to a step. Their keys are
 `<kind>.<name>.<field>`.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, Interconnect
 
 DEFAULT: Final = "default"
-# Errors of metrics that stand or fall together have one width.
+# Metrics with correlated errors share one width.
 KIND_OF_METRIC: Final = {
     "ttft_ms": "first token", "tpot_ms": "each token", "e2e_ms": "each token", "decode_tok_s_per_user": "each token",
     "decode_tok_s_total": "throughput", "max_throughput_tok_s": "throughput", "req_s": "throughput",
@@ -34,9 +34,9 @@ T = TypeVar("T", bound=Value)
 
 
 class CardShares(Value, frozen=True, kw_only=True):
-    """Sustained shares of a card's datasheet: weight streaming, 16-bit matrix products, attention products.
+    """Sustained shares of a GPU's datasheet: weight streaming, 16-bit matrix products, attention products.
 
-    `host` is how much longer than an H100's the hosts of these cards take for an engine's own work.
+    `host` is the host time of an engine's own work relative to an H100's hosts.
     """
 
     bandwidth: float
@@ -46,9 +46,9 @@ class CardShares(Value, frozen=True, kw_only=True):
 
 
 class Link(Value, frozen=True, kw_only=True):
-    """An all-reduce over T cards takes `latency_us` + 2 (T-1)/T bytes / `gb_s`.
+    """An all-reduce over T GPUs takes `latency_us` + 2 (T-1)/T bytes / `gb_s`.
 
-    Where `shared` is 1, the cards have no peer access and meet in the host's memory: `gb_s` is what they get together.
+    If `shared` is 1, the GPUs have no peer access and go through host memory: `gb_s` is their total.
     """
 
     latency_us: float
@@ -60,7 +60,7 @@ class Link(Value, frozen=True, kw_only=True):
 
 
 class Kernel(Value, frozen=True, kw_only=True):
-    """What matrix products in one number format reach, relative to 16-bit ones on the same card."""
+    """Speed of matrix products in a number format, relative to 16-bit ones on the same GPU."""
 
     bandwidth: float
     compute: float
@@ -110,7 +110,7 @@ class EngineProfile(Value, frozen=True, kw_only=True):
 
 
 class Constants:
-    """All constants, by key. `values` may be changed copies: that is how they are fitted."""
+    """All constants, by key. Fits use copies with changed `values`."""
 
     def __init__(self, document: Mapping[str, Any], values: Mapping[str, float] | None = None) -> None:
         self.document = document
@@ -138,10 +138,10 @@ class Constants:
         return self._made("card", self.family(accelerator), CardShares)
 
     def link(self, interconnect: Interconnect, accelerator: Accelerator, cards: int) -> Link:
-        """What `cards` of these talk over.
+        """Return the link between `cards` of these GPUs.
 
-        A fabric of the maker's own (AMD, Intel, Google) counts as an A100's NVLink: nobody measured it here. Bridged
-        cards have NVLink in pairs, and PCIe between the pairs.
+        Other vendors' fabrics (AMD, Intel, Google) count as an A100's NVLink, for lack of measurements. Bridged GPUs
+        have NVLink in pairs and PCIe between pairs.
         """
         if accelerator.name in self._bridged and interconnect in {"pcie", "nvlink"}:
             return self._made("link", "nvlink-late" if cards <= _PAIR else "pcie-p2p", Link)
@@ -156,13 +156,13 @@ class Constants:
         return self._made("kernel", name, Kernel)
 
     def engine(self, name: str, version: str = "") -> EngineProfile:
-        """The profile of an engine's version; an engine nobody described counts as the default one."""
+        """Return the profile of an engine's version; an unknown engine gets the default one."""
         own = self._made("engine", self.engine_profile_name(name, version), EngineProfile)
         steps = self._engines["waiting_steps"].get(self.engine_name(name), {})
         return replace(own, waiting_steps=_of_version(steps, version, own.waiting_steps)) if steps else own
 
     def planned_engine(self, scheduling: Scheduling) -> EngineProfile:
-        """The engine as plans run it: CUDA graphs for every batch that is planned, where the method allows any."""
+        """Return the engine as plans run it: with CUDA graphs for every planned batch if the method supports them."""
         key = scheduling.profile, scheduling.cuda_graphs, scheduling.waiting_steps
         known = self._planned.get(key)
         if known is None:
@@ -174,13 +174,13 @@ class Constants:
         return known
 
     def engine_name(self, name: str) -> str:
-        """What the constants call the engine of that name: `NVIDIA NIM` is tensorrt-llm."""
+        """Return the constants' name of an engine: `NVIDIA NIM` is tensorrt-llm."""
         aliases: Mapping[str, str] = self._engines["aliases"]
         words = map(_plain, (name, *name.split()))
         return next((aliases[word] for word in words if word in aliases), DEFAULT)
 
     def pcie_through_host(self, name: str) -> bool:
-        """Return whether PCIe goes through the host's memory where the makers of that engine measure, as on EC2."""
+        """Return whether the published measurements of that engine use PCIe through host memory, as on EC2."""
         return self.engine_name(name) in self._engines["pcie_through_host"]
 
     def engine_profile_name(self, name: str, version: str = "") -> str:
@@ -189,11 +189,11 @@ class Constants:
         return str(_of_version(entry["versions"], version, entry["otherwise"]))
 
     def window_share(self, model_type: str) -> float:
-        """Share of the layers that see only the sliding window."""
+        """Return the share of layers with sliding-window attention."""
         return float(self.document["windowed_layers"].get(model_type, 1.0))
 
     def interval(self, metric: str, accelerator: Accelerator) -> tuple[float, float]:
-        """Factors on the median that hold 80 % of what is measured on clusters never seen before."""
+        """Return the factors on the median that contain 80 % of measurements on unseen clusters."""
         known: Mapping[str, Any] = self._slowness[KIND_OF_METRIC[metric]]
         low, high = known.get(self.family(accelerator)) or known[DEFAULT]
         return (low, high) if metric in TIMES else (1 / high, 1 / low)
@@ -206,7 +206,7 @@ class Constants:
         return cast("T", known)
 
     def _value(self, kind: str, name: str, field: str) -> float:
-        """The value of this very name, or the kind's default."""
+        """Return the value of this name, or the kind's default."""
         own = self.values.get(f"{kind}.{name}.{field}")
         return own if own is not None else self.values[f"{kind}.{DEFAULT}.{field}"]
 
@@ -225,7 +225,7 @@ def _plain(name: str) -> str:
 
 
 KINDS: Final[Mapping[str, type[Value]]] = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
-# What the model asks for by name. Any other name may leave fields to the default of its kind.
+# Names required by the model. Other names may inherit fields from the kind's default.
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "card": (DEFAULT,),
     "link": ("nvlink-late", "nvlink-early", "pcie-p2p", "pcie", "pcie-g5", "pcie-g6", "pcie-desktop"),
@@ -235,7 +235,7 @@ _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def missing(keys: Collection[str]) -> Iterator[str]:
-    """The keys that the model needs beside `keys`."""
+    """Return the keys that the model needs and `keys` lacks."""
     for kind, names in _ASKED.items():
         for field in KINDS[kind].__struct_fields__:
             own = (f"{kind}.{name}.{field}" for name in names)

@@ -1,4 +1,4 @@
-"""What is on offer: machines at their prices, and the facts that plans are made with. `catalog/` reads them."""
+"""Offers with prices, and the facts that plans use. `catalog/` reads them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class CostLine(Document, frozen=True, kw_only=True):
 
     @property
     def stays_when_stopped(self) -> bool:
-        """Whether it is billed while the machine is stopped: its disk is, its public address is given back."""
+        """Whether it is billed while the machine is stopped: the disk is, the released public address is not."""
         return ROOT_VOLUME in self.item
 
 
 class Interruptions(Value, frozen=True, kw_only=True):
-    """How often a spot machine that always runs is reclaimed in a month of 730 hours: a rough estimate, with its ends.
+    """Reclaims of an always-on spot machine per month of 730 hours: a rough estimate with its range.
 
-    `band` is what the provider publishes.
+    `band` is the provider's published band.
     """
 
     band: str
@@ -43,7 +43,7 @@ class Interruptions(Value, frozen=True, kw_only=True):
 
 
 class Credits(Value, frozen=True, kw_only=True):
-    """What the provider takes off the bill until that day, of everything in the account together."""
+    """Credits that the provider deducts from the whole account's bill until that day."""
 
     usd: Decimal
     until: date
@@ -51,10 +51,10 @@ class Credits(Value, frozen=True, kw_only=True):
 
 
 class Offer(Value, frozen=True, kw_only=True):
-    """An instance type in a region and market. No price means unknown (or owned): never free.
+    """An instance type in a region and market. A missing price means unknown or owned, never free.
 
-    `bill` is what the price consists of, where that is known: of a machine one owns and keeps books on. Spot machines
-    have `interruptions`.
+    `bill` is the breakdown of the price if known, as for an owned machine with known costs. Spot machines have
+    `interruptions`.
     """
 
     instance_type: InstanceType
@@ -70,7 +70,7 @@ class Offer(Value, frozen=True, kw_only=True):
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):
-    """What a region bills beside the instance."""
+    """What a region bills in addition to the instance."""
 
     gp3_usd_per_gib_month: Decimal
     public_ipv4_usd_per_hour: Decimal
@@ -81,10 +81,10 @@ class ExtraPrices(Value, frozen=True, kw_only=True):
 
 
 class Supply(Value, frozen=True, kw_only=True):
-    """Everything on offer for one request: offers of its regions and markets, an engine release, extra prices.
+    """The offers for one request: of its regions and markets, with an engine release and extra prices.
 
-    `extra_prices` is keyed by region. `date` is the day of the newest figure in the catalogue. `speed` holds
-    the constants that predictions are made with. `most_replicas` is what the target can run of one deployment.
+    `extra_prices` is keyed by region. `date` is that of the newest figure in the catalog. `speed` has the constants for
+    predictions. `most_replicas` is the target's maximum per deployment.
     """
 
     offers: tuple[Offer, ...]

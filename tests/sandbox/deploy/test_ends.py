@@ -192,7 +192,7 @@ def test_the_next_machine_of_a_name_has_what_the_ones_before_left_of_its_ceiling
     fleet.until("its end", lambda: fleet.machine("capped")["state"] == "terminated")
     again = fleet.program.here(*capped)
     assert again.code == 0, again.out
-    assert "of --max-spend $0.30 is spent already (1 machine)" in again.err
+    assert "of --max-spend $0.30 is already spent (1 machine)" in again.err
     assert again.json["data"]["deployment"]["ttl_s"] < first["ttl_s"]
 
 

@@ -41,7 +41,7 @@ def said(file, read):
     with pytest.raises(InputError) as caught:
         read()
     assert caught.value.code == "bad_profile"
-    assert caught.value.hint == f"Mend {file} and try again."
+    assert caught.value.hint == f"Fix {file} and try again."
     return caught.value.message.removeprefix(f"{file}: ")
 
 
@@ -83,7 +83,7 @@ A_NUMBER = "should be a number, zero or more"
         (put_at("constants", "engine.tgi.colour", value={}), "constants/engine.tgi.colour: is not a known key"),
         (put_at("constants", "bandwidth", value={}), "constants/bandwidth: is not a known key"),
         (put_at("colours", value={}), "colours: is not a known key"),
-        (put_at("card_families", value={"L4": 4}), "card_families: should be a text"),
+        (put_at("card_families", value={"L4": 4}), "card_families: should be a string"),
         (put_at("own_fabrics", value="Gaudi2"), "own_fabrics: should be a list"),
         (put_at("windowed_layers", value={"gemma2": "half"}), f"windowed_layers: {A_NUMBER}"),
         (put_at("slowness", "throughput", "default", value=None), "slowness/throughput/default: is missing"),

@@ -179,7 +179,7 @@ def test_users_prices_come_first(tmp_path):
         ({"usd_per_hour": "free"}, 'on_demand/usd_per_hour: should be a price like "1.861"'),
         ({"usd_per_hour": "0"}, "on_demand/usd_per_hour: should be a price above zero"),
         ({"usd_per_hour": "NaN"}, "on_demand/usd_per_hour: should be a price above zero"),
-        ({"usd_per_hour": 1.861}, "on_demand/usd_per_hour: should be a text"),
+        ({"usd_per_hour": 1.861}, "on_demand/usd_per_hour: should be a string"),
         ({"currency": "EUR"}, "on_demand/currency: is not a known key"),
     ],
 )

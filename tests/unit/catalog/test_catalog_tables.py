@@ -72,7 +72,7 @@ def test_broken_quotas(mine, document, place):
     "edits", [None, ["again"], {"oom_load": "more_shards"}, {"oom_load": [1]}], ids=["none", "list", "text", "number"]
 )
 def test_broken_cures(mine, edits):
-    with pytest.raises(InputError, match=r"heal\.json: 'edits' is no table of lists of names") as caught:
+    with pytest.raises(InputError, match=r"heal\.json: 'edits' is not a table of lists of names") as caught:
         read_cures(user_dir=mine("diagnosis/heal.json", {"edits": edits}))
     assert caught.value.code == "bad_phase_table"
 

@@ -366,23 +366,23 @@ BROKEN = {
     "no json": (put(FIRST, header_of(b"{nonsense")), FIRST, "is not JSON"),
     "deep json": (put(FIRST, header_of(b"[" * 100_000)), FIRST, "nested more than 64 deep"),
     "a list": (put(FIRST, header_of([])), FIRST, "is not a JSON object"),
-    "no tensor": (put(FIRST, header_of({"x": 1})), FIRST, "does not describe x"),
-    "strange dtype": (put(FIRST, header_of(tensor(dtype="Q3"), 8)), FIRST, "does not describe x"),
-    "dtype a list": (put(FIRST, header_of(tensor(dtype=[]), 8)), FIRST, "does not describe x"),
-    "offsets text": (put(FIRST, header_of(tensor(data_offsets="ab"), 8)), FIRST, "does not describe x"),
+    "no tensor": (put(FIRST, header_of({"x": 1})), FIRST, "an invalid entry for x"),
+    "strange dtype": (put(FIRST, header_of(tensor(dtype="Q3"), 8)), FIRST, "an invalid entry for x"),
+    "dtype a list": (put(FIRST, header_of(tensor(dtype=[]), 8)), FIRST, "an invalid entry for x"),
+    "offsets text": (put(FIRST, header_of(tensor(data_offsets="ab"), 8)), FIRST, "an invalid entry for x"),
     "shape wrong": (put(FIRST, header_of(tensor(shape=[3]), 8)), FIRST, "shape and size of x do not agree"),
     "shape negative": (put(FIRST, header_of(tensor(shape=[-1, -2]), 8)), FIRST, "shape and size of x do not agree"),
     "shape text": (put(FIRST, header_of(tensor(shape=["2"]), 8)), FIRST, "shape and size of x do not agree"),
-    "cut short": (put(FIRST, header_of(tensor(), 4)), FIRST, "cut short: its header promises 8 bytes of data and 4"),
-    "bell in a name": (put(FIRST, header_of({"\x07": 1})), FIRST, "does not describe \\x07"),
+    "cut short": (put(FIRST, header_of(tensor(), 4)), FIRST, "promises 8 bytes of data, but there are 4"),
+    "bell in a name": (put(FIRST, header_of({"\x07": 1})), FIRST, "an invalid entry for \\x07"),
     "index no json": (put(f"model.safetensors.{INDEX}", b"{"), INDEX, "is not JSON"),
     "index a list": (put(f"model.safetensors.{INDEX}", b"[]"), INDEX, "is not a JSON object"),
     "index without map": (put(f"model.safetensors.{INDEX}", b"{}"), INDEX, "no weight_map"),
     "index with numbers": (put(f"model.safetensors.{INDEX}", b'{"weight_map": {"a": 1}}'), INDEX, "no weight_map"),
     "index names more": (
-        put(f"model.safetensors.{INDEX}", b'{"weight_map": {"a": "../../etc/passwd"}}'), INDEX, "which is not there",
+        put(f"model.safetensors.{INDEX}", b'{"weight_map": {"a": "../../etc/passwd"}}'), INDEX, "which does not exist",
     ),
-    "shard gone": (broken(lambda folder: (folder / SECOND).unlink()), INDEX, f"names {SECOND}, which is not there"),
+    "shard gone": (broken(lambda folder: (folder / SECOND).unlink()), INDEX, f"names {SECOND}, which does not exist"),
     "tokenizer": (put("tokenizer_config.json", b"{"), "tokenizer_config.json", "is not JSON"),
 }  # fmt: skip
 
@@ -411,7 +411,7 @@ def test_gguf_is_no_checkpoint_of_this_engine(tmp_path):
     ("files", "says"),
     [
         ({"adapter_config.json": "{}", "adapter_model.safetensors": ""}, "it is an adapter (LoRA)"),
-        ({"tiny.Q4_K_M.gguf": "GGUF"}, "it holds GGUF files only"),
+        ({"tiny.Q4_K_M.gguf": "GGUF"}, "it has GGUF files only"),
         ({"model_index.json": "{}"}, "it is a diffusion pipeline"),
     ],
 )
@@ -563,7 +563,7 @@ def test_three_bits_are_refused(tmp_path):
 @pytest.mark.parametrize("bits", ["four", True, 0, 64, [4]])
 def test_bits_that_are_none(bits, tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("gptq", bits=bits or -1))
-    with pytest.raises(InputError, match="quantization_config has bits") as caught:
+    with pytest.raises(InputError, match="quantization_config has an invalid number of bits") as caught:
         model_of(tmp_path, config)
     assert caught.value.code == "bad_model_config"
 

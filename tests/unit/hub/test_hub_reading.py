@@ -194,12 +194,12 @@ def test_gated(place, monkeypatch):
     place.add("acme/llama", gated=True)
     refusal = place.refusal("acme/llama")
     assert refusal.code == "hub_gated"
-    assert "there is no token" in refusal.message
+    assert "no token is set" in refusal.message
     assert "huggingface.co/acme/llama" in refusal.hint
 
     monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
     refusal = place.refusal("acme/llama")
-    assert "the token in use has no access" in refusal.message
+    assert "the current token has no access" in refusal.message
     assert "somebody_else" not in refusal.message + refusal.hint
 
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -241,7 +241,7 @@ def test_no_network(endpoint, place):
     [
         ({"adapter_config.json": "{}", "adapter_model.safetensors": ""}, "it is an adapter (LoRA)"),
         ({"model_index.json": "{}"}, "it is a diffusion pipeline"),
-        ({"tiny.Q4_K_M.gguf": "GGUF"}, "it holds GGUF files only"),
+        ({"tiny.Q4_K_M.gguf": "GGUF"}, "it has GGUF files only"),
         ({"params.json": "{}"}, "there is no config.json"),
     ],
 )

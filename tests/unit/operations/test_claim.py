@@ -305,7 +305,7 @@ def test_a_run_of_the_same_owner_is_not_called_a_stranger(office, recorded):
     refused = bring_up(again)
     assert isinstance(refused, ClaimedError)
     assert "belongs to" not in refused.message
-    assert "'demo' is in use by another run of yours (ann@laptop, begun 2026-01-09T00:00:00+00:00)" in refused.message
+    assert "'demo' is in use by another of your runs (ann@laptop, begun 2026-01-09T00:00:00+00:00)" in refused.message
     assert machine.id in refused.message
     assert "'tgi-deploy down demo' removes what it left" in refused.hint
     assert "--name" not in refused.hint

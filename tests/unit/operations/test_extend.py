@@ -297,7 +297,7 @@ def test_a_notice_on_the_console_is_shown(around, monkeypatch):
     text = "[tgi-deploy] spot-notice action=terminate time=2026-11-21T12:00:00Z\n"
     monkeypatch.setattr("fakes.cloud.FakeCloud.console", lambda *_args: text)
     shown = spot_around(around, outcome="refused")[1]
-    assert shown == "the cloud takes the spot machine back: terminate at 2026-11-21T12:00:00Z"
+    assert shown == "the cloud reclaims the spot machine: terminate at 2026-11-21T12:00:00Z"
 
 
 def test_a_machine_that_was_taken_back_is_shown(around, monkeypatch):

@@ -173,7 +173,7 @@ def test_without_accelerators_for_both_it_says_so_before_anything_starts(host):
     with pytest.raises(ConflictError) as caught:
         host.up("awq", strategy="rolling")
     assert caught.value.code == "cannot_roll"
-    assert "both would take 2 accelerators, and the host has 1" in caught.value.message
+    assert "both would need 2 accelerators, but the host has 1" in caught.value.message
     assert "--strategy recreate" in caught.value.hint
     assert host.names == ["tgi-deploy-demo", "tgi-deploy-demo.1"]
     host.up("awq")

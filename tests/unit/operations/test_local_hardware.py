@@ -70,7 +70,7 @@ def test_a_card_that_nobody_knows_is_refused_with_what_it_is(catalog, name):
         found(catalog, (name, 16376), compute_capability="8.9")
     assert caught.value.code == "unknown_card"
     assert "compute capability 8.9" in caught.value.message
-    assert "--hardware NxCARD" in caught.value.hint
+    assert "--hardware NxGPU" in caught.value.hint
 
 
 def test_memory_in_use_by_others_is_told_in_mib(catalog):

@@ -59,7 +59,7 @@ def test_up_ends_the_one_that_is_not_on_record_and_says_so_with_its_price(around
     assert warning in around.heard.lines
     (proposal,) = asked
     assert [step["id"] for step in changes_document(proposal.changes) if step["action"] == "delete"] == [copied.id]
-    assert f"is one too many beside {serving.id}" in proposal_text(proposal)
+    assert f"duplicates {serving.id}" in proposal_text(proposal)
     assert not bring_up(around, wait=wait).changed
 
 
@@ -71,7 +71,7 @@ def test_the_question_shows_what_ends_and_what_stays(around):
     lines = click.unstyle(proposal_text(outcome.proposal)).splitlines()
     assert lines == [
         "demo: 1 machine too many",
-        f"  - instance {copied.id} (is one too many beside {serving.id})",
+        f"  - instance {copied.id} (duplicates {serving.id})",
         "  $1.861 an hour less; the one that is on record stays",
     ]
     assert len(ids(around)) == 2

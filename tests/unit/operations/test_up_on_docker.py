@@ -184,11 +184,11 @@ def test_a_name_that_another_container_has_is_a_conflict(around, docker):
 
 def test_a_cache_from_before_is_told_as_such(around, docker):
     outcome = bring_up(around, docker, dry_run=True)
-    assert [step.reason for step in outcome.proposal.changes.steps] == ["does not exist"] * 2
+    assert [step.reason for step in outcome.proposal.changes.steps] == ["will be created"] * 2
     bring_up(around, docker)
     take_down(around, docker)
     outcome = bring_up(around, docker, dry_run=True)
-    assert outcome.proposal.changes.steps[0].reason == "is there from before"
+    assert outcome.proposal.changes.steps[0].reason == "already exists"
 
 
 def test_a_lost_reply_makes_no_second_container(around, docker):
@@ -374,7 +374,7 @@ def test_a_folder_is_served_by_the_name_of_its_mount(around, docker):
 
 def test_a_folder_is_brought_up_again_by_its_path(around, docker):
     around.engine = FakeEngine(model_id="org/other")
-    with pytest.raises(NotHealthyError, match="the plan says /model") as caught:
+    with pytest.raises(NotHealthyError, match="planned /model") as caught:
         up(context(around, docker), of_a_folder())
     assert caught.value.data["command"].startswith("tgi-deploy up /models/mine --name demo --target docker")
 

@@ -187,7 +187,7 @@ def test_no_progress_is_told_once_a_phase():
     tale.wait(patient)
     assert [line for line in tale.heard.lines if "no progress" in line] == [
         (
-            "downloading has stalled at 1 of 4 files: no progress for 65 s (60 s are the most to expect); "
+            "downloading has stalled at 1 of 4 files: no progress for 65 s (at most 60 s is normal); "
             "'diagnose NAME' looks for the cause"
         )
     ]
@@ -282,7 +282,7 @@ def test_a_crash_within_the_settling_time_is_not_ready():
     tale = story(consoles=[(0, UP), (2, crash), (5, crash + crash)], probes=[(0, OK), (2, REFUSED)])
     error = fails(tale, NotHealthyError)
     assert (error.code, tale.elapsed_s) == ("engine_failed", 5)
-    assert any("once and then no more" in line for line in tale.heard.lines)
+    assert any("once and then stopped responding" in line for line in tale.heard.lines)
 
 
 def test_an_answer_that_settles_later_is_ready():
@@ -294,7 +294,7 @@ def test_an_answer_that_settles_later_is_ready():
 def test_503_means_sick_and_can_become_ready():
     tale = story(consoles=[(0, UP)], probes=[(0, SICK), (10, OK)])
     assert tale.wait().elapsed_s == 13
-    assert tale.heard.lines[0] == "the health check answers 503: it was up and is sick now"
+    assert tale.heard.lines[0] == "the health check answers 503: it was up and is unhealthy now"
     assert tale.heard.phases[0][1] == "health check answers 503"
 
 

@@ -43,7 +43,7 @@ def test_a_slow_pull_goes_on_past_its_deadline_while_bytes_come_in():
     tale = story(consoles=[*pulling(600), (600, WARM)], probes=[(0, REFUSED), (610, OK)])
     report = tale.wait(LIMITED)
     assert report.elapsed_s == 613
-    assert tale.heard.lines[-1] == "pulling is past its 300 s and still makes progress: it may take 900 s"
+    assert tale.heard.lines[-1] == "pulling is past its 300 s but still makes progress; it may take up to 900 s"
     assert not any("stalled" in line for line in tale.heard.lines)
 
 
@@ -59,7 +59,7 @@ def test_past_the_deadline_it_ends_when_it_stalls():
     tale = story(consoles=pulling(400))
     error = ends(tale)
     assert (error.code, tale.elapsed_s, error.data["stalled_s"]) == ("not_ready_pulling", 460, 60)
-    assert "no progress for 60 s" in error.message
+    assert "without progress for 60 s" in error.message
     assert "'diagnose NAME'" in error.hint
 
 
@@ -102,7 +102,7 @@ def test_a_stall_names_phase_place_time_and_what_to_do():
     tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED], name="demo")
     assert tale.heard.lines == [
         (
-            "pulling has stalled at 500 of about 9,100 MB: no progress for 65 s (60 s are the most to expect); "
+            "pulling has stalled at 500 of about 9,100 MB: no progress for 65 s (at most 60 s is normal); "
             "'diagnose demo' looks for the cause"
         )
     ]

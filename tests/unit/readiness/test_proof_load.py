@@ -147,7 +147,7 @@ def test_a_log_that_tells_no_capacity_is_no_failure():
 def test_less_room_than_promised_is_refused_before_anything_is_asked():
     error = refused(kv=10_239)
     assert error.code == "kv_capacity_short"
-    assert "room for 10239 tokens, the plan needs 10240" in error.message
+    assert "KV cache holds 10239 tokens, the plan needs 10240" in error.message
 
 
 @pytest.mark.parametrize(

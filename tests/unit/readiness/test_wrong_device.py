@@ -141,7 +141,7 @@ def test_an_engine_slower_than_the_slowest_plausible_is_not_proved():
     error = caught.value
     assert (error.code, error.exit_code) == ("implausibly_slow", 5)
     assert error.data == {"step": "stream", "token_ms": 400.0, "slowest_token_ms": 150.0}
-    assert "400 ms a token" in error.message
+    assert "400 ms per token" in error.message
     assert engine.streams == 3
 
 

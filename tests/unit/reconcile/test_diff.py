@@ -74,7 +74,7 @@ def test_an_intent_that_has_come_true_is_adopted():
 def test_what_was_there_and_is_gone_is_created_again():
     changes = diff(WANTED, [record(item) for item in WANTED], [found(GROUP)])
     assert shape(changes) == [("keep", "group-1"), ("create", "machine")]
-    assert changes.steps[1].reason == "was there and is gone"
+    assert changes.steps[1].reason == "no longer exists"
 
 
 def test_another_spec_is_a_replacement_dependents_first():
@@ -131,7 +131,7 @@ def test_without_a_spec_tag_the_record_decides():
 
 
 def test_a_circle_of_needs_is_a_defect():
-    with pytest.raises(ValueError, match="need each other"):
+    with pytest.raises(ValueError, match="circular resource dependencies"):
         in_order([resource("a", "b"), resource("b", "a")])
 
 

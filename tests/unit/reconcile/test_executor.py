@@ -281,7 +281,7 @@ def test_a_unique_name_that_nothing_of_ours_has_after_a_minute_is_taken(bench):
     bench.run((group(),))
     bench.store.saved.clear()
     bench.world.hidden.add("security-group-0")
-    with pytest.raises(ClaimedError, match="by something that has no tags of this tool"):
+    with pytest.raises(ClaimedError, match="by a resource without this tool's tags"):
         bench.run((group(),))
     assert bench.clock.seconds == pytest.approx(60)
     assert bench.store.saved[-1].record("security-group") is None, "somebody else's thing is not waited for again"

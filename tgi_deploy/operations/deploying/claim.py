@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.watching.known import born
-from tgi_deploy.reconcile.claim import claimed, own, strange
+from tgi_deploy.reconcile.claim import claimed_error, foreign, owned_by
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of
 
@@ -33,15 +33,15 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
     Raises ClaimedError where somebody else has the name, or may be at work on it right now.
     """
     if recorded is not None:
-        ours = own(seen, recorded.id)
-        _give_way(name, ours, strange(seen, recorded.id), owner=context.owner)
+        ours = owned_by(seen, recorded.id)
+        _give_way(name, ours, foreign(seen, recorded.id), owner=context.owner)
         _refuse_newer(context, recorded, ours)
         _refuse_heir(recorded, ours)
         return ours
     if not seen:
         return ()
     first = min(seen, key=_seniority)
-    theirs = own(seen, first.tags.get(TAG_ID, ""))
+    theirs = owned_by(seen, first.tags.get(TAG_ID, ""))
     _refuse_living(context, name, theirs)
     return theirs
 
@@ -50,14 +50,14 @@ def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owne
     """A machine has the name; without one, what was made first has it."""
     alive = [item for item in theirs if item.alive and not item.attached]
     if alive and (not ours or min(alive, key=_seniority) is min((*ours, *alive), key=_seniority)):
-        raise claimed(name, min(alive, key=_seniority), owner=owner)
+        raise claimed_error(name, min(alive, key=_seniority), owner=owner)
 
 
 def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
     """Raise ClaimedError where an update is under way, or was made, that this record knows nothing of."""
     newer = [item for item in ours if item.alive and (revision_of(item.key) or 0) > recorded.revision.number]
     if newer:
-        raise claimed(recorded.name, newer[0], owner=context.owner)
+        raise claimed_error(recorded.name, newer[0], owner=context.owner)
 
 
 def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
@@ -67,7 +67,7 @@ def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
     strangers = (item for item in living if item.id not in known)
     others = [item for item in strangers if item.tags.get(TAG_OWNER, recorded.owner) != recorded.owner]
     if recorded.owner and others and others == living:
-        raise claimed(recorded.name, others[0], owner=recorded.owner)
+        raise claimed_error(recorded.name, others[0], owner=recorded.owner)
 
 
 def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None:
@@ -75,10 +75,10 @@ def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None
     owner = theirs[0].tags.get(TAG_OWNER, context.owner)
     newest = max((at for at in map(born, theirs) if at is not None), default=None)
     if machine is not None and owner != context.owner:
-        raise claimed(name, machine, owner=context.owner)
+        raise claimed_error(name, machine, owner=context.owner)
     left = FRESH - (context.clock.now() - newest) if newest is not None else timedelta()
     if left > timedelta():
-        raise claimed(name, machine or theirs[0], owner=context.owner, until=_goes_on(context, left))
+        raise claimed_error(name, machine or theirs[0], owner=context.owner, until=_goes_on(context, left))
 
 
 def _goes_on(context: Context, left: timedelta) -> str:
@@ -104,7 +104,7 @@ def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[s
     if record is None or len(places) < 2:  # noqa: PLR2004 -- one region decides by its names
         return
     seen = [found for place in places for found in context.cloud(place).handler(record.kind).find(_named(deployment))]
-    _give_way(deployment.name, own(seen, deployment.id), strange(seen, deployment.id), owner=deployment.owner)
+    _give_way(deployment.name, owned_by(seen, deployment.id), foreign(seen, deployment.id), owner=deployment.owner)
 
 
 def _named(deployment: Deployment) -> dict[str, str]:

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.operations.removing.down import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
-from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.claim import owned_by
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.rollout.stages import begun, ended, outdated, promoted, withdrawn
+from tgi_deploy.rollout.stages import begin_update, mark_old_gone, mark_promoted, mark_withdrawn, outdated_steps
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_OWNER, ChangeSet, revision_of
 from tgi_deploy.values.serving import url_of
@@ -48,10 +48,10 @@ def taken_up(
     One whose old machine has ended meanwhile goes on without it.
     """
     if recorded.rolling and not serves_on(recorded, seen):
-        return ended(recorded)
+        return mark_old_gone(recorded)
     if recorded.rolling and not same(recorded):
         context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished: it is taken back")
-        return withdrawn(recorded)
+        return mark_withdrawn(recorded)
     return recorded
 
 
@@ -69,11 +69,11 @@ def begin(
     Raises ConflictError `cannot_roll`.
     """
     recorded = replaced(recorded, owner=context.owner or recorded.owner)
-    rolling = begun(recorded, revision, "rolling")
+    rolling = begin_update(recorded, revision, "rolling")
     why = _obstacle(context, rolling, seen, wait=wait)
     if asked == "rolling" and why:
         raise cannot_roll(recorded, why)
-    return begun(recorded, revision, "recreate") if why or asked == "recreate" else rolling
+    return begin_update(recorded, revision, "recreate") if why or asked == "recreate" else rolling
 
 
 def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> str:
@@ -136,7 +136,7 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
     if host is not None:
         url = url_of(host, urlsplit(url).port or 0)
     if deployment.rolling:
-        return context.executor().save(promoted(deployment, url))
+        return context.executor().save(mark_promoted(deployment, url))
     serving = replaced(deployment.in_state("serving"), status="ready", endpoint=url, rollout=None)
     return context.executor().save(serving)
 
@@ -183,16 +183,16 @@ def grace_s(revision: Revision | None) -> int:
 def withdraw(context: Context, deployment: Deployment) -> Deployment:
     """Remove what a rolling update has made before it was promoted: what served goes on. Raises LeftBehindError."""
     await_settled(context, deployment)
-    return _without_outdated(context, deployment, withdrawn(deployment))
+    return _without_outdated(context, deployment, mark_withdrawn(deployment))
 
 
 def _without_outdated(context: Context, deployment: Deployment, after: Deployment) -> Deployment:
     """Delete what is of no revision of the record that comes `after`, then save that."""
     executor = context.executor()
-    there = own(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
+    there = owned_by(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
     # What another owner's update has made under the same number is not ours to remove.
     seen = [item for item in there if item.tags.get(TAG_OWNER, deployment.owner) == deployment.owner]
-    deployment = executor.execute(deployment, ChangeSet(steps=outdated(after, seen)))
+    deployment = executor.execute(deployment, ChangeSet(steps=outdated_steps(after, seen)))
     stay = {None, after.current.number}
     resources = tuple(item for item in deployment.resources if revision_of(item.key) in stay)
     return executor.save(replaced(after, resources=resources, serial=deployment.serial))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.watching.known import machine_of, second_machines
 from tgi_deploy.operations.watching.status import second_machine
-from tgi_deploy.rollout.stages import outdated
+from tgi_deploy.rollout.stages import outdated_steps
 from tgi_deploy.values.resource import TAG_OWNER, Step
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
 def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
     """Return the steps that end them, and that delete what is of no revision that runs or is brought up."""
     record = deployment.machine
-    reason = f"is one too many beside {record.attributes['id']}" if surplus and record else "is one too many"
+    reason = f"duplicates {record.attributes['id']}" if surplus and record else "is one too many"
     machines = {machine.id for machine in surplus}
-    others = (step for step in outdated(deployment, seen) if step.attributes.get("id") not in machines)
+    others = (step for step in outdated_steps(deployment, seen) if step.attributes.get("id") not in machines)
     return (*(Step.deletion(machine, reason) for machine in surplus), *others)

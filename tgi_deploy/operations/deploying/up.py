@@ -66,17 +66,17 @@ from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.rollout.stages import (
-    alone,
     as_recreate,
     at_status,
-    begun,
-    beside,
-    ended,
-    endings,
+    begin_update,
+    end_steps,
     is_ending,
-    leaving,
-    refusing_from,
-    withdrawn,
+    machines_to_end,
+    mark_draining,
+    mark_old_gone,
+    mark_withdrawn,
+    only_launched,
+    serving_resources,
 )
 from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import as_value, replaced
@@ -274,7 +274,7 @@ def _starting_point(
     stays = None if exact else as_running(recorded, plan, way.marks, request.judge)
     if stays is not None:
         return with_request(recorded, stays), stays
-    context.reporter.note(f"'{name}' was asked for differently{differences(recorded, plan)}")
+    context.reporter.note(f"'{name}' has different settings{differences(recorded, plan)}")
     revision = next_revision(recorded, plan, way, origin=request.origin, at=now)
     return begin(context, recorded, revision, seen, asked=request.strategy, wait=request.wait), plan
 
@@ -332,10 +332,10 @@ def _bring_up(
     seen: Sequence[Found],
     surplus: tuple[Found, ...],
 ) -> UpOutcome:
-    old = tuple(found for found in leaving(deployment, seen) if found not in surplus)
-    ending = (*removal_of_surplus(surplus, deployment, seen), *endings(deployment, old))
+    old = tuple(found for found in machines_to_end(deployment, seen) if found not in surplus)
+    ending = (*removal_of_surplus(surplus, deployment, seen), *end_steps(deployment, old))
     going = {step.attributes.get("id") for step in ending}
-    stays = beside(deployment, seen)
+    stays = serving_resources(deployment, seen)
     rest = [found for found in seen if found.id not in going and found not in stays]
     if deployment.rolling:
         request = replaced(request, plan=near(request.plan))
@@ -401,10 +401,10 @@ def _make_room(context: Context, deployment: Deployment, ending: ChangeSet, maki
     try:
         deployment = executor.execute(deployment, ChangeSet(steps=_claiming(making)))
     except ClaimedError:
-        executor.save(withdrawn(context.store.load(deployment.name) or deployment))
+        executor.save(mark_withdrawn(context.store.load(deployment.name) or deployment))
         raise
-    refusing = executor.save(refusing_from(deployment, context.clock.now()))
-    return executor.save(ended(executor.execute(refusing, ending)))
+    refusing = executor.save(mark_draining(deployment, context.clock.now()))
+    return executor.save(mark_old_gone(executor.execute(refusing, ending)))
 
 
 def _claiming(making: ChangeSet) -> tuple[Step, ...]:
@@ -472,13 +472,13 @@ def _make_ready(
 ) -> UpOutcome:
     executor, deployment, candidate = context.executor(), launched.deployment, launched.candidate
     url = url_of(launched.address, candidate.engine.port)
-    lease = LeaseKeeper.of(context, alone(deployment))
+    lease = LeaseKeeper.of(context, only_launched(deployment))
     lease.beat()
     shown = deployment if deployment.rolling else replaced(deployment, endpoint=url)
     deployment = executor.save(shown.leased_until(lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
-    made = alone(deployment)
+    made = only_launched(deployment)
     if made.machine is None:
         raise ValueError("there is no record of a machine")
     try:
@@ -518,11 +518,11 @@ def _failed(
     executor = context.executor()
     deployment = executor.save(at_status(deployment, "failed").in_state("failed"))
     executor.event(deployment, error.code, error.message, level="error")
-    error = with_diagnosis(context, alone(deployment), error)
+    error = with_diagnosis(context, only_launched(deployment), error)
     there = before.left_of(deployment)
-    decision = "keep" if before.has_machine_of(alone(deployment)) else request.on_failure(error)
+    decision = "keep" if before.has_machine_of(only_launched(deployment)) else request.on_failure(error)
     if decision == "keep":
-        return report_kept(alone(deployment), error, before=there)
+        return report_kept(only_launched(deployment), error, before=there)
     updates, rolls = deployment.rollout is not None, deployment.rolling
     receipt = None
     try:
@@ -560,8 +560,8 @@ def _gone_back(context: Context, request: UpRequest, error: DeployError, before:
         way = _way_of(context, back)
         now = context.clock.now()
         revision = next_revision(deployment, back.plan, way, origin="rollback", at=now)
-        deployment = begun(deployment, revision, "recreate")
-        deployment = context.executor().save(ended(deployment))
+        deployment = begin_update(deployment, revision, "recreate")
+        deployment = context.executor().save(mark_old_gone(deployment))
         launched = _launch(context, back, way, deployment, before)
         outcome = UpOutcome(deployment=launched.deployment, changed=True)
         return report_restored(error, source, _make_ready(context, back, launched, outcome, before).deployment)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.planning.documents import plan_to_record
-from tgi_deploy.reconcile.claim import own, refuse_other_update
+from tgi_deploy.reconcile.claim import owned_by, reject_concurrent_update
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.ends import lease_end
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.retry import looks
-from tgi_deploy.rollout.stages import alone, at_status, beside
+from tgi_deploy.rollout.stages import at_status, only_launched, serving_resources
 from tgi_deploy.targets.protocol import Failover, ImagePull
 from tgi_deploy.values.base import changed_fields, replaced
 from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, ResourceRecord, Revision, Spec, SpecHardware
@@ -41,7 +41,7 @@ class Launched:
 
 def first_attempt(way: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
     """Return the attempt that `launch` would begin with; nothing is changed. Raises what makes it impossible."""
-    return next(way.attempts(lambda: (alone(deployment), seen)))
+    return next(way.attempts(lambda: (only_launched(deployment), seen)))
 
 
 def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) -> Launched:
@@ -50,9 +50,9 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
 
     def look() -> tuple[Deployment, Sequence[Found]]:
         seen = observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places)
-        ours = own(seen, deployment.id)
-        refuse_other_update(deployment, ours)
-        return alone(deployment), [found for found in ours if found not in beside(deployment, ours)]
+        ours = owned_by(seen, deployment.id)
+        reject_concurrent_update(deployment, ours)
+        return only_launched(deployment), [found for found in ours if found not in serving_resources(deployment, ours)]
 
     for attempt in way.attempts(look):
         deployment = executor.save(described(deployment, attempt, plan, way, context.clock))
@@ -62,7 +62,7 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
             way.pull(attempt)
         try:
             deployment = executor.execute(deployment, attempt.changes)
-            address = way.address(alone(deployment), pool=attempt.pool)
+            address = way.address(only_launched(deployment), pool=attempt.pool)
         except (NoCapacityError, QuotaError) as error:
             if not isinstance(way, Failover):
                 raise

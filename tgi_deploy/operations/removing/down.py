@@ -10,7 +10,7 @@ from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
 from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, begin_anew, write
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
-from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.claim import owned_by
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
@@ -108,7 +108,7 @@ def remove_own(context: Context, deployment: Deployment) -> Receipt:
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
     seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=False)
-    going = [found for found in own(seen, deployment.id) if found.id not in kept]
+    going = [found for found in owned_by(seen, deployment.id) if found.id not in kept]
     return _remove_seen(context, deployment, going, tags)
 
 
@@ -155,7 +155,7 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
     ended ones for about an hour, so that one it does not know has yet to show.
     """
     now = context.clock.now()
-    ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in own(seen, deployment.id)}
+    ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in owned_by(seen, deployment.id)}
     return tuple(
         record
         for record in deployment.resources
@@ -210,7 +210,7 @@ def _late_machines(
             return ()
         cloud = context.cloud(step.place)
         machines = machines_in(cloud, deployment.name)
-        mine = own(machines, tags[TAG_ID]) if TAG_ID in tags else machines
+        mine = owned_by(machines, tags[TAG_ID]) if TAG_ID in tags else machines
         late = [found for found in mine if found.alive or found.id not in known]
         known.update(found.id for found in late)
         left = [found for found in find_common(cloud, tags) if found.attached and found.state == _UNUSED]

@@ -8,7 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.reconcile.claim import own
+from tgi_deploy.reconcile.claim import owned_by
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of
@@ -97,7 +97,7 @@ def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> Tag
         owner=tags.get(TAG_OWNER, ""),
         revisions=(Revision(number=number, origin="adopted", state="serving", created_at=created, pools=(pool,)),),
         active=number,
-        resources=tuple(_as_recorded(found) for found in own(seen, tags.get(TAG_ID, "")) if not found.attached),
+        resources=tuple(_as_recorded(found) for found in owned_by(seen, tags.get(TAG_ID, "")) if not found.attached),
         endpoint=url_of(address, service.port) if service and address else None,
         plaintext=is_plaintext(tags),
         ends=_tagged_ends(tags),
@@ -195,7 +195,9 @@ def other_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[
     if first is None:
         return ()
     deployment_id = recorded.id if recorded else first.tags.get(TAG_ID, "")
-    return tuple(found for found in own(seen, deployment_id) if found.is_machine and found.alive and found is not first)
+    return tuple(
+        found for found in owned_by(seen, deployment_id) if found.is_machine and found.alive and found is not first
+    )
 
 
 def is_stopped(recorded: Deployment | None, machine: Found | None) -> bool:

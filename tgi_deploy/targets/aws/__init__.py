@@ -1,1 +1,1 @@
-"""What the targets on AWS share: sessions, requests, errors, roles, parameters, schedules."""
+"""Shared by targets on AWS: sessions, requests, errors, roles, parameters, schedules."""

@@ -1,4 +1,4 @@
-"""One region's API with errors translated and the right patience: what every kind of resource is made with."""
+"""One region's AWS API with translated errors and retries, used by all handlers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _T = TypeVar("_T")
-PAGE_SIZE: Final = 200  # the most that DescribeLaunchTemplates gives; the others give up to 1000
+PAGE_SIZE: Final = 200  # the maximum of DescribeLaunchTemplates; the others allow 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Api:
-    """Calls by the SDK's method name. `doing` is how a message calls it: "creating a security group".
+    """Calls by the SDK's method name. `doing` describes the call in messages: "creating a security group".
 
-    `read` gets the reply and raises ReplyError for one that it can't make out: that counts as no reply.
+    `read` parses the reply and raises ReplyError for an unreadable one, which counts as no reply.
     """
 
     region: str
@@ -48,11 +48,11 @@ class Api:
         service: str = "ec2",
         **parameters: Any,  # noqa: ANN401 -- the API's own
     ) -> _T:
-        """A call that is harmless to repeat. A missing thing raises GoneError at once."""
+        """Send an idempotent call. A missing resource raises GoneError at once."""
         return self.retrier.read(lambda: self._send(service, method, doing, read, parameters, creating=False))
 
     def remove(self, method: str, doing: str, **parameters: Any) -> None:  # noqa: ANN401 -- the API's own
-        """A deleting call. What doesn't exist is as good as deleted."""
+        """Send a deleting call. A resource that doesn't exist counts as deleted."""
         with suppress(GoneError, NotYetError):
             self.ask(method, doing, acknowledged, **parameters)
 
@@ -65,11 +65,11 @@ class Api:
         service: str = "ec2",
         **parameters: Any,  # noqa: ANN401 -- the API's own
     ) -> tuple[_T, ...]:
-        """What `read` finds on all pages of a describing call. What doesn't exist gives nothing."""
+        """Return what `read` finds on all pages of a describing call; nothing if the resource doesn't exist."""
         client = self.sessions.client(service, self.region)
 
         def pages() -> tuple[_T, ...]:
-            with translated(self.table, doing=self._told(doing), service=service):
+            with translated(self.table, doing=self._operation(doing), service=service):
                 return read_pages(client, method, parameters, read)
 
         try:
@@ -86,9 +86,9 @@ class Api:
         service: str = "ec2",
         **parameters: Any,  # noqa: ANN401 -- the API's own
     ) -> _T:
-        """A call that makes something: one attempt of the SDK's; throttled or too early, the same request again.
+        """Send a creating call without the SDK's retries; repeat it if throttled or too early.
 
-        Raises LostReplyError where one is refused after another that may have taken effect.
+        Raises LostReplyError if one is rejected after another that may have taken effect.
         """
         unsure = list[ThrottledError]()
 
@@ -117,10 +117,10 @@ class Api:
         creating: bool,
     ) -> _T:
         client = self.sessions.client(service, self.region, creating=creating)
-        with translated(self.table, doing=self._told(doing), service=service, creating=creating):
+        with translated(self.table, doing=self._operation(doing), service=service, creating=creating):
             return read_reply(client, method, parameters, read)
 
-    def _told(self, doing: str) -> str:
+    def _operation(self, doing: str) -> str:
         return f"{doing} in {self.region}"
 
 
@@ -138,7 +138,7 @@ def read_pages(
     parameters: Mapping[str, Any],
     read: Callable[[Reply], Iterable[_T]],
 ) -> tuple[_T, ...]:
-    """The same for all pages."""
+    """Like `read_reply`, for all pages."""
     pages = client.get_paginator(method).paginate(**parameters)
     answers: list[object] = []
     with understood(SDK_FAILURES):
@@ -147,22 +147,22 @@ def read_pages(
         except (PaginationError, ParamValidationError) as error:
             if not answers:
                 raise
-            raise ReplyError("what should lead to its next page does not") from error
+            raise ReplyError("its pagination token is invalid") from error
     return tuple(item for answer in answers for item in read(Reply.of(answer)))
 
 
 def acknowledged(reply: Reply) -> None:
-    """Read a reply that says nothing but "done": the cloud's own have the id of the request."""
+    """Check an empty reply: the cloud's own carry a request id."""
     reply.part("ResponseMetadata").text("RequestId")
 
 
 def each(member: str, read: Callable[[Reply], _T]) -> Callable[[Reply], tuple[_T, ...]]:
-    """Read every item of a page's list."""
+    """Read all items of a page's list."""
     return lambda page: tuple(read(item) for item in page.parts(member))
 
 
 def before_visible(api: Api, request: Callable[[], _T]) -> _T:
-    """A call about something just made: what is not there counts as not visible yet, for a minute."""
+    """Call about a new resource: for a minute, missing counts as not visible yet."""
 
     def patiently() -> _T:
         try:
@@ -174,7 +174,7 @@ def before_visible(api: Api, request: Callable[[], _T]) -> _T:
 
 
 def by_tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Filters of a describing call. An empty value asks only that the tag be there."""
+    """Return the filters of a describing call. An empty value only requires the tag to exist."""
     return [
         {"Name": f"tag:{name}", "Values": [value]} if value else {"Name": "tag-key", "Values": [name]}
         for name, value in tags.items()
@@ -182,12 +182,12 @@ def by_tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def carries(known: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """The same question as `by_tags` asks, for services that can't be asked it."""
+    """Return whether the tags match, for services that can't filter by tags."""
     return all(name in known and known[name] == (value or known[name]) for name, value in wanted.items())
 
 
 def paged(tags: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of a describing call for everything with these tags, in pages of a size that every kind takes."""
+    """Return the parameters of a describing call for these tags, with a page size that all kinds accept."""
     return {"Filters": by_tags(tags), "PaginationConfig": {"PageSize": PAGE_SIZE}}
 
 
@@ -200,7 +200,7 @@ def tag_specifications(tags: Mapping[str, str], *kinds: str) -> list[dict[str, A
 
 
 def tags_of(item: Reply, member: str = "Tags") -> dict[str, str]:
-    """The tags of a described thing; one without any has no such member."""
+    """Return a resource's tags; a reply omits the member if there are none."""
     return read_tags(item.optional_parts(member))
 
 
@@ -209,7 +209,7 @@ def read_tags(listed: Iterable[Reply]) -> dict[str, str]:
 
 
 def tagged(found: Found, tags: Mapping[str, str]) -> Found:
-    """The same. Raises ReplyError where it lacks tags by which the cloud was asked for it."""
+    """Return the resource. Raises ReplyError if it lacks the requested tags."""
     if not carries(found.tags, tags):
-        raise ReplyError(f"{found.kind} {found.id} lacks the tags that were asked for")
+        raise ReplyError(f"{found.kind} {found.id} lacks the requested tags")
     return found

@@ -1,4 +1,4 @@
-"""The region to use when none is named, found the way the AWS tools find it, without loading them."""
+"""The default region, found like the AWS tools find it, without loading them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FALLBACK_REGION: Final = "us-east-1"
 
 
 def default_region(environ: Mapping[str, str]) -> tuple[str, str]:
-    """(region, where it came from): the environment, the AWS configuration file, or `us-east-1`."""
+    """Return the region and its source: the environment, the AWS configuration file, or `us-east-1`."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         if environ.get(name):
             return environ[name], name

@@ -1,4 +1,4 @@
-"""What botocore raises → what the caller should do. EC2's codes and their classes are `profiles/aws/errors.json`."""
+"""Translates botocore's exceptions. The classes of EC2's error codes are in `profiles/aws/errors.json`."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 _SERVER_ERROR: Final = 500
 _BAD_REQUEST: Final = 400
 _FORBIDDEN: Final = 403
-# Codes of IAM's own refusals; other codes of that class are about the account.
+# Codes of IAM denials; other codes of that class concern the account.
 _DENIALS: Final = ("UnauthorizedOperation", "AccessDenied*", "403")
-# SDK services that policies call otherwise.
+# SDK services that have another name in policies.
 _PREFIXES: Final = {"service-quotas": "servicequotas"}
 _DENIED_ACTION: Final = re.compile(r"not authorized to perform:? ([a-z0-9-]+:[A-Za-z]+)")
 _DENIED_TO: Final = re.compile(r"User: (arn:[^\s<]+)")
 _DENIED_ON: Final = re.compile(r"on resource:? (arn:[^\s<]+)")
 _DENIED_WHY: Final = re.compile(r"(with an explicit deny[^.<]*)")
 _CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
-_PROTECTED_HINT: Final = "switch its termination protection off, then try again"
+_PROTECTED_HINT: Final = "disable its termination protection, then try again"
 _NO_CREDENTIALS: Final = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -54,20 +54,20 @@ _NOTHING_SENT: Final = (boto.EndpointConnectionError, boto.ConnectTimeoutError, 
 
 
 class UnreadableReplyError(DeployError):
-    """A reply that only something else can have sent, or that was cut on the way: ask again, harmlessly."""
+    """A reply that the cloud can't have sent, or that was cut off: safe to repeat."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
             "cloud_unreachable",
             message,
-            hint="a proxy or a login page may answer in the cloud's place: check the network and AWS_ENDPOINT_URL; "
-            "nothing is forgotten: run the command again",
+            hint="a proxy or a login page may have answered for the cloud: check the network and AWS_ENDPOINT_URL, "
+            "then run the command again; nothing is lost",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorTable:
-    """The classes of error codes, in order; the first pattern that fits decides."""
+    """Patterns of error codes and their classes; the first match decides."""
 
     classes: tuple[tuple[str, tuple[str, ...]], ...]
     not_yet_messages: tuple[tuple[str, str], ...]
@@ -75,13 +75,13 @@ class ErrorTable:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ErrorTable:
-        """The table in `document` (the content of `profiles/aws/errors.json`)."""
+        """Return the table in `document` (the content of `profiles/aws/errors.json`)."""
         classes = tuple((name, tuple(entry["codes"])) for name, entry in document["classes"].items())
         early = tuple((entry["code"], entry["message_contains"].lower()) for entry in document["not_yet_messages"])
         return cls(classes, early, document["dead_after_accept"])
 
     def classify(self, code: str, message: str = "", *, status: int = 400) -> str:
-        """One of the table's classes, or `unknown`."""
+        """Return one of the table's classes, or `unknown`."""
         if any(code == special and text in message.lower() for special, text in self.not_yet_messages):
             return "not_yet"
         for name, patterns in self.classes:
@@ -98,7 +98,7 @@ def _matches(code: str, patterns: tuple[str, ...]) -> bool:
 
 @contextmanager
 def translated(table: ErrorTable, *, doing: str, service: str, creating: bool = False) -> Iterator[None]:
-    """Raise what the SDK raises, and what can't be read, as errors that say what to do."""
+    """Translate the SDK's exceptions and unreadable replies."""
     try:
         yield
     except (*SDK_FAILURES, ReplyError) as error:
@@ -106,7 +106,7 @@ def translated(table: ErrorTable, *, doing: str, service: str, creating: bool = 
 
 
 def translate(error: Exception, table: ErrorTable, *, doing: str, service: str, creating: bool) -> DeployError:
-    """The error that says what to do about `error`, which came of `doing`."""
+    """Return the error for an exception raised while `doing`."""
     if isinstance(error, boto.ClientError):
         return _from_code(error, table, doing, service, creating=creating)
     if isinstance(error, ReplyError):
@@ -128,18 +128,18 @@ def _not_sent(error: Exception, doing: str) -> DeployError:
 
 def _from_connection(error: Exception, doing: str, *, creating: bool) -> DeployError:
     if creating and not isinstance(error, _NOTHING_SENT):
-        return LostReplyError(f"{doing}: the reply got lost ({error})")
+        return LostReplyError(f"{doing}: the reply was lost ({error})")
     return DeployError(
         "cloud_unreachable",
         f"{doing} failed: the cloud does not answer ({error})",
-        hint="check the network, the region and AWS_ENDPOINT_URL; nothing is forgotten: run the command again",
+        hint="check the network, the region and AWS_ENDPOINT_URL, then run the command again; nothing is lost",
     )
 
 
 def _unreadable(doing: str, why: str, *, creating: bool) -> DeployError:
     if creating:
-        return LostReplyError(f"{doing}: the reply can't be understood ({why})")
-    return UnreadableReplyError(f"{doing} failed: the reply can't be understood ({why})")
+        return LostReplyError(f"{doing}: the reply is unreadable ({why})")
+    return UnreadableReplyError(f"{doing} failed: the reply is unreadable ({why})")
 
 
 def _from_code(error: boto.ClientError, table: ErrorTable, doing: str, service: str, *, creating: bool) -> DeployError:
@@ -155,7 +155,7 @@ def _from_code(error: boto.ClientError, table: ErrorTable, doing: str, service: 
 
 
 class Refusal(NamedTuple):
-    """Why the cloud refuses a request; `status` is that of HTTP."""
+    """The cloud's reason for rejecting a request; `status` is the HTTP status."""
 
     code: str
     message: str
@@ -163,38 +163,38 @@ class Refusal(NamedTuple):
 
 
 def refusal_of(error: boto.ClientError) -> Refusal:
-    """What an error of the SDK says.
+    """Parse an error of the SDK.
 
-    Raises ReplyError where it can't be the cloud that refuses: its codes are names. For a page of something in between
-    the SDK makes a code of the status; a service that fails sends such pages, too.
+    Raises ReplyError if the cloud can't have sent it: its codes are names, while for a proxy's page the SDK uses the
+    HTTP status as the code. Failing services send such pages, too.
     """
     reply = Reply.of(error.response)
     status = reply.optional_part("ResponseMetadata").integer("HTTPStatusCode") or _BAD_REQUEST
     said = reply.optional_part("Error")
     code, message = said.optional_text("Code"), said.optional_text("Message")
     if not code[:1].isalpha() and status < _SERVER_ERROR and not _DENIED_ACTION.search(message):
-        raise ReplyError(f"HTTP status {status} without a code of the cloud's")
+        raise ReplyError(f"HTTP status {status} without an error code")
     return Refusal(code, message, status)
 
 
 def iam_action(service: str, operation: str) -> str:
-    """The action as policies call it, of an operation of the SDK's service."""
+    """Return the IAM action of an SDK operation."""
     return f"{_PREFIXES.get(service, service)}:{operation}"
 
 
 def _denied(doing: str, code: str, message: str, action: str) -> tuple[str, str]:
-    """What is not allowed to whom, and the action. A call may need more actions than its own: the cloud names which."""
+    """Return the message and the denied action. A call may need more than its own action: the cloud names it."""
     named = _DENIED_ACTION.search(message)
-    told = named[1] if named else action
+    denied = named[1] if named else action
     who = _DENIED_TO.search(message)
     what = f" on {on[1]}" if (on := _DENIED_ON.search(message)) else ""
     why = f", {because[1]}" if (because := _DENIED_WHY.search(message)) else ""
     whom = who[1] if who else "these credentials"
-    return f"{doing} failed: {told} is not allowed for {whom}{what}{why} ({code})", told
+    return f"{doing} failed: {denied} is not allowed for {whom}{what}{why} ({code})", denied
 
 
 def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployError:
-    """An error of class `name` that says `text`; `cause` is the cloud's own code."""
+    """Return an error of class `name` with the message `text`; `cause` is the cloud's code."""
     makers: dict[str, Callable[[], DeployError]] = {
         "throttled": lambda: ThrottledError(text),
         "failing": lambda: ThrottledError(text, unsure=True),
@@ -213,6 +213,6 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
 
 
 def death_class(reason_code: str, table: ErrorTable) -> str:
-    """The class of the reason that a machine died of."""
+    """Return the error class of the reason for a machine's end."""
     known = table.deaths.get(reason_code)
     return known or table.classify(reason_code.partition(".")[2])

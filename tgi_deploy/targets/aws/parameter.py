@@ -1,4 +1,4 @@
-"""Secrets in the parameter store: SecureStrings under the account's own default key.
+"""Secrets in the Parameter Store: SecureStrings under the account's default key.
 
 Properties: name, description, value (a reference such as `env:HF_TOKEN`, never the value itself).
 """
@@ -25,7 +25,7 @@ FOLDER: Final = "/tgi-deploy"
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """`secret_of` gives the secret that a reference names."""
+    """`secret_of` returns the secret that a reference names."""
 
     api: Api
     secret_of: Callable[[str], Secret]
@@ -41,7 +41,7 @@ class Parameters:
         return tuple(sorted((item for item in found if carries(item.tags, tags)), key=lambda item: item.id))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in a region
-        """Store it. One of the name that exists is never overwritten: LostReplyError then."""
+        """Store it without overwriting an existing one. Raises LostReplyError if the name exists."""
         secret = self.secret_of(properties["value"])
         try:
             self.api.change(
@@ -61,7 +61,7 @@ class Parameters:
         return self._found(properties["name"], dict(tags), "")
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """A stored secret stays as it is: what is in the caller's environment later is another one's business."""
+        """Leave a stored secret unchanged, whatever the caller's environment holds now."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         asked = [{"Key": "Name", "Option": "Equals", "Values": [attributes["id"]]}]
@@ -79,7 +79,7 @@ class Parameters:
         return [self._found(name, tags, changed) for name, tags, changed in known if tags is not None]
 
     def _tags(self, name: str) -> dict[str, str] | None:
-        """None where it has gone in between."""
+        """Return its tags; None if it was deleted in between."""
         try:
             return self.api.ask(
                 "list_tags_for_resource",
@@ -109,10 +109,10 @@ def _stored(reply: Reply) -> None:
 
 
 def _named(item: Reply) -> tuple[str, str]:
-    """Its name, and when it was made. A parameter of ours is written once: that is when it was changed last."""
+    """Return its name and creation time. A parameter of ours is written once, so that is its last change."""
     return item.text("Name"), item.moment("LastModifiedDate")
 
 
 def _without(secret: Secret, error: DeployError) -> DeployError:
-    """The same error without the value, should the service have quoted it."""
+    """Return the error without the value, in case the service quoted it."""
     return error.copy(message=secret.scrub(error.message))

@@ -1,7 +1,7 @@
-"""The kinds of "again" that belong to a single request; another, no capacity, is for the caller to decide.
+"""Retry policies for single requests; callers handle missing capacity.
 
-Too fast: back off with jitter, the same request each time. Not visible yet: short pauses, for at most a minute. A reply
-that can't be understood: twice more, where the request is harmless to repeat.
+Throttled: back off with jitter, the same request each time. Not visible yet: short pauses, for at most a minute. An
+unreadable reply: twice more, if the request is idempotent.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _LONGEST_PAUSE_S: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Retrier:
-    """Calls something again while it is throttled or not visible yet, sleeping on the injected clock."""
+    """Repeats calls that are throttled or not visible yet, sleeping on the injected clock."""
 
     clock: Clock
 
     def call(self, request: Callable[[], _T]) -> _T:
-        """What `request` returns in the end. Raises the last error of its own."""
+        """Return the result of `request`, repeating it if needed. Raises its last error."""
         throttled = Retrying(
             sleep=self.clock.sleep,
             retry=retry_if_exception_type(ThrottledError),
@@ -55,7 +55,7 @@ class Retrier:
         return throttled(lambda: not_yet(request))
 
     def read(self, request: Callable[[], _T]) -> _T:
-        """What `request` returns, made again while its reply can't be understood. Raises the last error of its own."""
+        """Return the result of `request`, repeating it if its reply is unreadable. Raises its last error."""
         unreadable = Retrying(
             sleep=self.clock.sleep,
             retry=retry_if_exception_type(UnreadableReplyError),

@@ -1,6 +1,6 @@
-"""Roles with one policy each, and the instance profiles that hand them to machines.
+"""Roles with one policy each, and the instance profiles that attach them to machines.
 
-They belong to the whole account; the path `/tgi-deploy/REGION/DEPLOYMENT/` says which region's search finds them.
+IAM is global; the path `/tgi-deploy/REGION/DEPLOYMENT/` assigns them to a region's search.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ POLICY: Final = "tgi-deploy"
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Properties: name, deployment, trust (who may take it on), statements (what it may do).
+    """Properties: name, deployment, trust (who may assume it), statements (what it may do).
 
-    In trust and statements `{partition}` and `{account}` stand for the role's own. Every role carries the boundary of
-    `profiles/aws/actions.json`, which an administrator of the account has made: no policy gives it more than that.
+    In trust and statements `{partition}` and `{account}` are replaced by the role's own. Every role carries the
+    permissions boundary of `profiles/aws/actions.json`, which an administrator of the account creates.
     """
 
     api: Api
@@ -57,20 +57,20 @@ class Roles:
                 service="iam",
                 Path=_path(self.api, {TAG_NAME: properties["deployment"]}),
                 RoleName=properties["name"],
-                Description="made by tgi-deploy",
+                Description="created by tgi-deploy",
                 AssumeRolePolicyDocument=_document([properties["trust"]]).replace("{partition}", partition),
                 PermissionsBoundary=boundary.arn(account, partition),
                 Tags=tag_list(tags),
             )
-        except GoneError as error:  # the one thing that it names
+        except GoneError as error:  # the only resource it names
             raise BadRequestError(
-                f"{error.message.rstrip('.')}: every role that is made carries the account's policy {boundary.name!r}",
+                f"{error.message.rstrip('.')}: every created role carries the account's policy {boundary.name!r}",
                 code="boundary_missing",
                 hint=f"run once, as an administrator of the account: {boundary.creation}",
             ) from None
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Set the one policy, in the account that the role's own name tells."""
+        """Set its policy, with the account number from the role's ARN."""
         _, partition, _, _, account, _ = attributes["arn"].split(":", 5)
         policy = _document(properties["statements"]).replace("{partition}", partition).replace("{account}", account)
         before_visible(
@@ -96,7 +96,7 @@ class Roles:
             return None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """With every policy on it, those that others have added among them."""
+        """Delete it with all its policies, including those that others added."""
         name = attributes["id"]
         for policy in self._policies("list_role_policies", lambda page: page.texts("PolicyNames"), name):
             self._remove("delete_role_policy", RoleName=name, PolicyName=policy)
@@ -144,7 +144,7 @@ class InstanceProfiles:
         )
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Put the role into it. A second time is refused: what counts is that it is there."""
+        """Add the role. AWS rejects a second call, so check that the role is there."""
         name, role = attributes["id"], properties["role"]
         if role in self._roles(name):
             return
@@ -197,24 +197,24 @@ class InstanceProfiles:
 
 
 def _path(api: Api, tags: Mapping[str, str]) -> str:
-    """Where things of this region lie, those of one deployment where the tags name one."""
+    """Return the path of this region's resources, or of one deployment's if the tags name it."""
     name = tags.get(TAG_NAME)
     return f"/tgi-deploy/{api.region}/{name}/" if name else f"/tgi-deploy/{api.region}/"
 
 
 def _located(name: str) -> Callable[[Reply], tuple[str, str]]:
-    """Read the path and the name of a listed thing; `name` is the member that has it."""
+    """Return the path and name of a listed resource; `name` is the member that holds the name."""
     return lambda item: (item.text("Path"), item.text(name))
 
 
 def _names(listed: Iterable[tuple[str, str]], path: str, tags: Mapping[str, str]) -> list[str]:
-    """Names that the tags can belong to: each holds its deployment's id, and lists show no tags."""
+    """Return the names that can carry the tags: names contain the deployment's id, and lists omit tags."""
     identity = tags.get(TAG_ID, "")
     return sorted(name for at, name in listed if at.startswith(path) and identity in name)
 
 
 def _caller(reply: Reply) -> tuple[str, str]:
-    """Read the account's number and the partition that it is in."""
+    """Return the account number and its partition."""
     return reply.text("Account"), reply.text("Arn", prefix="arn:").split(":")[1]
 
 

@@ -1,7 +1,7 @@
-"""A machine's end from outside: one schedule in a group of its own, which carries the tags (schedules have none).
+"""Ends a machine from outside: one schedule per schedule group, which carries the tags (schedules have none).
 
 Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), instance (id), role (ARN). The one call is
-EventBridge Scheduler's universal target `ec2:terminateInstances`, made once, after which the schedule is deleted.
+EventBridge Scheduler's universal target `ec2:terminateInstances`; the schedule deletes itself after it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Schedules:
         )
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- its group has the same name
-        """Make the schedule, or move the one that is there."""
+        """Create the schedule, or change the existing one."""
         wanted = self._schedule(properties)
         try:
             before_visible(
@@ -78,12 +78,12 @@ class Schedules:
         return replaced(found, key=tags.get(TAG_KEY, KIND), tags=tags)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """The group, with the schedule in it."""
+        """Delete the group with its schedule."""
         try:
             self.api.remove(
                 "delete_schedule_group", "deleting a schedule group", service="scheduler", Name=attributes["id"]
             )
-        except LostReplyError as error:  # a conflict: it is being changed
+        except LostReplyError as error:  # a conflict: it is being modified
             raise InUseError(error.message) from error
 
     def _schedule(self, properties: Mapping[str, Any]) -> dict[str, Any]:

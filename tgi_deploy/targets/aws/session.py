@@ -1,4 +1,4 @@
-"""boto3 clients, made once each. Reads are retried by the SDK, creating calls never: each answer must be seen."""
+"""boto3 clients, created once each. The SDK retries reads, but no creating calls: each reply must be seen."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _REFUSALS: Final = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionFactory:
-    """Makes clients of one account. Raises InputError `bad_endpoint`.
+    """Creates clients for one account. Raises InputError `bad_endpoint`.
 
-    `endpoint_url` None is the real cloud. `access_key` is sent, with a made-up secret, instead of the caller's
-    credentials; an endpoint on loopback gets made-up ones where there are none.
+    `endpoint_url` None is the real cloud. `access_key` is sent with a dummy secret instead of the caller's
+    credentials; an endpoint on loopback gets dummy credentials if there are none.
     """
 
     table: ErrorTable
@@ -48,12 +48,12 @@ class SessionFactory:
         if self.endpoint_url is not None and not _is_url(self.endpoint_url):
             raise InputError(
                 "bad_endpoint",
-                f"the cloud's endpoint {self.endpoint_url!r} is no URL",
+                f"the cloud's endpoint {self.endpoint_url!r} is not a URL",
                 hint="set AWS_ENDPOINT_URL to one like http://127.0.0.1:5000, or unset it for the real cloud",
             )
 
     def client(self, service: str, region: str, *, creating: bool = False) -> Any:  # noqa: ANN401 -- boto3 makes clients at run time
-        """A client of `service`. Raises DeployError `no_credentials` or InputError `unknown_aws_profile`."""
+        """Return a client of `service`. Raises DeployError `no_credentials` or InputError `unknown_aws_profile`."""
         key = (service, region, creating)
         if key not in self._made:
             try:
@@ -86,7 +86,7 @@ class SessionFactory:
 
 
 def _without_settings() -> botocore.session.Session:
-    """A session that reads neither the caller's AWS files nor the name of a profile in them."""
+    """Return a session that ignores the caller's AWS files and profile."""
     import botocore.session  # noqa: PLC0415 -- as boto3
 
     nothing = {"profile": None, "config_file": os.devnull, "credentials_file": os.devnull}
@@ -94,11 +94,11 @@ def _without_settings() -> botocore.session.Session:
 
 
 def _refuse_broken_json(operation_model: OperationModel, response_dict: Mapping[str, Any], **_rest: object) -> None:
-    """Raise ReplyError for what the SDK would take for an empty object. Refusals are judged by their codes."""
-    body, told = response_dict["body"], operation_model.output_shape
+    """Raise ReplyError for a body that the SDK would parse as an empty object. Errors are judged by their codes."""
+    body, shape = response_dict["body"], operation_model.output_shape
     if "json" not in operation_model.service_model.resolved_protocol or response_dict["status_code"] >= _REFUSALS:
         return
-    if not body and not (told and told.members):
+    if not body and not (shape and shape.members):
         return
     try:
         content = bounded_json.parse(body)
@@ -123,12 +123,12 @@ def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # brackets without an end, a port that is none
+    except ValueError:  # unclosed brackets, or an invalid port
         return False
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the URL names this computer."""
+    """Return whether the URL names this computer."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

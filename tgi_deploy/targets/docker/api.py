@@ -1,4 +1,4 @@
-"""One Docker host: connected on first use, its failures translated."""
+"""One Docker host: connects on first use and translates errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _TIMEOUT_S: Final = 60
-# An engine that is well tells its version at once; a frozen one takes the connection and says nothing.
+# A healthy daemon answers at once; a frozen one accepts the connection and stays silent.
 _FIRST_ANSWER_S: Final = 15
 _UNIX: Final = "unix://"
 _MISSING: Final = object()
@@ -31,7 +31,7 @@ _CONFLICT: Final = 409
 
 @dataclass(frozen=True, kw_only=True)
 class Api:
-    """`environ` is where the values of secrets come from, at the moment they are needed."""
+    """`environ` holds the values of secrets, read when they are needed."""
 
     endpoint: Endpoint
     table: ErrorTable
@@ -44,7 +44,7 @@ class Api:
 
     @cached_property
     def client(self) -> Any:  # noqa: ANN401 -- docker's own client, which has no types
-        """Raises `docker_unreachable`, `docker_permission` or `docker_tls`; a host that failed is not asked again."""
+        """Raises `docker_unreachable`, `docker_permission` or `docker_tls`; a failed host is not contacted again."""
         if self._failed:
             raise self._failure_of(self._failed[0])
         try:
@@ -56,18 +56,18 @@ class Api:
 
     @cached_property
     def _failed(self) -> list[Exception]:
-        """Why there is no connection, once it is known."""
+        """The error of a failed connection."""
         return []
 
     def _failure_of(self, error: Exception) -> Exception:
-        return self.failure(error, "asking Docker for its version")
+        return self.failure(error, "reading Docker's version")
 
     def ask(
         self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T], *, creating: bool = False
     ) -> _T:
-        """What `read` makes of the reply to `call`, which uses the client.
+        """Return what `read` makes of the reply to `call`, which uses the client.
 
-        What the client raises, and ReplyError of `read`, come out as errors that say what to do.
+        Translates the client's exceptions and ReplyError from `read`.
         """
         client = self.client
         try:
@@ -78,7 +78,7 @@ class Api:
             raise self.failure(error, doing, creating=creating) from error
 
     def look(self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T]) -> _T | None:
-        """The same for something that may be missing: None then."""
+        """Like `ask`, but None if the object does not exist."""
 
         def reply_or_missing(client: Any) -> object:  # noqa: ANN401 -- see client()
             try:
@@ -91,7 +91,7 @@ class Api:
         return self.ask(doing, reply_or_missing, lambda reply: None if reply is _MISSING else read(reply))
 
     def create(self, doing: str, call: Callable[[Any], object]) -> str | None:
-        """Return the id of what `call` makes; None where something has the name already."""
+        """Return the id of what `call` creates; None if the name is taken."""
 
         def reply_or_taken(client: Any) -> object:  # noqa: ANN401 -- see client()
             try:
@@ -120,7 +120,7 @@ def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
 
 
 def _knock(path: str) -> None:
-    """Docker's package leaves a socket open, and wraps the reason several times, where nobody listens."""
+    """Connect once first: if nobody listens, Docker's package leaks a socket and wraps the reason several times."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_FIRST_ANSWER_S)
         probe.connect(path)

@@ -1,4 +1,4 @@
-"""A container as texts: a `docker run` script, and a file for Compose."""
+"""Renders a container as a `docker run` script or a Compose file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILES: Final = {RUN: "docker-run.sh", "compose": "compose.yaml"}
 
 
 def written(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
-    """Templates in `templates_dir` go before the packaged ones. Raises InputError for what can't be written safely."""
+    """Render the artifact; `templates_dir` overrides packaged templates. Raises InputError for unsafe values."""
     check(deployable)
     engine = container_for(deployable)
     values = {

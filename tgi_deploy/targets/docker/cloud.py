@@ -1,4 +1,4 @@
-"""One Docker host as the engine of change wants it."""
+"""One Docker host as a location for the executor."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _STATES: Final = {
     "removing": "shutting-down",
 }
 _REMEDIES: Final = {
-    "OOMKilled": "the host has too little memory for it: end what else uses it, or take a smaller model",
+    "OOMKilled": "the host has too little memory: stop other processes, or choose a smaller model",
     "Exited": "read its log with 'logs NAME'",
-    "Paused": "let it go on with 'docker unpause'",
+    "Paused": "resume it with 'docker unpause'",
 }
 
 
@@ -64,7 +64,7 @@ class DockerCloud:
         return tuple(found for kind in _KINDS for found in self.handler(kind).find(wanted))
 
     def machine(self, instance_id: str) -> MachineState:
-        """The container's state. One that is started again and again counts as running: its log tells the rest."""
+        """Return the container's state. One in a restart loop counts as running: its log shows why."""
         containers = Containers(self.api)
 
         def read(item: Reply) -> MachineState:
@@ -85,7 +85,7 @@ class DockerCloud:
 
 
 def _why(state: Reply) -> tuple[str | None, str | None]:
-    """(code, sentence) for a container that has ended."""
+    """Return (code, sentence) for a container that has ended."""
     if state.text("Status") not in {"exited", "dead"}:
         return ("Paused", "somebody paused the container") if state.text("Status") == "paused" else (None, None)
     if state.flag("OOMKilled"):

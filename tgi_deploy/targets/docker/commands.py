@@ -1,4 +1,4 @@
-"""What to type into Docker's own command line to look and to remove, for the case that this tool could not."""
+"""Docker commands to inspect and remove resources by hand."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _SHELL: Final = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 def look_command(kind: str, thing_id: str, place: str) -> str | None:
-    """None for a kind that has no such command."""
+    """Return the command, or None if the kind has none."""
     word = _KINDS.get(kind)
     return None if word is None else f"{_docker(place)} {word} inspect {shlex.quote(thing_id)}"
 
 
 def removal_command(kind: str, thing_id: str, place: str) -> str | None:
-    """None for a kind that has no such command."""
+    """Return the command, or None if the kind has none."""
     words = _COMMANDS.get(kind)
     return None if words is None else f"{_docker(place)} {words} {shlex.quote(thing_id)}"
 
 
 def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> Commands:  # noqa: ARG001 -- the protocol's
-    """Return commands that go by the container's name: what it is called is known before it is there."""
+    """Return commands by container name, which is known before the container exists."""
     container, docker = container_name(name), _docker(place)
     filtered = f"--filter label={TAG_NAME}={name}"
     smi = (f"exec {container} nvidia-smi",) if nvidia else ()
@@ -69,6 +69,6 @@ def _docker(place: str) -> str:
 
 
 def tunnel(place: str, port: int) -> str:
-    """Through SSH to the host; empty for this computer's own."""
+    """Return the SSH command to the host; empty for this computer."""
     host = urlsplit(place.partition(":")[2]).hostname
     return f"ssh -N -L {port}:127.0.0.1:{port} {shlex.quote(host)}" if host else ""

@@ -1,4 +1,4 @@
-"""Connects to Docker hosts. Docker's own package is imported here, when the first of them is asked."""
+"""Connects to Docker hosts. Docker's package is imported on first use."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Hosts:
-    """Docker hosts by their place, with the certificates and secrets that the environment has."""
+    """Docker hosts by place, with certificates and secrets from the environment."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self.cloud = cache(self._cloud)
 
     def pull(self, place: str, image: str, listener: Listener) -> None:
-        """Have an image there, showing the progress."""
+        """Pull an image, reporting progress."""
         api = self._api(place)
         from tgi_deploy.targets.docker.pull import pull  # noqa: PLC0415 -- needs docker's package, as _api has checked
 
@@ -39,7 +39,7 @@ class Hosts:
         return DockerCloud(api=api)
 
     def _api(self, place: str) -> Api:
-        """Raises InputError `docker_extra_missing` without its extra."""
+        """Raises InputError `docker_extra_missing` if the extra is not installed."""
         try:
             from tgi_deploy.targets.docker.api import Api  # noqa: PLC0415 -- most commands ask no Docker host
             from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
@@ -48,7 +48,7 @@ class Hosts:
 
             raise InputError(
                 "docker_extra_missing",
-                f"asking a Docker host: the package {error.name!r} is missing",
+                f"connecting to a Docker host: the package {error.name!r} is not installed",
                 hint=install_command("docker"),
             ) from error
         table = ErrorTable.of(Store.behind().json("docker/errors.json"))

@@ -1,4 +1,4 @@
-"""A container's log with the ends of its attempts put where they happened, as a machine's console has them."""
+"""A container's log with its exits inserted where they happened, as on a machine's console."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _LINES: Final = 5000
 _SECRET: Final = re.compile(r"(?:TOKEN|KEY|SECRET|PASSWORD)$")
-# What is shorter stands in any text.
+# Shorter values occur in any text.
 _SHORTEST: Final = 4
 _NANO: Final = 10**9
 _ENDED: Final = frozenset({"exited", "dead"})
@@ -27,7 +27,7 @@ _EXIT_LINE: Final = "[tgi-deploy] phase=engine-exited code={}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Container:
-    """What is read of one to make out its log. `finished`: when its latest attempt ended, as Docker writes it."""
+    """The fields needed to read the log. `finished`: when the latest run ended, in Docker's format."""
 
     id: str
     ended: bool
@@ -54,7 +54,7 @@ class _Container:
 
 
 def console_of(api: Api, container_id: str) -> str:
-    """The last lines it has written, every failed attempt's end among them. Empty when it is gone."""
+    """Return the last lines of its log with all exits; empty if it is gone."""
     container = Containers(api).inspect(container_id, _Container.of)
     if container is None:
         return ""
@@ -65,7 +65,7 @@ def console_of(api: Api, container_id: str) -> str:
 
 
 def log_of(api: Api, container_id: str, lines: int) -> bytes:
-    """Return the last lines of its log, each behind its moment; none when it is gone."""
+    """Return the last lines of its log, each with its timestamp; none if it is gone."""
     raw = api.look(
         "reading the container's log",
         lambda client: client.logs(container_id, timestamps=True, tail=lines),
@@ -76,7 +76,7 @@ def log_of(api: Api, container_id: str, lines: int) -> bytes:
 
 def _bytes(raw: object) -> bytes:
     if not isinstance(raw, bytes):
-        raise ReplyError("the log is not a text")
+        raise ReplyError("the log is not text")
     return raw
 
 
@@ -85,7 +85,7 @@ def _second(item: Reply, member: str) -> int:
 
 
 def _without_secrets(text: str, variables: Iterable[str]) -> str:
-    """Engines log their own API key: nothing filters a container's log before it comes here, as machines do."""
+    """Remove secrets: engines log their API key, and unlike a machine's console, a container's log is unfiltered."""
     for variable in variables:
         name, _, value = variable.partition("=")
         if _SECRET.search(name) and len(value) >= _SHORTEST:
@@ -94,13 +94,13 @@ def _without_secrets(text: str, variables: Iterable[str]) -> str:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Docker puts a moment of fixed width before each line."""
+    """Split off Docker's fixed-width timestamp."""
     at, _, text = line.partition(" ")
     return at, text
 
 
 def _ends(api: Api, container: _Container) -> list[tuple[str, str]]:
-    """When each attempt ended and with what, from the host's events; it keeps the latest only."""
+    """Return when each run ended and its exit code, from the host's events; it keeps only the latest."""
     if not container.ended and not container.restarts:
         return []
     found = _deaths(api, container)
@@ -110,7 +110,7 @@ def _ends(api: Api, container: _Container) -> list[tuple[str, str]]:
 
 
 def _deaths(api: Api, container: _Container) -> list[tuple[str, str]]:
-    """Up to the last end: asking for later ones would wait for them."""
+    """Return the exits up to the last one: a request for later events would block."""
     began, last = container.history
     filters = {"container": container.id, "event": "die"}
     return api.ask(
@@ -125,6 +125,6 @@ def _code_of(event: Reply) -> str:
 
 
 def _moment(nanoseconds: int) -> str:
-    """As Docker writes the moments of log lines, so that they sort together."""
+    """Return a time in the format of Docker's log timestamps, so that both sort together."""
     seconds, rest = divmod(nanoseconds, _NANO)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"

@@ -1,7 +1,7 @@
-"""The engine's container, as `targets/docker/resources.py` describes it. Its name, unique on the host, is its token.
+"""Handler of engine containers. The name, unique on the host, is the request token.
 
-Behind a proxy it publishes nothing and is on the deployment's network alone. Its name is then the proxy's and, after a
-point, which no deployment's name has, its revision.
+Behind a proxy the container publishes no port and is only on the deployment's network. Its name is then the proxy's
+plus a dot, which deployment names can't contain, and its revision.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NANO: Final = 10**9
 _T = TypeVar("_T")
 _ALIVE: Final = frozenset({"created", "running", "paused", "restarting"})
 _STARTABLE: Final = frozenset({"created", "exited"})
-# The words that the engine of change has for what waits to be removed, and for what removes itself.
+# Docker's states in the executor's terms.
 _STATES: Final = {"exited": "stopped", "dead": "stopped", "removing": "shutting-down"}
 
 
@@ -50,13 +50,13 @@ class Containers:
         return tuple(sorted(mine, key=lambda item: (item.attributes["created"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
-        """Make it, not started yet: `complete` does that, so that a kill in between is mended by the next run.
+        """Create it without starting it; `complete` starts it, so that a killed run can be resumed.
 
-        Raises ConflictError `name_taken` when something else has the name.
+        Raises ConflictError `name_taken` if something else has the name.
         """
         name = properties["name"]
         request = self._request(properties, tags)
-        made_id = self.api.create("making the container", lambda client: client.create_container(**request))
+        made_id = self.api.create("creating the container", lambda client: client.create_container(**request))
         found = self.inspect(made_id or name, self._found)
         if made_id is None:
             return self._of_same_name(found, name, tags)
@@ -66,28 +66,28 @@ class Containers:
         return _request(self.api.client, properties, tags, self._secrets(properties))
 
     def _secrets(self, properties: Mapping[str, Any]) -> dict[str, str]:
-        """Read at the last moment: they are in no plan, record or label."""
+        """Return the secrets, which are in no plan, record or label."""
         missing = [name for name in properties["secret_env"].values() if name not in self.api.environ]
         if missing:
             raise InputError("secret_missing", f"{missing[0]} is not set here", hint=f"export {missing[0]}=…")
         return {name: self.api.environ[here] for name, here in properties["secret_env"].items()}
 
     def _of_same_name(self, found: Found | None, name: str, tags: Mapping[str, str]) -> Found:
-        """What has the name already: this very container if its labels say so."""
+        """Return the container that has the name already, if its labels match."""
         if found is None:
-            raise LostReplyError(f"making the container: something had the name {name}, and is gone")
+            raise LostReplyError(f"creating the container: the name {name} was taken by something that is gone now")
         if all(found.tags.get(tag) == tags.get(tag) for tag in (TAG_ID, TAG_KEY, TAG_SPEC)):
             return found
         owner = found.tags.get(TAG_NAME)
-        what = f"a container of the deployment '{owner}'" if owner else "a container that this tool has not made"
+        what = f"a container of the deployment '{owner}'" if owner else "a container that this tool did not create"
         raise ConflictError(
             "name_taken",
             f"the name {name} belongs to {what} ({found.id})",
-            hint=f"choose another --name, or remove it with 'docker rm --force {found.id}' if nobody needs it",
+            hint=f"choose another --name, or remove it with 'docker rm --force {found.id}' if it is not needed",
         )
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- a Handler's signature
-        """Start it unless it runs. Raises HostRefusedError where the host can't give it its GPUs or its port."""
+        """Start it unless it runs. Raises HostRefusedError if the host can't provide its GPUs or port."""
         container_id = attributes["id"]
         status = self.inspect(container_id, lambda item: item.part("State").text("Status"))
         if status in _STARTABLE:
@@ -97,7 +97,7 @@ class Containers:
         return self.inspect(attributes["id"], self._found)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Its engine accepts nothing more and has its grace to finish what is open; then the container goes."""
+        """Stop it, letting the engine finish open requests within its grace period, and delete it."""
         container_id = attributes["id"]
         self.stop(attributes)
         self.api.look(
@@ -107,7 +107,7 @@ class Containers:
         )
 
     def stop(self, attributes: Mapping[str, str]) -> None:
-        """Return once it has ended, as `_grace_s` allows; one that is gone has."""
+        """Stop it and return once it has ended, after `_grace_s` at most."""
         container_id, grace_s = attributes["id"], self._grace_s(attributes)
         self.api.look(
             "stopping the container", lambda client: client.stop(container_id, timeout=grace_s), lambda _nothing: None
@@ -126,11 +126,11 @@ class Containers:
         return True
 
     def _grace_s(self, attributes: Mapping[str, str]) -> int:
-        """Named in the request: Docker's own client would stop waiting for the reply before the grace is over."""
+        """Return the grace period, sent explicitly: Docker's client would time out before it is over."""
         return self.inspect(attributes["id"], lambda item: item.part("Config").integer("StopTimeout")) or 0
 
     def inspect(self, container_id: str, read: Callable[[Reply], _T]) -> _T | None:
-        """What `read` makes of its description, None when it is unknown."""
+        """Return what `read` makes of its description; None if it does not exist."""
         return self.api.look(
             "reading a container",
             lambda client: client.inspect_container(container_id),
@@ -162,7 +162,7 @@ class Containers:
         }
 
     def address(self, item: Reply) -> str | None:
-        """Where callers reach it: from its settings, or its proxy's, so that one that has ended has it, too."""
+        """Return its address for callers, from its settings or its proxy's, so that it is known after it ended."""
         bound = self._bound(item)
         name, _, revision = item.optional_text("Name").removeprefix("/").partition(".")
         if bound is None and revision:
@@ -170,19 +170,19 @@ class Containers:
         return self.api.endpoint.host if bound in {"", "0.0.0.0", "::"} else bound  # noqa: S104 -- compared with
 
     def own_address(self, item: Reply) -> str | None:
-        """Where this one is reached, whoever callers are sent to: behind a proxy by its id."""
+        """Return the address of this container itself; behind a proxy, its id."""
         address = self.address(item)
         behind = address is not None and self._bound(item) is None
         return f"{address}/machines/{item.text('Id')[:ID_LENGTH]}" if behind else address
 
     def _bound(self, item: Reply) -> str | None:
-        """The address of the host that its port is published on; None where it publishes none."""
+        """Return the host address that its port is published on, or None."""
         ports = item.optional_part("HostConfig").optional_part("PortBindings")
         return next((bound.address("HostIp") for port in ports.content for bound in ports.optional_parts(port)), None)
 
 
 def _devices_in(item: Reply) -> Iterable[str]:
-    """The accelerators that it was given by name."""
+    """Return the accelerators assigned by name."""
     for asked in item.optional_part("HostConfig").optional_parts("DeviceRequests"):
         yield from asked.texts("DeviceIDs") if asked.has("DeviceIDs") else ()
 
@@ -193,7 +193,7 @@ def _request(
     tags: Mapping[str, str],
     secrets: Mapping[str, str],
 ) -> dict[str, Any]:
-    """The parameters of `create_container`."""
+    """Return the parameters of `create_container`."""
     health = properties["health"]
     return {
         "name": properties["name"],
@@ -233,7 +233,7 @@ def _reached(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _restart_policy(restarts: int | None) -> dict[str, Any]:
-    """None: for ever, whatever it ended with, unless somebody stops it: `always` would start it with the daemon."""
+    """Return the restart policy. Not `always`, which would restart a stopped container with the daemon."""
     return {"Name": "unless-stopped"} if restarts is None else {"Name": "on-failure", "MaximumRetryCount": restarts}
 
 
@@ -246,7 +246,7 @@ def _folders(folders: Mapping[str, str]) -> Iterable[Mount]:
 
 
 def _devices_of(access: Mapping[str, Any]) -> dict[str, Any]:
-    """What hands over accelerators that are not NVIDIA's: all those of the host."""
+    """Return the devices for accelerators that are not NVIDIA's: all of the host's."""
     return {
         "devices": [f"{path}:{path}:rwm" for path in access["devices"]],
         "group_add": list(access["groups"]),
@@ -258,7 +258,7 @@ def _devices_of(access: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _device_requests(devices: list[str] | None) -> list[DeviceRequest]:
-    """What `docker run --gpus` asks for: all, or those named."""
+    """Return the equivalent of `docker run --gpus`: all, or the named ones."""
     if devices is None:
         return [DeviceRequest(count=-1, capabilities=[["gpu"]])]
     return [DeviceRequest(device_ids=list(devices), capabilities=[["gpu"]])] if devices else []

@@ -1,7 +1,7 @@
-"""Which Docker host is meant: DOCKER_HOST, DOCKER_CONTEXT, the current context, or the local socket, in this order.
+"""Selects the Docker host: DOCKER_HOST, DOCKER_CONTEXT, the current context, or the local socket, in this order.
 
-A place is `docker` for the local socket and `docker:URL` for any other host, so that a record finds its host again
-whatever the variables say by then.
+A place is `docker` for the local socket and `docker:URL` for any other host, so that a record identifies its host
+whatever the variables are later.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LOCAL_URL: Final = "unix:///var/run/docker.sock"
 _DEFAULT_CONTEXT: Final = "default"
 _LOCAL_SCHEMES: Final = ("unix", "npipe")
 _SCHEMES: Final = (*_LOCAL_SCHEMES, "tcp", "http", "https")
-# Docker's own: without TLS, and with it.
+# Docker's ports without and with TLS.
 _PORTS: Final = (2375, 2376)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """`certificates` is a folder with ca.pem, cert.pem and key.pem, where the host asks for TLS."""
+    """`certificates` is a folder with ca.pem, cert.pem and key.pem, for hosts with TLS."""
 
     url: str
     certificates: Path | None = None
@@ -42,17 +42,17 @@ class Endpoint:
 
     @property
     def local(self) -> bool:
-        """Whether its devices are this computer's."""
+        """Whether it is this computer."""
         return urlsplit(self.url).scheme in _LOCAL_SCHEMES
 
     @property
     def host(self) -> str:
-        """Where its published ports are reached."""
+        """The host name or address of its published ports."""
         return "127.0.0.1" if self.local else urlsplit(self.url).hostname or ""
 
 
 def current_endpoint(environ: Mapping[str, str]) -> Endpoint:
-    """The host that Docker's own command line would use.
+    """Return the host that Docker's command line would use.
 
     Raises:
         InputError: `unknown_docker_context`, `bad_docker_config` or `docker_host_not_supported`.
@@ -75,7 +75,7 @@ def current_endpoint(environ: Mapping[str, str]) -> Endpoint:
 
 
 def endpoint_of(place: str, environ: Mapping[str, str]) -> Endpoint:
-    """The host of a place, with the certificates that variables or contexts have for it."""
+    """Return the host of a place, with its certificates from variables or contexts."""
     url = place.partition(":")[2] or LOCAL_URL
     of_variables = _of_variables(environ)
     if of_variables is not None and of_variables.url == url:
@@ -96,18 +96,18 @@ def _supported(endpoint: Endpoint) -> Endpoint:
     scheme = endpoint.url.partition(":")[0]
     if scheme in _SCHEMES and _is_whole(endpoint.url):
         return endpoint
-    hint = "name it as unix:///path/docker.sock or tcp://host:2376"
+    hint = "use the form unix:///path/docker.sock or tcp://host:2376"
     if scheme == "ssh":
         target = endpoint.url.removeprefix("ssh://")
         hint = (
             f"forward its socket with 'ssh -nNT -L /tmp/docker-remote.sock:/var/run/docker.sock {target}' "
             "and set DOCKER_HOST=unix:///tmp/docker-remote.sock"
         )
-    raise InputError("docker_host_not_supported", f"the Docker host {endpoint.url[:80]!r} can't be asked", hint=hint)
+    raise InputError("docker_host_not_supported", f"the Docker host {endpoint.url[:80]!r} is not supported", hint=hint)
 
 
 def _is_whole(url: str) -> bool:
-    """Whether it says where: a path for a socket, else a host, and a port that can be one."""
+    """Return whether the URL is complete: a path for a socket, else a host and a valid port."""
     try:
         parts = urlsplit(url)
         return bool(parts.path if parts.scheme in _LOCAL_SCHEMES else parts.hostname and parts.port != 0)
@@ -116,7 +116,7 @@ def _is_whole(url: str) -> bool:
 
 
 def _url(host: str, *, tls: bool) -> str:
-    """Docker's own command line takes a bare address for TCP, and knows the port and the host that are left out."""
+    """Complete a URL like Docker's command line: a bare address means TCP; host and port have defaults."""
     url = host if "://" in host else f"tcp://{host}"
     scheme, _, rest = url.partition("://")
     if scheme != "tcp":
@@ -169,7 +169,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:
         raise InputError(
-            "bad_docker_config", f"reading Docker's settings in {path} failed: {error}", hint="mend or remove the file"
+            "bad_docker_config", f"reading Docker's settings in {path} failed: {error}", hint="fix or remove the file"
         ) from None
 
 

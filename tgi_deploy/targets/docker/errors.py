@@ -1,4 +1,4 @@
-"""What a Docker host refuses → what the caller should do. Its messages are rows of `profiles/docker/errors.json`."""
+"""Translates errors of Docker hosts, by the messages in `profiles/docker/errors.json`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tgi_deploy.targets.reply import ReplyError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# What its package for HTTP raises is an OSError, too; which package that is, is its own affair.
+# The exceptions of Docker's HTTP library, whichever it is, are OSErrors.
 FAILURES: Final = (docker_errors.DockerException, OSError)
 _REPLY_LOST: Final = frozenset({"ReadTimeout", "ChunkedEncodingError", "ConnectionError"})
 _UNREADABLE: Final = frozenset({"JSONDecodeError", "ContentDecodingError"})
-# The operating system's reasons for a connection that never was.
+# The operating system's errors for a failed connection.
 _NOTHING_SENT: Final = (ConnectionRefusedError, FileNotFoundError, PermissionError, socket.gaierror)
-_SAID_CHARS: Final = 160
+_BODY_CHARS: Final = 160
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _FORBIDDEN: Final = 403
@@ -32,7 +32,7 @@ _IN_USE: Final = re.compile(
 
 
 class HostRefusedError(BadRequestError):
-    """The host refuses the request itself, for a reason that has a code and a remedy."""
+    """The host rejects the request itself, for a reason with a code and a remedy."""
 
     def __init__(self, code: str, message: str, *, hint: str | None) -> None:
         DeployError.__init__(self, code, message, hint=hint)
@@ -40,7 +40,7 @@ class HostRefusedError(BadRequestError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    """A message of the host or of a registry, and what it stands for."""
+    """A message of the host or of a registry, with its code and remedy."""
 
     code: str
     pattern: re.Pattern[str]
@@ -53,7 +53,7 @@ class ErrorTable:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ErrorTable:
-        """The table in `document` (the content of `profiles/docker/errors.json`); the first that fits decides."""
+        """Return the table in `document` (the content of `profiles/docker/errors.json`); the first match decides."""
         return cls(
             tuple(
                 Refusal(code=row["code"], pattern=re.compile(row["match"], re.IGNORECASE), hint=row["hint"])
@@ -66,7 +66,7 @@ class ErrorTable:
 
 
 def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, creating: bool = False) -> DeployError:
-    """The error that says what to do about `error`, which came of `doing` on the host at `url`."""
+    """Return the error for an exception raised while `doing` on the host at `url`."""
     if isinstance(error, docker_errors.APIError) and is_engines(error):
         return _refused(error, table, doing)
     if isinstance(error, (ReplyError, docker_errors.APIError)) or type(error).__name__ in _UNREADABLE:
@@ -75,56 +75,56 @@ def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, crea
     if isinstance(cause, PermissionError):
         return InputError(
             "docker_permission",
-            f"{doing}: the Docker host at {url} may not be asked by this user",
-            hint="join the group 'docker' ('sudo usermod -aG docker $USER'), log in again, or use a context of yours",
+            f"{doing}: this user has no permission to use the Docker host at {url}",
+            hint="join the group 'docker' ('sudo usermod -aG docker $USER'), log in again, or use one of your contexts",
         )
     if creating and type(error).__name__ in _REPLY_LOST and not isinstance(cause, _NOTHING_SENT):
-        return LostReplyError(f"{doing}: the reply got lost ({error})")
+        return LostReplyError(f"{doing}: the reply was lost ({error})")
     if isinstance(error, docker_errors.TLSParameterError):
         return InputError(
             "docker_tls", f"{doing}: {error}", hint="check DOCKER_CERT_PATH, or the context's certificates"
         )
     return DeployError(
         "docker_unreachable",
-        f"{doing}: no Docker Engine answers at {url} ({cause or error})",
+        f"{doing}: no Docker daemon answers at {url} ({cause or error})",
         hint="start it ('sudo systemctl start docker'), or name another with DOCKER_HOST or DOCKER_CONTEXT",
     )
 
 
 def is_engines(error: docker_errors.APIError) -> bool:
-    """Whether a Docker Engine refuses, and not something in between: its refusals are JSON."""
+    """Return whether the error comes from the Docker daemon, whose errors are JSON, rather than a proxy."""
     return str(error.response.headers.get("Content-Type", "")).startswith("application/json")
 
 
 def _unreadable(error: Exception, doing: str, url: str, *, creating: bool) -> DeployError:
-    said = f"HTTP status {error.status_code}" if isinstance(error, docker_errors.APIError) else str(error)
-    why = f"what answers at {url} is not a Docker Engine, or its reply was cut ({said[:_SAID_CHARS]})"
+    text = f"HTTP status {error.status_code}" if isinstance(error, docker_errors.APIError) else str(error)
+    why = f"the server at {url} is not a Docker daemon, or its reply was cut off ({text[:_BODY_CHARS]})"
     if creating:
         return LostReplyError(f"{doing}: {why}")
-    hint = "check DOCKER_HOST and DOCKER_CONTEXT, and what lies between; then run the command again"
+    hint = "check DOCKER_HOST, DOCKER_CONTEXT and any proxy, then run the command again"
     return DeployError("docker_unreachable", f"{doing}: {why}", hint=hint)
 
 
 def _refused(error: docker_errors.APIError, table: ErrorTable, doing: str) -> DeployError:
-    said = str(error.explanation or error)
-    return refused(said, table, doing=doing, status=error.status_code)
+    text = str(error.explanation or error)
+    return refused(text, table, doing=doing, status=error.status_code)
 
 
-def refused(said: str, table: ErrorTable, *, doing: str, status: int | None = None) -> DeployError:
-    """The error for what the host, or a registry through it, has said."""
-    message = f"{doing}: {' '.join(said.split())}"
-    row = table.refusal(said)
+def refused(text: str, table: ErrorTable, *, doing: str, status: int | None = None) -> DeployError:
+    """Return the error for a message of the host, or of a registry through it."""
+    message = f"{doing}: {' '.join(text.split())}"
+    row = table.refusal(text)
     if row is not None:
         return HostRefusedError(row.code, message, hint=row.hint)
-    if status in {_CONFLICT, _FORBIDDEN} and _IN_USE.search(said):
+    if status in {_CONFLICT, _FORBIDDEN} and _IN_USE.search(text):
         return InUseError(message)
     if status == _NOT_FOUND:
         return GoneError(message)
-    return BadRequestError(message, hint="the Docker host's own log ('journalctl -u docker') may say more")
+    return BadRequestError(message, hint="the Docker host's log ('journalctl -u docker') may have details")
 
 
 def _os_errors(error: BaseException | None) -> Iterator[OSError]:
-    """What the operating system said, however deep the layers have wrapped it."""
+    """Yield the operating system's errors, however deeply wrapped."""
     seen: list[BaseException] = []
     pending = [error]
     while pending:

@@ -1,4 +1,4 @@
-"""Moves the traffic of a deployment from one of its containers to another, by its proxy."""
+"""Shifts a deployment's traffic from one container to another through its proxy."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ProxyFront:
     def no_room(self, deployment: Deployment) -> str:
         now, then = deployment.current, deployment.wanted
         if now.spec is None or then.spec is None or then.plan is None:
-            return "what the machine that serves takes of the host is not on record"
+            return "the record lacks the resources of the serving container"
         if now.spec.container.host or then.spec.container.host:
-            return "a container takes all accelerators of its kind"
+            return "a container uses all accelerators of its type"
         has = then.plan.chosen.accelerator_count
         both = now.spec.container.accelerators + then.spec.container.accelerators
-        return f"both would take {both} accelerators, and the host has {has}" if both > has else ""
+        return f"both would need {both} accelerators, but the host has {has}" if both > has else ""
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str:
         proxies, proxy_id = Proxies(self.api), _proxy_of(deployment)
@@ -43,7 +43,7 @@ class ProxyFront:
         return proxies.inspect(proxy_id, proxies.address) or ""
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:
-        """A worker that is left has responses of machines before the latest shift: it ends with the last of them."""
+        """Wait until the old workers, which finish the responses of earlier machines, have ended."""
         proxies, proxy_id = Proxies(self.api), _proxy_of(deployment)
         if proxies.serves(proxy_id, _id_of(machine)):
             self._send(proxy_id, "")
@@ -52,7 +52,7 @@ class ProxyFront:
             self.clock.sleep(_LOOK_S)
 
     def _send(self, proxy_id: str, machine_id: str) -> None:
-        """Send new requests to this machine alone; to none where it is empty. Return once that holds."""
+        """Send new requests only to this machine, or nowhere if empty; return once that is in effect."""
         proxies = Proxies(self.api)
         proxies.configure(proxy_id, machine_id)
         before, until = proxies.loaded(proxy_id), self.clock.monotonic() + _RELOAD_S
@@ -61,8 +61,8 @@ class ProxyFront:
             if self.clock.monotonic() > until:
                 raise DeployError(
                     "front_stuck",
-                    f"the proxy {proxy_id} does not take up where requests go",
-                    hint=f"'docker logs {proxy_id}' may say why; the same command tries again",
+                    f"the proxy {proxy_id} did not load its new configuration",
+                    hint=f"'docker logs {proxy_id}' may show why; run the same command to try again",
                 )
             self.clock.sleep(_RELOAD_LOOK_S)
 
@@ -74,5 +74,7 @@ def _id_of(machine: ResourceRecord) -> str:
 def _proxy_of(deployment: Deployment) -> str:
     record = deployment.record(PROXY)
     if record is None:
-        raise NotHealthyError("front_gone", f"'{deployment.name}' has no proxy on record", hint="'up' makes a new one")
+        raise NotHealthyError(
+            "front_gone", f"the record of '{deployment.name}' has no proxy", hint="'up' creates a new one"
+        )
     return record.attributes["id"]

@@ -1,4 +1,4 @@
-"""Finds this computer's NVIDIA GPUs: through the driver's library, else through its `nvidia-smi`."""
+"""Finds this computer's NVIDIA GPUs, through NVML, else through `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 _MIB: Final = 2**20
 _SMI_TIMEOUT_S: Final = 30
-# A driver without a card says so on stdout; whether that is an error differs by its version.
+# A driver without a GPU prints this; the exit code depends on its version.
 _NONE: Final = "No devices were found"
 _FIELDS: Final = ("index", "uuid", "name", "memory.total", "memory.used", "compute_cap", "mig.mode.current")
 
 
 def local_gpus() -> tuple[LocalGpu, ...]:
-    """In the driver's order; empty where there is no driver.
+    """Return the GPUs in the driver's order; empty without a driver.
 
-    Raises DeployError `gpus_unreadable` where there is a driver that doesn't answer.
+    Raises DeployError `gpus_unreadable` if the driver doesn't answer.
     """
     try:
         import pynvml  # noqa: PLC0415 -- only planning for this computer's own GPUs asks for them
@@ -58,7 +58,7 @@ def _by_nvml(nvml: Any) -> Iterator[LocalGpu]:  # noqa: ANN401 -- the library as
 
 
 def _mig(nvml: Any, handle: object) -> bool:  # noqa: ANN401 -- see _by_nvml
-    """Most cards can't be cut and say so by an error."""
+    """Return whether MIG is on; most GPUs don't support it and report an error."""
     try:
         current, _pending = nvml.nvmlDeviceGetMigMode(handle)
     except nvml.NVMLError:
@@ -108,5 +108,5 @@ def _unreadable(why: str) -> DeployError:
     return DeployError(
         "gpus_unreadable",
         f"looking for this computer's GPUs failed: {why}",
-        hint="'nvidia-smi' must work first (a driver update needs a restart); --hardware NxCARD plans without looking",
+        hint="'nvidia-smi' must work first (a driver update needs a restart); --hardware NxGPU plans without detection",
     )

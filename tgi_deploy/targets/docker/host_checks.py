@@ -1,4 +1,4 @@
-"""What this computer has to run containers with: its container engine, NVIDIA's runtime, GPUs."""
+"""Checks what this computer has for running containers: Docker, NVIDIA's runtime, GPUs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _NVIDIA: Final = "nvidia"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engine:
-    """A container engine on this computer. `runtimes` are what it can start containers with."""
+    """The Docker daemon of this computer and its container runtimes."""
 
     version: str
     runtimes: tuple[str, ...]
 
 
 class Installation:
-    """This computer's. Programs are looked for on PATH."""
+    """This computer's installation. Programs are searched on PATH."""
 
     def engine(self) -> Engine:
         """Raises DeployError `docker_missing` or `docker_unreachable`."""
         if which("docker") is None:
-            raise DeployError("docker_missing", "there is no docker command on PATH", hint=_GETTING_DOCKER)
+            raise DeployError("docker_missing", "there is no 'docker' command on PATH", hint=_GETTING_DOCKER)
         done = _run("docker", "info", "--format", _FIELDS)
         version, _, runtimes = (done or "").strip().partition(" ")
         try:
@@ -40,9 +40,7 @@ class Installation:
                 version=str(bounded_json.parse(version)), runtimes=tuple(sorted(bounded_json.parse_object(runtimes)))
             )
         except (ValueError, TypeError):
-            raise DeployError(
-                "docker_unreachable", "the container engine does not answer", hint=_GETTING_DOCKER
-            ) from None
+            raise DeployError("docker_unreachable", "the Docker daemon does not answer", hint=_GETTING_DOCKER) from None
 
     def cards(self) -> tuple[str, ...]:
         listed = _run("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
@@ -50,7 +48,7 @@ class Installation:
 
 
 def host_findings(host: Installation, *, needed: bool) -> tuple[Problem, ...]:
-    """`needed`: the target runs containers here, so that an engine, its NVIDIA runtime and a GPU must be there."""
+    """Return the findings. `needed`: the target runs containers here, so whatever is missing is an error."""
     try:
         engine = host.engine()
     except DeployError as problem:
@@ -61,10 +59,10 @@ def host_findings(host: Installation, *, needed: bool) -> tuple[Problem, ...]:
 
 def _gpu_findings(host: Installation, runtimes: tuple[str, ...]) -> tuple[Problem, ...]:
     cards = host.cards()
-    runtime = ok("nvidia_runtime", "docker can hand GPUs to containers", runtimes=list(runtimes))
+    runtime = ok("nvidia_runtime", "Docker can pass GPUs to containers", runtimes=list(runtimes))
     if _NVIDIA not in runtimes:
         remedy = "install nvidia-container-toolkit, then: sudo nvidia-ctk runtime configure --runtime=docker"
-        runtime = error("nvidia_runtime_missing", f"docker knows only {', '.join(runtimes)}", remedy)
+        runtime = error("nvidia_runtime_missing", f"Docker has only {', '.join(runtimes)}", remedy)
     gpu = ok("gpu", "; ".join(cards), cards=list(cards))
     if not cards:
         gpu = error("no_gpu", "nvidia-smi lists no GPU", "install NVIDIA's driver, or use a machine with a GPU")
@@ -72,7 +70,7 @@ def _gpu_findings(host: Installation, runtimes: tuple[str, ...]) -> tuple[Proble
 
 
 def _run(*words: str) -> str | None:
-    """What a program prints; None when it is missing, fails, or takes too long."""
+    """Return a program's output; None if it is missing, fails, or takes too long."""
     path = which(words[0])
     if path is None:
         return None

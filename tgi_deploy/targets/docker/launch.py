@@ -1,4 +1,4 @@
-"""From a plan to a running container: one host, one attempt."""
+"""Launches a plan as a container: one host, one attempt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def proxy_image() -> str:
 
 
 def secrets_of(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, str], ...]:
-    """Return (variable of the container, variable here) beside what the model needs.
+    """Return (container variable, local variable) pairs, in addition to what the model needs.
 
     Raises InputError `api_key_unsupported`.
     """
@@ -47,9 +47,9 @@ def secrets_of(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, st
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerLaunch:
-    """`secrets` are as `secrets_of` returns them. `pull_image(place, image, listener)` has an image on a host.
+    """`secrets` are from `secrets_of`. `pull_image(place, image, listener)` pulls an image on a host.
 
-    `proxy_image` is empty where no proxy stands in front.
+    `proxy_image` is empty without a proxy.
     """
 
     around: Surroundings
@@ -85,7 +85,7 @@ class DockerLaunch:
         return False
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
-        """Raises InputError `secret_missing`, or `not_reachable` for a port that only a remote host would reach."""
+        """Raises InputError `secret_missing`, or `not_reachable` for a loopback port of a remote host."""
         deployment, seen = look()
         self._check_reach()
         candidate = self.request.plan.chosen
@@ -114,21 +114,21 @@ class DockerLaunch:
             self.pull_image(self.place, image, self.around.listener)
 
     def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a host is the only pool
-        """A container that has ended has its address, too: waiting for its engine then says why it ended."""
+        """Return the address, even of a container that has ended: the wait for its engine then reports why."""
         record = deployment.machine
         if record is None:
-            raise ValueError("there is no record of a container")
+            raise ValueError("the record has no container")
         machine = self.cloud(record.place).machine(record.attributes["id"])
         if machine.address is None:
             raise NotHealthyError(
                 "not_running",
                 f"the container {record.attributes['id'][:12]} is {machine.state}",
-                hint=f"'tgi-deploy down {deployment.name}' removes what is left, 'up' makes a new one",
+                hint=f"'tgi-deploy down {deployment.name}' removes what is left, 'up' creates a new one",
             )
         return machine.address
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
-        """A container costs nothing by the hour: trying is the check."""
+        """Check nothing: a container costs nothing, so launching it is the check."""
         return ()
 
     def _host(self, deployable: Deployable, revision: int) -> Host:
@@ -149,7 +149,7 @@ class DockerLaunch:
         )
 
     def _devices(self, deployable: Deployable, revision: int) -> tuple[str, ...] | None:
-        """Return the accelerators to take: behind a proxy first those that no container of another revision has."""
+        """Return the accelerators to use: behind a proxy, first those that no other revision uses."""
         known = self.request.supplied.devices
         if not self.proxy_image:
             return known
@@ -161,11 +161,11 @@ class DockerLaunch:
         return tuple(sorted(every, key=lambda device: (device not in own, device in taken)))
 
     def _worded(self, changes: ChangeSet) -> ChangeSet:
-        """A cache that is there from before is taken, not made: it has no owner, so a search by labels misses it."""
+        """Show an existing cache as kept: it has no owner labels, so a label search misses it."""
         volumes = self.cloud(self.place).handler(VOLUME)
         return ChangeSet(
             steps=tuple(
-                replaced(step, reason="is there from before")
+                replaced(step, reason="already exists")
                 if step.resource is not None
                 and (step.action, step.kind) == ("create", VOLUME)
                 and volumes.read({"id": step.resource.properties["name"]}) is not None
@@ -178,8 +178,8 @@ class DockerLaunch:
         if not self.request.supplied.local and ip_address(self.options.address).is_loopback:
             raise InputError(
                 "not_reachable",
-                f"a port on {self.options.address} of another host can't be reached from here",
-                hint="publish it on an address of that host with --bind, or run the command there",
+                f"a port on {self.options.address} of a remote host can't be reached from here",
+                hint="publish it on another address of that host with --bind, or run the command there",
             )
 
     def _check_secrets(self, names: Sequence[str]) -> None:
@@ -189,5 +189,5 @@ class DockerLaunch:
             raise InputError(
                 "secret_missing",
                 f"{model} needs the variable {', '.join(missing)}, which is not set here",
-                hint=f"export {missing[0]}=…: its value goes to the container alone, into no record",
+                hint=f"export {missing[0]}=…; its value is passed only to the container and is not recorded",
             )

@@ -1,4 +1,4 @@
-"""From the GPUs that this computer has to the hardware to plan for."""
+"""Chooses the hardware to plan for from this computer's GPUs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, LocalGpu
 
 _MIB: Final = 2**20
-# What a display and its desktop take; more belongs to somebody's work.
+# A desktop uses about this much; more means that somebody is working.
 _IDLE_BYTES: Final = 1024 * _MIB
 _SAME_SIZE: Final = 0.03
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalHardware:
-    """`hardware` as --hardware takes it; `devices`: the UUIDs, freest first; `notices`: what else to know."""
+    """`hardware` in the form of --hardware; `devices`: UUIDs, the freest first; `notices`: warnings."""
 
     hardware: str
     devices: tuple[str, ...]
@@ -30,7 +30,7 @@ class LocalHardware:
 
 
 def local_hardware(gpus: Sequence[LocalGpu], catalog: Catalog, *, release: str) -> LocalHardware:
-    """The cards to plan for.
+    """Return the GPUs to plan for.
 
     Raises InputError `no_gpu`, `mig_enabled`, `unknown_card`.
     """
@@ -40,8 +40,8 @@ def local_hardware(gpus: Sequence[LocalGpu], catalog: Catalog, *, release: str) 
     if not whole:
         raise InputError(
             "mig_enabled",
-            f"{_named(gpus)}: MIG is on, and plans are made for whole cards",
-            hint="switch it off with 'sudo nvidia-smi -mig 0', or plan for another machine with --hardware NxCARD",
+            f"{_named(gpus)}: MIG is on, and plans need whole GPUs",
+            hint="disable it with 'sudo nvidia-smi -mig 0', or plan for another machine with --hardware NxGPU",
         )
     group = _largest_group(whole)
     card = _card(group[0], catalog)
@@ -53,7 +53,7 @@ def local_hardware(gpus: Sequence[LocalGpu], catalog: Catalog, *, release: str) 
 
 
 def _largest_group(gpus: Sequence[LocalGpu]) -> tuple[LocalGpu, ...]:
-    """Return the most cards that are alike, as shards must be; of equally many the larger, in the driver's order."""
+    """Return the largest group of identical GPUs, which shards require; of equal groups, the one with more memory."""
     groups: dict[tuple[str, int], list[LocalGpu]] = {}
     for gpu in gpus:
         groups.setdefault((gpu.name, gpu.memory_bytes), []).append(gpu)
@@ -62,7 +62,7 @@ def _largest_group(gpus: Sequence[LocalGpu]) -> tuple[LocalGpu, ...]:
 
 
 def _card(gpu: LocalGpu, catalog: Catalog) -> Accelerator:
-    """By the driver's name; where one name stands for several sizes, with the size that the driver tells."""
+    """Return the accelerator by the driver's name, with the driver's memory size if the name is ambiguous."""
     for name in (gpu.name, f"{gpu.name} {round(gpu.memory_bytes / GIB)}GB"):
         try:
             return catalog.accelerator(name)
@@ -71,8 +71,8 @@ def _card(gpu: LocalGpu, catalog: Catalog) -> Accelerator:
     capability = f"compute capability {gpu.compute_capability}, " if gpu.compute_capability else ""
     raise InputError(
         "unknown_card",
-        f"this computer's {gpu.name!r} ({capability}{gpu.memory_bytes // _MIB} MiB) is not in the catalogue",
-        hint="name the most similar one of 'tgi-deploy catalog list accelerators' with --hardware NxCARD: the same "
+        f"this computer's {gpu.name!r} ({capability}{gpu.memory_bytes // _MIB} MiB) is not in the catalog",
+        hint="name the most similar one of 'tgi-deploy catalog list accelerators' with --hardware NxGPU: the same "
         "compute capability, no more memory",
     )
 
@@ -81,16 +81,18 @@ def _notices(gpus: Sequence[LocalGpu], group: Sequence[LocalGpu], card: Accelera
     left_out = [gpu for gpu in gpus if gpu not in group]
     if left_out:
         chosen = f"{len(group)}x{card.name}"
-        yield warning("mixed_gpus", f"planning for the largest equal group, {chosen}; without {_named(left_out)}")
+        yield warning(
+            "mixed_gpus", f"planning for the largest group of identical GPUs, {chosen}, without {_named(left_out)}"
+        )
     for gpu in group:
         if gpu.used_bytes is not None and gpu.used_bytes > _IDLE_BYTES:
             used = f"{gpu.used_bytes // _MIB} of {gpu.memory_bytes // _MIB} MiB"
-            told = f"GPU {gpu.index} has {used} in use by others: a plan that takes it counts on all of it"
-            yield warning("gpu_in_use", told)
+            message = f"other processes use {used} of GPU {gpu.index}, but plans assume that all of it is free"
+            yield warning("gpu_in_use", message)
     has_mib, planned_mib = group[0].memory_bytes // _MIB, card.memory_bytes // _MIB
     if has_mib < planned_mib * (1 - _SAME_SIZE):
-        told = f"the driver reports {has_mib} MiB a card, the catalogue counts on {planned_mib} MiB"
-        yield warning("less_memory", told)
+        message = f"the driver reports {has_mib} MiB per GPU, the catalog {planned_mib} MiB"
+        yield warning("less_memory", message)
 
 
 def _named(gpus: Sequence[LocalGpu]) -> str:
@@ -100,9 +102,9 @@ def _named(gpus: Sequence[LocalGpu]) -> str:
 def _no_gpu(catalog: Catalog, release: str) -> InputError:
     return InputError(
         "no_gpu",
-        f"this computer has no NVIDIA GPU that its driver knows of; {catalog.cpu_image(release)} could serve on the "
-        "CPU, some ten to a hundred times slower (every token reads all weights once, and a host's memory gives 50 to "
-        "400 GB/s where a GPU's gives 600 to 8,000), and is not started silently",
-        hint="'nvidia-smi' shows what the driver sees; plan for another machine with --hardware NxCARD, or rent one "
+        f"the driver finds no NVIDIA GPU here; {catalog.cpu_image(release)} could serve on the CPU, ten to a hundred "
+        "times slower (every token reads all weights once; host memory reads 50 to 400 GB/s, GPU memory 600 to "
+        "8,000), but is never started automatically",
+        hint="'nvidia-smi' shows what the driver sees; plan for another machine with --hardware NxGPU, or rent one "
         "without --target docker",
     )

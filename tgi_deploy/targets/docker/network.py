@@ -1,4 +1,4 @@
-"""The private network of a deployment with a proxy: its engines are reached from nowhere else."""
+"""The private network of a deployment with a proxy, the only way to its engines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Networks:
-    """Properties: name, which is its token."""
+    """Properties: name, which is the request token."""
 
     api: Api
     rare: ClassVar = False
@@ -31,27 +31,27 @@ class Networks:
         return tuple(sorted(found, key=lambda item: (item.attributes["created"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
-        """Raises ConflictError `name_taken` when something else has the name."""
+        """Create it. Raises ConflictError `name_taken` if something else has the name."""
         name = properties["name"]
         made_id = self.api.create(
-            "making the network",
+            "creating the network",
             lambda client: client.create_network(name, driver="bridge", check_duplicate=True, labels=dict(tags)),
         )
         if made_id is not None:
             return self.read({"id": made_id}) or self._found(Reply({"Id": made_id, "Labels": dict(tags)}))
         there = next((item for item in self._listed({"name": name}) if item.attributes["name"] == name), None)
         if there is None:
-            raise LostReplyError(f"making the network: something had the name {name}, and is gone")
+            raise LostReplyError(f"creating the network: the name {name} was taken by something that is gone now")
         if any(there.tags.get(tag) != tags.get(tag) for tag in (TAG_ID, TAG_SPEC)):
             raise ConflictError(
                 "name_taken",
                 f"the network name {name} is taken ({there.id})",
-                hint=f"choose another --name, or remove it with 'docker network rm {there.id}' if nobody needs it",
+                hint=f"choose another --name, or remove it with 'docker network rm {there.id}' if it is not needed",
             )
         return there
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Nothing of it changes in place."""
+        """Do nothing: no property changes in place."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         network_id = attributes["id"]

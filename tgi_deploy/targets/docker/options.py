@@ -1,4 +1,4 @@
-"""What `up` takes for containers on a Docker host alone."""
+"""Options of `up` for Docker only."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FRONT: Final = "proxy"
 
 
 class DockerOptions(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_bind` and `world_exposed` for an address that no port may be published on, `bad_front`."""
+    """Raises InputError `bad_bind`, `world_exposed` or `bad_front`."""
 
     bind: Annotated[
         str | None,
-        option("Docker: where the port is published.  [default: 127.0.0.1]", "ADDRESS", commands=("up",)),
+        option("Docker: address to publish the port on.  [default: 127.0.0.1]", "ADDRESS", commands=("up",)),
     ] = None
     front: Annotated[
         Literal["proxy"] | None,
-        option("Docker: 'proxy' puts one before the engine: updates cut and refuse nothing.", "KIND", commands=("up",)),
+        option("Docker: 'proxy' puts one before the engine, for updates without downtime.", "KIND", commands=("up",)),
     ] = None
     expose_to_world: ExposeToWorld = False
     hub_token_from_env: HubTokenFromEnv = False
@@ -31,24 +31,24 @@ class DockerOptions(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.front not in {None, FRONT}:
-            raise InputError("bad_front", f"--front {self.front[:60]!r} is not a front", hint=f"write --front {FRONT}")
+            raise InputError("bad_front", f"--front {self.front[:60]!r} is not supported", hint=f"use --front {FRONT}")
         if self.bind is None:
             return
         try:
             address = ipaddress.ip_address(self.bind)
         except ValueError:
             raise InputError(
-                "bad_bind", f"--bind {self.bind[:60]!r} is not an address", hint="write an address of the Docker host"
+                "bad_bind", f"--bind {self.bind[:60]!r} is not an address", hint="use an address of the Docker host"
             ) from None
         if address.is_unspecified and not self.expose_to_world:
             raise InputError(
                 "world_exposed",
-                f"--bind {self.bind} lets everybody in who reaches the host: Docker goes past its firewall",
+                f"--bind {self.bind} opens the port to everybody who can reach the host: Docker bypasses its firewall",
                 hint="name one address of the host, or add --expose-to-world if you mean it",
             )
 
     @property
     def address(self) -> str:
-        """Where the port is published."""
+        """The address to publish the port on."""
         everywhere = "0.0.0.0" if self.expose_to_world else "127.0.0.1"  # noqa: S104 -- asked for by --expose-to-world
         return self.bind or everywhere

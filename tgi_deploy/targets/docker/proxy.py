@@ -1,11 +1,11 @@
-"""The proxy before the engines of a deployment: HAProxy in a container of its own.
+"""The proxy in front of a deployment's engines: HAProxy in its own container.
 
-Its configuration names the one machine that new requests go to. It is written into the container's own files, so that
-it outlives a restart, and a reload takes it up: a new worker gets the sockets, the one before it goes on until its last
-response has ended. So no request is cut or refused, and workers that are left are requests that are open.
+Its configuration names the one machine that gets new requests. It is stored in the container, so it survives a restart,
+and is applied by a reload: a new worker takes over the sockets, and the old one continues until its last response ends.
+No request is cut off or refused, and old workers mean open requests.
 
-Not taken: Caddy, whose reload closes idle connections under clients about to send; nginx, which does the same and
-buffers streams unless it is told not to; Traefik, which wants the Docker socket, and with it the host.
+Rejected: Caddy, whose reload closes idle connections that clients are about to use; nginx, which does the same and
+buffers streams by default; Traefik, which needs the Docker socket and so control of the host.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _STOP_S: Final = 5
 _LOADED: Final = b"Loading success."
 _LOG_LINES: Final = 50
 _LOG: Final = LogConfig(type="json-file", config={"max-size": "10m", "max-file": "1"})
-# Two for each of `maxconn` in its configuration, and what HAProxy itself needs.
+# Two per `maxconn` of its configuration, plus HAProxy's own.
 _FILES: Final = Ulimit(name="nofile", soft=10_000, hard=10_000)
 
 
 def configuration(serving: str) -> str:
-    """`serving` is the id of the machine for new requests, empty for none."""
+    """Return the configuration; `serving` is the id of the machine for new requests, empty for none."""
     return render_text("haproxy.cfg.j2", {"port": _PORT, "serving": serving}, templates_dir=None)
 
 
@@ -50,45 +50,45 @@ class Proxies(Containers):
     runs_engines: ClassVar[bool] = False
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Start it unless it runs. One that never has gets a configuration first, which sends nobody anywhere."""
+        """Start it unless it runs; a new one first gets a configuration without a machine."""
         proxy_id = attributes["id"]
         if self.inspect(proxy_id, lambda item: item.part("State").text("Status")) == "created":
             self.configure(proxy_id, "")
         Containers.complete(self, attributes, properties)
 
     def serves(self, proxy_id: str, machine_id: str) -> bool:
-        """Return whether new requests go to this machine."""
+        """Return whether new requests are sent to this machine."""
         archive = self.api.look(
-            "reading where requests go",
+            "reading the proxy's configuration",
             lambda client: b"".join(client.get_archive(proxy_id, f"{_FOLDER}/{_FILE}")[0]),
             _bytes,
         )
         return f"server {machine_id} ".encode() in (archive or b"")
 
     def configure(self, proxy_id: str, machine_id: str) -> None:
-        """Write down that new requests go to this machine alone; to none where it is empty."""
+        """Configure that new requests are sent only to this machine, or nowhere if empty."""
         packed, content = io.BytesIO(), configuration(machine_id).encode()
         with tarfile.open(fileobj=packed, mode="w") as archive:
             member = tarfile.TarInfo(_FILE)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
         self.api.ask(
-            "writing where requests go",
+            "writing the proxy's configuration",
             lambda client: client.put_archive(proxy_id, _FOLDER, packed.getvalue()),
             lambda _done: None,
         )
 
     def reload(self, proxy_id: str) -> None:
-        """Have it begin to act by what is written."""
+        """Apply the configuration."""
         self.api.ask("reloading the proxy", lambda client: client.kill(proxy_id, "SIGHUP"), lambda _nothing: None)
 
     def loaded(self, proxy_id: str) -> bytes:
-        """Return its latest line about a configuration that was taken up, which begins with the moment."""
+        """Return its latest log line about a loaded configuration, which starts with a timestamp."""
         lines = reversed(log_of(self.api, proxy_id, _LOG_LINES).splitlines())
         return next((line for line in lines if _LOADED in line), b"")
 
     def workers(self, proxy_id: str) -> int:
-        """Return how many work: one, and each before it whose responses have not all ended."""
+        """Return the number of workers: the current one, and old ones with open responses."""
         processes = self.api.ask("counting the proxy's workers", lambda client: client.top(proxy_id), _processes)
         return len(processes) - 1
 
@@ -109,7 +109,7 @@ class Proxies(Containers):
             "environment": {"ENGINE_PORT": str(properties["engine_port"])},
             "labels": dict(tags),
             "ports": [_PORT],
-            # Docker gives up restarting what was sent the signal that ends it: a reload's must be another one.
+            # Docker stops restarting a container that was sent its stop signal, so a reload needs a different one.
             "stop_signal": "SIGTERM",
             "stop_timeout": _STOP_S,
             "host_config": host_config,
@@ -125,5 +125,5 @@ def _bytes(raw: object) -> bytes:
 def _processes(item: object) -> list[object]:
     found = Reply.of(item).content.get("Processes")
     if not isinstance(found, list):
-        raise ReplyError("there is no list of processes")
+        raise ReplyError("the process list is missing")
     return found

@@ -1,4 +1,4 @@
-"""Has an image on a host, telling how many megabytes of it have come."""
+"""Pulls an image on a host, reporting the megabytes downloaded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.docker.api import Api
 
 _MB: Final = 10**6
-_TELL_EVERY_S: Final = 0.2
+_SHOW_EVERY_S: Final = 0.2
 _DONE: Final = frozenset({"Download complete", "Pull complete", "Already exists"})
 _COUNTED: Final = frozenset({"Downloading", *_DONE})
 _UNPACKING: Final = "Extracting"
@@ -23,7 +23,7 @@ _UNPACKING: Final = "Extracting"
 
 @dataclass(slots=True)
 class Layers:
-    """What a stream of Docker's messages says of an image's layers, in bytes as they come over the network."""
+    """Download progress of an image's layers, from Docker's messages, in bytes over the network."""
 
     done: dict[str, int] = field(default_factory=dict)
     total: dict[str, int] = field(default_factory=dict)
@@ -63,16 +63,16 @@ class Layers:
 
 
 def pull(api: Api, image: str, *, listener: Listener, clock: Clock) -> bool:
-    """Pull `image` unless the host has it; whether it had to.
+    """Pull `image` unless the host has it, and return whether it was pulled.
 
-    Raises HostRefusedError (`image_not_found`, `image_denied`, `disk_full`, …), or what an unreachable host raises.
+    Raises HostRefusedError (`image_not_found`, `image_denied`, `disk_full`, …), or the error of an unreachable host.
     """
     if api.look("looking for the image", lambda client: client.inspect_image(image), _has_id):
         return False
     began, layers = clock.monotonic(), Layers()
 
     def read(stream: Iterable[object]) -> None:
-        tell = _Teller(began=began, listener=listener, clock=clock)
+        tell = _Throttled(began=began, listener=listener, clock=clock)
         for message in _messages(stream):
             if message.has("error"):
                 raise refused(message.text("error"), api.table, doing=f"pulling {image}")
@@ -89,22 +89,22 @@ def _has_id(image: object) -> bool:
 
 
 def _messages(stream: Iterable[object]) -> Iterator[Reply]:
-    """A stream that breaks off or is not one raises FAILURES or ReplyError."""
+    """Yield the messages. A broken or invalid stream raises FAILURES or ReplyError."""
     with understood(FAILURES):
         yield from map(Reply.of, stream)
 
 
 @dataclass(slots=True)
-class _Teller:
-    """Docker sends hundreds of messages a second; people need some."""
+class _Throttled:
+    """Passes on a few of the hundreds of messages per second that Docker sends."""
 
     began: float
     listener: Listener
     clock: Clock
-    told: float = float("-inf")
+    last_shown_s: float = float("-inf")
 
     def __call__(self, layers: Layers) -> None:
         now = self.clock.monotonic()
-        if now - self.told >= _TELL_EVERY_S:
-            self.told = now
+        if now - self.last_shown_s >= _SHOW_EVERY_S:
+            self.last_shown_s = now
             self.listener.phase("pulling", str(layers), now - self.began, 0.0)

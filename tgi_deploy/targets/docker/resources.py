@@ -1,9 +1,9 @@
-"""One container on a host with Docker: a candidate → the resources it is made of. Pure.
+"""Turns a candidate into the resources of a container on a Docker host. Pure.
 
-With a proxy in front, that one has the deployment's name and publishes the port; it and the network outlive updates.
+A proxy in front has the deployment's name and publishes the port; it and the network outlive updates.
 
-The cache of weights is a volume that all deployments of a host share and that outlives them. Its name carries its
-layout: releases that keep models elsewhere under `/data` get another volume, so none downloads into the other's.
+The weights cache is a volume shared by all deployments of a host, which it outlives. Its name includes its layout:
+releases that store models elsewhere under `/data` use another volume.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ PROXY: Final = "proxy"
 CACHE: Final = "cache"
 LOOPBACK: Final = "127.0.0.1"
 _WEIGHTS: Final = "weights"
-# bash alone, which every release's image has; curl and a Python on the PATH come and go.
+# Only bash is in every release's image; curl and Python on PATH are not.
 _HEALTH: Final = (
     "exec 3<>/dev/tcp/127.0.0.1/{port} && "
     r"printf 'GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3 && "
     "read -r -t 15 -u 3 _ status _ && [[ $status == 200 ]]"
 )
-# The engine writes a line a request: an unbounded log fills the disk that weights and images lie on.
+# The engine logs a line per request: an unbounded log fills the disk with the weights and images.
 _LOG: Final = {"driver": "json-file", "options": {"max-size": "50m", "max-file": "3"}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """All that decides what is created. `devices`: GPUs as the host calls them, None for what the container says.
+    """Everything that determines the resources. `devices`: the host's GPU ids, None to use the container's.
 
-    `place` is the Docker host, `bind` the host's address that the port is published on. `proxy_image` is that of the
-    proxy in front, empty where there is none. `secrets`: the container's
-    variables, each with the variable of the caller's that holds its value: names alone, at any time.
+    `place` is the Docker host, `bind` the host address to publish the port on. `proxy_image` is empty without a proxy.
+    `secrets`: container variables with the names, never values, of the caller's variables that hold their values.
     """
 
     name: str
@@ -61,18 +60,18 @@ class Host:
 
 
 def container_name(name: str) -> str:
-    """Unique on a host: nobody else's deployment of the same name gets a container."""
+    """Return the container's name, unique per host, so that it reserves the deployment's name."""
     return f"tgi-deploy-{name}"
 
 
 def resources(host: Host) -> tuple[Resource, ...]:
-    """The caches, the proxy and its network where there is one, the container."""
+    """Return the caches, the proxy and its network if there is one, and the container."""
     caches = (_cache(host.place, mount) for mount in host.container.container.mounts)
     return (*caches, *(_front(host) if host.proxy_image else ()), _container(host))
 
 
 def _front(host: Host) -> tuple[Resource, Resource]:
-    """A newer image is for the next proxy: another one in the place of this would cut what is open."""
+    """Return the proxy and its network. An existing proxy keeps its image: replacing it would cut connections."""
     name = container_name(host.name)
     network = Resource(key=NETWORK, kind=NETWORK, place=host.place, properties={"name": name})
     proxy = Resource(
@@ -94,7 +93,7 @@ def _front(host: Host) -> tuple[Resource, Resource]:
 
 
 def cache_name(mount: Mount) -> str:
-    """Return the volume's name: another layout is another volume."""
+    """Return the volume's name, which depends on the layout."""
     layout = re.sub(r"[^a-z0-9]+", "-", mount.layout.lower()) or "default"
     return f"tgi-deploy-{_cache_key(mount)}-{layout}"
 
@@ -144,7 +143,7 @@ def _container(host: Host) -> Resource:
 
 
 def _reached(host: Host) -> Mapping[str, object]:
-    """Behind a proxy two revisions stand beside each other for a while, so that each needs a name of its own."""
+    """Return how the container is reached. Behind a proxy, two revisions run side by side under different names."""
     name = container_name(host.name)
     if host.proxy_image:
         return {"name": f"{name}.{host.revision}", "network": Ref(key=NETWORK, attribute="id")}
@@ -152,14 +151,14 @@ def _reached(host: Host) -> Mapping[str, object]:
 
 
 def _devices(host: Host) -> list[str] | None:
-    """GPUs by index or UUID; None for all."""
+    """Return GPUs by index or UUID; None for all."""
     if host.devices is not None:
         return list(host.devices[: host.container.gpus])
     return None if host.container.devices is None else list(host.container.devices)
 
 
 def _host_access(access: HostAccess | None) -> Mapping[str, object]:
-    """Nothing for NVIDIA's cards, which every container has had from the beginning."""
+    """Return access to accelerators that are not NVIDIA's; empty for NVIDIA, as in older specs."""
     return {} if access is None else {"host_access": as_dict(access)}
 
 

@@ -1,4 +1,4 @@
-"""Containers on a Docker host: this computer's, or the one that Docker's own settings name."""
+"""Containers on a Docker host: this computer's, or the one in Docker's settings."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ FACTS: Final = TargetFacts(
         Refusal(
             options=END_FIELDS,
             code="no_end_on_docker",
-            why="nothing on a Docker host ends a container by itself",
-            hint="leave it out, and end it with 'tgi-deploy down NAME'; it costs nothing by the hour",
+            why="a Docker host can't end a container on a schedule",
+            hint="omit it, and end the deployment with 'tgi-deploy down NAME'; it has no hourly cost",
         ),
         Refusal(
             options=("sandbox",),
             code="conflicting_options",
-            why="the sandbox is a local cloud, it has no Docker host",
-            hint="leave out --sandbox or --target docker",
+            why="the sandbox is a local cloud without a Docker host",
+            hint="omit --sandbox or --target docker",
         ),
     ),
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"}),
-    one_at_a_time="deployments of one host would take each other's port and GPUs",
-    unpriced="on a machine of yours",
+    one_at_a_time="deployments on one host would compete for its port and GPUs",
+    unpriced="on your own machine",
     extra="docker",
 )
 
@@ -60,9 +60,9 @@ FORMS: Final = {"docker": "docker run", "compose": "Docker Compose"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerTarget:
-    """`cloud` returns a host; `pull_image(place, image, listener)` has an image there.
+    """`cloud` returns a host; `pull_image(place, image, listener)` pulls an image there.
 
-    No `installation`: this computer's.
+    `installation` defaults to this computer's.
     """
 
     cloud: Callable[[str], DockerCloud]
@@ -77,12 +77,12 @@ class DockerTarget:
     def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
         if named:
             raise InputError(
-                "conflicting_options", "--region and --target docker exclude each other", hint="leave one of them out"
+                "conflicting_options", "--region can't be combined with --target docker", hint="omit one of them"
             )
         return (current_endpoint(self.environ).place,)
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:
-        """The host, and unless hardware is named this computer's own GPUs.
+        """Return the host and, unless hardware is named, this computer's GPUs.
 
         Raises InputError `hardware_needed`, `no_gpu`, `unknown_card`, `mig_enabled`.
         """
@@ -92,8 +92,8 @@ class DockerTarget:
         if not endpoint.local:
             raise InputError(
                 "hardware_needed",
-                f"the GPUs of the Docker host {endpoint.url} ({endpoint.source}) can't be seen from here",
-                hint="say what it has with --hardware NxCARD, such as 2xRTX-4090",
+                f"the GPUs of the Docker host {endpoint.url} ({endpoint.source}) can't be detected from here",
+                hint="name them with --hardware NxGPU, such as 2xRTX-4090",
             )
         from tgi_deploy.targets.docker.gpus import local_gpus  # noqa: PLC0415 -- only planning for this computer asks
         from tgi_deploy.targets.docker.local_hardware import local_hardware  # noqa: PLC0415 -- likewise
@@ -103,7 +103,7 @@ class DockerTarget:
             hardware=found.hardware, place=endpoint.place, local=True, devices=found.devices, notices=found.notices
         )
 
-    def refusal(self, plan: Plan) -> InputError | None:  # noqa: ARG002 -- any plan can be tried: the host says what it lacks
+    def refusal(self, plan: Plan) -> InputError | None:  # noqa: ARG002 -- any plan can be tried: the host reports what it lacks
         return None
 
     def launch(
@@ -126,7 +126,7 @@ class DockerTarget:
         )
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
-        """Two containers can't publish one port: it takes a proxy that both are behind."""
+        """Return the proxy front: without a proxy two containers can't share the port."""
         if not all(item.options.get("front") for item in (deployment.current, deployment.wanted)):
             return None
         from tgi_deploy.targets.docker.front import ProxyFront  # noqa: PLC0415 -- planning loads nothing that acts
@@ -156,6 +156,6 @@ class DockerTarget:
 
 
 def docker_target(environ: Mapping[str, str] = os.environ) -> DockerTarget:
-    """Return the target; nothing is asked of any host yet."""
+    """Return the target without contacting any host."""
     hosts = Hosts(environ)
     return DockerTarget(cloud=hosts.cloud, pull_image=hosts.pull, environ=environ)

@@ -1,4 +1,4 @@
-"""The cache of weights. Properties: name. Whoever asks for it first makes it; nobody owns it, so tags never find it."""
+"""The weights cache. Properties: name. It belongs to the host, not to a deployment, so tag searches never find it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Volumes:
     runs_engines: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:  # noqa: ARG002 -- a Handler's signature
-        """Nothing: it belongs to the host, not to a deployment."""
+        """Find nothing: it belongs to the host."""
         return ()
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
-        """Make it, or take the one of that name: Docker answers both alike."""
+        """Create it, or use the existing one: Docker does not distinguish the two."""
         labels = {_LABEL: properties["name"], TAG_VERSION: tags[TAG_VERSION]}
         name, created = self.api.ask(
-            "making the volume for weights",
+            "creating the weights volume",
             lambda client: client.create_volume(name=properties["name"], driver="local", labels=labels),
             _read,
             creating=True,
@@ -39,10 +39,10 @@ class Volumes:
         return self._found(name, created, tags.get(TAG_KEY, KIND), tags)
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Nothing of it changes in place."""
+        """Do nothing: no property changes in place."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        """With the containers that use it, in `users`."""
+        """Return it with the containers that use it in `users`."""
         name = attributes["id"]
         volume = self.api.look("reading a volume", lambda client: client.inspect_volume(name), _read)
         return None if volume is None else self._found(*volume, KIND, {})
@@ -52,7 +52,7 @@ class Volumes:
         self.api.look("removing a volume", lambda client: client.remove_volume(name), lambda _nothing: None)
 
     def size_bytes(self, name: str) -> int | None:
-        """What it holds; None where the host doesn't count."""
+        """Return its size; None if the host doesn't report it."""
 
         def read(usage: object) -> dict[str, int]:
             volumes = Reply.of(usage).optional_parts("Volumes")
@@ -86,6 +86,6 @@ class Volumes:
 
 
 def _read(volume: object) -> tuple[str, str]:
-    """Its name, and when it was made."""
+    """Return its name and creation time."""
     item = Reply.of(volume)
     return item.text("Name"), item.optional_text("CreatedAt")

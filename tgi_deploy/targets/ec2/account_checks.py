@@ -1,4 +1,4 @@
-"""What the account's answers mean, finding by finding: identity, clock, region, permissions, quota, network."""
+"""Turns the account's answers into findings: identity, clock, region, permissions, quota, network."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.quota import Headroom
 
 POLICY: Final = "'tgi-deploy doctor --policy' prints what is needed"
-# Signatures are refused when the clocks differ by more than five minutes (AWS General Reference, "Signing requests").
+# AWS rejects signatures when clocks differ by more than five minutes (AWS General Reference, "Signing requests").
 SKEW_REFUSED_S: Final = 300.0
 SKEW_NOTICED_S: Final = 30.0
-# Actions on something that exists already, which a policy may allow by its tags alone: a rehearsal proves no denial.
+# Actions on existing resources, which a policy may allow by tag: a dry run can't prove a denial.
 ON_OURS: Final = frozenset(
     {
         "ec2:AuthorizeSecurityGroupIngress",
@@ -36,7 +36,7 @@ _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_pr
 
 
 def unanswered(what: str, problem: DeployError) -> Problem:
-    """A question that got no answer: bad credentials are an error, all else only means not knowing."""
+    """Return the finding for an unanswered question: bad credentials are an error, anything else is unknown."""
     if problem.code in _BROKEN:
         return problem.problem
     remedy = POLICY if isinstance(problem, PermissionDeniedError) else problem.hint
@@ -50,16 +50,16 @@ def identity_finding(answer: Identity | DeployError) -> Problem:
 
 
 def clock_finding(answer: Identity | DeployError) -> Problem | None:
-    """None without a clock to compare with."""
+    """Return the finding about clock skew; None without a clock to compare with."""
     skew_s = None if isinstance(answer, DeployError) else answer.skew_s
     if skew_s is None:
         return None
     off = f"this computer's clock is {abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the cloud's"
     remedy = "set the clock: 'timedatectl set-ntp true', or your system's time service"
     if abs(skew_s) > SKEW_REFUSED_S:
-        return error("clock_skew", f"{off}: signed requests are refused beyond 300 s", remedy, skew_s=skew_s)
+        return error("clock_skew", f"{off}: signed requests are rejected beyond 300 s", remedy, skew_s=skew_s)
     if abs(skew_s) > SKEW_NOTICED_S:
-        return warning("clock_skew", f"{off}: moments of expiry are off by as much", remedy, skew_s=skew_s)
+        return warning("clock_skew", f"{off}: expiry times are off by as much", remedy, skew_s=skew_s)
     return ok("clock", f"within {SKEW_NOTICED_S:.0f} s of the cloud's", skew_s=skew_s)
 
 
@@ -70,14 +70,16 @@ def region_finding(region: str, answer: str | DeployError) -> Problem:
         return ok("region", f"{region} is enabled", region=region)
     if not answer:
         return error(
-            "unknown_region", f"the region {region} does not exist", "'tgi-deploy catalog list regions' lists them all"
+            "unknown_region",
+            f"the region {region} does not exist",
+            "'tgi-deploy catalog list regions' lists all regions",
         )
     remedy = f"enable it, or name another --region: aws account enable-region --region-name {region}"
     return error("region_disabled", f"{region} is not enabled for this account ({answer})", remedy, region=region)
 
 
 def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str) -> tuple[Problem, ...]:
-    """One finding for all that is allowed, and one for each action that is not."""
+    """Return one finding for all allowed actions, and one per denied action."""
     allowed = [action for action, verdict in verdicts.items() if verdict == "allowed"]
     denied = [action for action, verdict in verdicts.items() if verdict == "denied"]
     open_ = [action for action, verdict in verdicts.items() if verdict == "unproved"]
@@ -86,73 +88,75 @@ def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str)
     if allowed:
         findings.insert(0, ok("permissions", f"{len(allowed)} actions allowed", allowed=allowed))
     if open_:
-        told = "can't be proved before there is something to act on: " + ", ".join(open_)
-        findings.append(ok("permissions_unproved", told, actions=open_))
+        message = "can't be checked until there is a resource to act on: " + ", ".join(open_)
+        findings.append(ok("permissions_unproved", message, actions=open_))
     return (*findings, *(unanswered("permission", problem) for problem in failed[:1]))
 
 
 def _denied(action: str, arn: str) -> Problem:
     text = f"{action} is not allowed for {arn or 'these credentials'}"
     if action in ON_OURS:
-        doubt = f"{text} on a made-up id; a policy that asks for tags allows it on what is ours"
+        doubt = f"{text} on a dummy id; a policy that requires tags may allow it on our resources"
         return warning("permission_unproved", doubt, POLICY, action=action)
     return error("permission_denied", text, POLICY, action=action)
 
 
 def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Boundary) -> Problem:
-    """Whether the account has the policy that every role made carries, and what it should say."""
+    """Return whether the account has the permissions boundary of created roles, with the right content."""
     if isinstance(answer, DeployError):
         return unanswered("boundary", answer)
     if answer is None:
-        told = f"the account has no policy {boundary.name!r}, which every role that is made carries"
+        message = f"the account has no policy {boundary.name!r}, the permissions boundary of created roles"
         remedy = f"run once, as an administrator of the account: {boundary.creation}"
-        return error("boundary_missing", told, remedy, policy=boundary.name)
+        return error("boundary_missing", message, remedy, policy=boundary.name)
     if answer.document != boundary.document(partition=answer.arn.split(":")[1]):
-        told = f"{answer.arn} is not what 'doctor --policy --boundary' prints: roles may do less than they need or more"
-        return warning("boundary_differs", told, boundary.renewal(answer.arn), policy=answer.arn)
-    return ok("boundary", f"roles that are made carry {answer.arn}", policy=answer.arn)
+        message = (
+            f"{answer.arn} differs from 'doctor --policy --boundary': roles may have too few permissions, or too many"
+        )
+        return warning("boundary_differs", message, boundary.renewal(answer.arn), policy=answer.arn)
+    return ok("boundary", f"created roles carry {answer.arn}", policy=answer.arn)
 
 
 def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> Problem:
-    """`elsewhere`: the plan has a fallback that another quota counts for."""
+    """`elsewhere`: the plan has a fallback with another quota."""
     if room is None:
-        return warning("quota_unknown", f"no quota is known for {kind}: a launch may be refused", None)
+        return warning("quota_unknown", f"the quota for {kind} is unknown: a launch may be rejected", None)
     if room.short is None:
         remedy = POLICY if "servicequotas:" in room.why_unknown else None
         return warning("quota_unknown", f"{room.text()}: {room.why_unknown}", remedy, **room.document())
     if not room.short:
         return ok("quota", room.text(), **room.document())
     if elsewhere:
-        told = f"{room.text()}: a fallback of the plan is tried instead"
-        return warning("quota_exceeded", told, room.command, **room.document())
-    return error("quota_exceeded", f"{room.text()}: {kind} would be refused", room.command, **room.document())
+        message = f"{room.text()}: one of the plan's fallbacks will be tried instead"
+        return warning("quota_exceeded", message, room.command, **room.document())
+    return error("quota_exceeded", f"{room.text()}: {kind} would be rejected", room.command, **room.document())
 
 
 def zones_finding(kind: str, region: str, zones: Sequence[str]) -> Problem:
-    told = f"{kind} is offered in {', '.join(zones)}"
-    return ok("zones", told, region=region, zones=list(zones), instance_type=kind)
+    message = f"{kind} is offered in {', '.join(zones)}"
+    return ok("zones", message, region=region, zones=list(zones), instance_type=kind)
 
 
 def addresses_finding(subnet: str, free: int | DeployError) -> Problem:
     if isinstance(free, DeployError):
         return unanswered("subnet", free)
-    told = f"{subnet} has {free:,} free addresses"
+    message = f"{subnet} has {free:,} free addresses"
     if free > 0:
-        return ok("subnet", told, subnet=subnet, free_addresses=free)
-    return warning("subnet_full", told, "other zones are tried; or name another --subnet", subnet=subnet)
+        return ok("subnet", message, subnet=subnet, free_addresses=free)
+    return warning("subnet_full", message, "other zones will be tried; or choose another --subnet", subnet=subnet)
 
 
 def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool) -> Problem:
-    """`public`: whether the machine gets an address that an internet gateway lets through."""
+    """`public`: whether the machine gets a public address."""
     if isinstance(way_out, DeployError):
         return unanswered("route", way_out)
     if way_out is None:
-        return ok("route", f"{subnet} is on this computer: its routes say nothing", subnet=subnet)
+        return ok("route", f"{subnet} is on this computer: its routes are not checked", subnet=subnet)
     if not way_out:
-        told = f"{subnet} has no default route: the machine could reach neither the hub nor the image registry"
-        remedy = "name a --subnet with a route to an internet or NAT gateway, or add one to its route table"
-        return error("no_way_out", told, remedy, subnet=subnet)
+        message = f"{subnet} has no default route: the machine could not reach the hub or the image registry"
+        remedy = "choose a --subnet with a route to an internet or NAT gateway, or add one to its route table"
+        return error("no_way_out", message, remedy, subnet=subnet)
     if way_out.startswith("internet gateway") and not public:
-        told = f"{subnet} leads to an {way_out}, which is of no use without a public address"
-        return error("no_public_address", told, "name a --subnet behind a NAT gateway", subnet=subnet)
-    return ok("route", f"{subnet} leads to {way_out}", subnet=subnet, way_out=way_out)
+        message = f"{subnet} routes to an {way_out}, which does not work without a public address"
+        return error("no_public_address", message, "choose a --subnet behind a NAT gateway", subnet=subnet)
+    return ok("route", f"{subnet} routes to {way_out}", subnet=subnet, way_out=way_out)

@@ -1,4 +1,4 @@
-"""One region looked at before anything is made: identity, quotas, routes, and permissions by dry run."""
+"""Reads a region's state before a launch: identity, quotas, routes, and permissions by dry run."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _T = TypeVar("_T")
 _COUNTED: Final = ("pending", "running")
 _PAGE: Final = 1000
 _ALLOWED: Final = "DryRunOperation"
-# Refusals that are not about this request.
+# Errors that do not concern this request.
 _PROVES_NOTHING: Final = frozenset({"bad_credentials", "throttled", "cloud_unreachable"})
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
-# The part of a target's id before its dash, as people call it.
+# Names of route targets, by the prefix of their ids.
 _EXITS: Final = {"igw": "internet gateway", "nat": "NAT gateway", "tgw": "transit gateway", "vgw": "VPN gateway"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Inspector:
-    """Nothing is waited for: what can't be answered now is unknown. What can't be understood is asked for once more."""
+    """Never waits: what can't be answered now is unknown. An unreadable reply is requested once more."""
 
     region: str
     sessions: SessionFactory
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def warm_up(self) -> None:
-        """Make the clients here and now: boto3 makes clients safely only in one thread."""
+        """Create the clients now, because boto3 can create clients safely only in one thread."""
         for service in ("ec2", "sts", "service-quotas"):
             self.sessions.client(service, self.region, creating=True)
 
@@ -54,12 +54,12 @@ class Ec2Inspector:
         def read(reply: Reply) -> Identity:
             return Identity(account=reply.text("Account"), arn=reply.text("Arn"), skew_s=_skew_s(reply, self.now()))
 
-        return self._ask("sts", "get_caller_identity", "asking who you are", read)
+        return self._ask("sts", "get_caller_identity", "reading your identity", read)
 
     def region_status(self) -> str:
         parameters = {"Filters": [{"Name": "region-name", "Values": [self.region]}], "AllRegions": True}
         read = each("Regions", lambda region: region.optional_text("OptInStatus") or "opt-in-not-required")
-        regions = self._ask("ec2", "describe_regions", "looking at the region", read, **parameters)
+        regions = self._ask("ec2", "describe_regions", "reading the region's status", read, **parameters)
         return regions[0] if regions else ""
 
     def quota_vcpus(self, code: str) -> float:
@@ -73,7 +73,7 @@ class Ec2Inspector:
         )
 
     def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
-        """A page for each thousand machines. Types are compared here: not every endpoint knows `g*`."""
+        """Read the usage, a thousand machines per page. Types are filtered here: not every endpoint supports `g*`."""
         filters = [{"Name": "instance-state-name", "Values": list(_COUNTED)}]
         parameters = {"Filters": filters, "PaginationConfig": {"PageSize": _PAGE}}
 
@@ -93,7 +93,7 @@ class Ec2Inspector:
         return self._ask("ec2", "describe_subnets", "reading the subnet", read, SubnetIds=[subnet])
 
     def way_out(self, subnet: str, network: str) -> str | None:
-        """None on an endpoint of this computer: what stands in for EC2 there routes nothing."""
+        """Return None for a local endpoint, where an EC2 emulator routes nothing."""
         if self.sessions.endpoint_url is not None and is_loopback(self.sessions.endpoint_url):
             return None
         filters = [{"Name": "vpc-id", "Values": [network]}]
@@ -106,7 +106,7 @@ class Ec2Inspector:
         )
 
     def policy(self, name: str) -> AccountPolicy | None:
-        """The only question that makes a client where it is asked, in one thread: few launches need it."""
+        """Read a policy. Creates its client here, in one thread, because few launches need it."""
         doing, who = f"reading the policy {name}", self.identity()
         arn = f"arn:{who.arn.split(':')[1]}:iam::{who.account}:policy/{name}"
         try:
@@ -171,18 +171,18 @@ def _rehearsed(client: Any, action: str, launch: RehearsedLaunch) -> Verdict:  #
 
 
 def _not_rehearsed(action: str) -> Verdict:
-    """The endpoint knows no dry runs and has done it. Describing calls do no harm."""
+    """Handle an endpoint that ignores DryRun and carried the request out. Describing calls are harmless."""
     if action.startswith("ec2:Describe"):
         return "allowed"
     raise DeployError(
         "dry_run_ignored",
-        f"rehearsing {action}: the endpoint carried the request out instead of refusing it",
-        hint="'tgi-deploy gc' finds what it made; use --no-preflight with this endpoint",
+        f"dry run of {action}: the endpoint carried the request out",
+        hint="'tgi-deploy gc' finds what it created; use --no-preflight with this endpoint",
     )
 
 
 def exit_of(tables: Sequence[Reply], subnet: str) -> str:
-    """What the default route of `subnet` leads to, by the tables of its network; empty for nothing."""
+    """Return the target of the subnet's default route, by its network's route tables; empty for none."""
     own = [table for table in tables if _is_for(table, subnet)]
     main = [table for table in tables if any(link.flag("Main") for link in table.optional_parts("Associations"))]
     for table in (own or main)[:1]:
@@ -223,7 +223,7 @@ def _market(item: Reply) -> str:
 
 
 def _skew_s(reply: Reply, now: datetime) -> float | None:
-    """Answers carry whole seconds, and take some themselves: good for half a minute, not for less."""
+    """Return the clock skew. Replies have whole seconds and take some time: accurate to half a minute."""
     headers = reply.optional_part("ResponseMetadata").optional_part("HTTPHeaders")
     sent = headers.optional_text("date")
     try:

@@ -1,4 +1,4 @@
-"""Elastic addresses. None is ever created here; one that carries our tags all the same costs money until it is gone."""
+"""Elastic IP addresses. This tool creates none, but one with its tags costs money until it is released."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Addresses:
         return self._described("looking for addresses", tags, Filters=by_tags(tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
-        raise BadRequestError("an address is never created on its own")
+        raise BadRequestError("addresses are not created separately")
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         found = self._described("reading an address", {}, AllocationIds=[attributes["id"]])
         return found[0] if found else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Give it back once no machine uses it."""
+        """Release it once no machine uses it."""
         found = self.read(attributes)
         if found is None:
             return
@@ -48,7 +48,7 @@ class Addresses:
     def _described(self, doing: str, tags: Mapping[str, str], **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own
         read = each("Addresses", lambda item: tagged(self._found(item), tags))
         try:
-            found = self.api.ask("describe_addresses", doing, read, **parameters)  # the one without pages
+            found = self.api.ask("describe_addresses", doing, read, **parameters)  # the only call without pages
         except GoneError:
             return ()
         return tuple(sorted(found, key=lambda item: item.id))

@@ -1,4 +1,4 @@
-"""What a machine on EC2 is launched with, as texts: user data, and the launch template around it."""
+"""Renders user data and launch templates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER_DATA: Final = "user-data"
 
 
 def written(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
-    """Templates in `templates_dir` go before the packaged ones. Raises InputError, DeployError."""
+    """Render the artifact; templates in `templates_dir` override the packaged ones. Raises InputError, DeployError."""
     check(deployable)
     user_data = render_user_data(deployable, templates_dir=templates_dir)
     if form == USER_DATA:

@@ -1,4 +1,4 @@
-"""What a machine brings along and may leave behind: volumes and network interfaces. Never created on their own."""
+"""Volumes and network interfaces, which come with an instance and may outlive it. Never created separately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Handler of such a kind; the fields are EC2's names for it."""
+    """Handler of such a kind; the fields are EC2's names."""
 
     api: Api
     kind: str
@@ -36,16 +36,16 @@ class Attached:
         return tuple(sorted(self._described(tags, **paged(tags)), key=lambda found: found.id))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
-        raise BadRequestError(f"a {self.kind} is never created on its own")
+        raise BadRequestError(f"a {self.kind} is not created separately")
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         return next(iter(self._described({}, **{self.ids_parameter: [attributes["id"]]})), None)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Delete it once nothing holds it: a machine that is ending takes it along by itself."""
+        """Delete it once nothing uses it: an ending instance deletes it itself."""
         found = self.read(attributes)
         if found is None or found.state == "deleting":
             return

@@ -1,4 +1,4 @@
-"""One region of EC2, as the rest of the program sees it."""
+"""One EC2 region as a location for the executor."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.region import MachineImage, Placement
     from tgi_deploy.values.resource import Found, MachineState
 
-# In the order of creation. What a machine brings along stands before it: it can go only once the machine has. The
-# schedule is made last, yet stands among the first: it ends the machine from outside, so it goes after the machine.
+# In order of creation; deletion runs in reverse. Attached kinds come before the instance: they can be deleted only
+# after it. The schedule is created last but listed early, so that it can end the instance until that is gone.
 _KINDS: Final = (
     parameter.KIND,
     role.ROLE,
@@ -52,15 +52,14 @@ _OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
 
 
 def _no_secret(reference: str) -> Secret:
-    raise ValueError(f"nothing here knows the secret {reference}")
+    raise ValueError(f"unknown secret {reference}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Cloud:
-    """`image_parameters` are the public parameters to try for a machine image, in order.
+    """`image_parameters`: public parameters to try for a machine image, in order.
 
-    `secret_of` gives the secret that a reference names. `unsearched` collects (region, kind) →
-    why it could not be looked for.
+    `secret_of` returns the secret that a reference names. `unsearched` collects (region, kind) → why the search failed.
     """
 
     api: Api
@@ -93,12 +92,12 @@ class Ec2Cloud:
         return handlers[kind]
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """Everything of ours with these tags, in the order of creation."""
+        """Return our resources with these tags, in order of creation."""
         wanted = {TAG_ID: "", **tags}
         return tuple(found for kind in _KINDS for found in self._find(kind, wanted))
 
     def _find(self, kind: str, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """A service that only few deployments need may be forbidden or out of reach: that is noted, once."""
+        """Search one kind. A rarely needed service may be forbidden or unreachable, which is noted once."""
         if (self.region, kind) in self.unsearched:
             return ()
         handler = self.handler(kind)
@@ -117,15 +116,15 @@ class Ec2Cloud:
         return placements(self.api, instance_type, subnet=subnet)
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
-        """Move the schedule, if there is one."""
+        """Change the schedule, if there is one."""
         by_key = {found.key: found.attributes for found in seen}
         if external_end.SCHEDULE not in by_key:
             return
         if expires is None:
             raise InputError(
                 "external_end_stays",
-                "a schedule of the cloud's own (--external-ttl) ends the machine: that is moved, and not lifted",
-                hint="name the moment: --ttl TIME",
+                "an external schedule (--external-ttl) ends the machine: it can be changed but not removed",
+                hint="set a new end with --ttl TIME",
             )
         properties = {
             "name": by_key[external_end.SCHEDULE]["name"],
@@ -144,9 +143,9 @@ class Ec2Cloud:
     def check_death(self, state: MachineState, *, pool: str) -> None:
         if state.state in {"pending", "running"}:
             return
-        text = f"the machine in {pool} ended before it ran: {state.reason or state.state}"
+        text = f"the machine in {pool} ended before it was running: {state.reason or state.state}"
         if not state.reason_code:
-            raise DeployError("machine_died", text, hint="run the command again: it makes a new one")
+            raise DeployError("machine_died", text, hint="run the command again to create a new one")
         failure = by_class(death_class(state.reason_code, self.api.table), text, cause=state.reason_code)
         if isinstance(failure, NoCapacityError):
             failure.pool = pool

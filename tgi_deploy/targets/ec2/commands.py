@@ -1,4 +1,4 @@
-"""What to type into AWS's own command line to look and to remove, for the case that this tool could not."""
+"""AWS CLI commands to inspect and remove resources by hand."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _OTHERS: Final = {
 
 
 def look_command(kind: str, thing_id: str, region: str) -> str | None:
-    """None for a kind that has no such command."""
+    """Return the command, or None if the kind has none."""
     words = _LOOKS.get(kind)
     return None if words is None else f"aws ec2 {words} {thing_id} --region {region}"
 
 
 def removal_command(kind: str, thing_id: str, region: str) -> str | None:
-    """None for a kind that has no such command."""
+    """Return the command, or None if the kind has none."""
     if kind in _OTHERS:
         return _OTHERS[kind].format(id=thing_id, region=region)
     words = _EC2.get(kind)
@@ -53,7 +53,7 @@ def removal_command(kind: str, thing_id: str, region: str) -> str | None:
 
 
 def commands(name: str, region: str, machine_id: str, *, nvidia: bool = True) -> Commands:  # noqa: ARG001 -- the protocol's
-    """Return commands that find what is there by its tags."""
+    """Return commands that find the resources by their tags."""
     there = f"aws ec2 describe-instances --region {region} --filters 'Name=tag:{TAG_NAME},Values={name}'"
     tagged = f"--tag-filters Key={TAG_NAME},Values={name}"
     return Commands(
@@ -70,5 +70,5 @@ def commands(name: str, region: str, machine_id: str, *, nvidia: bool = True) ->
     )
 
 
-def tunnel(place: str, port: int) -> str:  # noqa: ARG001 -- the protocol's: an address of its own is reached directly
+def tunnel(place: str, port: int) -> str:  # noqa: ARG001 -- required by the protocol: instances are reached directly
     return ""

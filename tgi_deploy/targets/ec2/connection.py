@@ -1,4 +1,4 @@
-"""Connects to EC2: sessions, regions and what is looked up of the account. boto3 is imported when it is needed."""
+"""Connects to EC2: sessions, regions and account lookups. boto3 is imported on first use."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Connection:
-    """One account. `endpoint_url` None is AWS itself; `access_key` is sent in the place of the caller's credentials.
+    """One account. `endpoint_url` None is AWS itself; `access_key` replaces the caller's credentials.
 
-    `unsearched` collects (region, kind) → why it could not be looked for.
+    `unsearched` collects (region, kind) → why the search failed.
     """
 
     def __init__(
@@ -72,17 +72,17 @@ class Connection:
         profiles_dir: Path | None,
         *,
         hub_access: Callable[[str, str], None] | None,
-        hub_quiet: str,
+        hub_skipped_reason: str,
         hub_token: bool,
     ) -> Survey:
-        """Return what looks at the account; the hub is described as in `Survey`."""
+        """Return the account survey; the hub arguments are those of `Survey`."""
         types = cache(lambda: catalog().instance_types())
         return Survey(
             inspector=cache(self._inspector),
             quotas=cache(lambda: _quotas(profiles_dir)),
             vcpus=lambda name: types()[name].vcpus if name in types() else None,
             hub_access=hub_access,
-            hub_quiet=hub_quiet,
+            hub_skipped_reason=hub_skipped_reason,
             hub_token=hub_token,
         )
 

@@ -1,4 +1,4 @@
-"""What the machine has printed on its serial console."""
+"""The output of an instance's serial console."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def console_output(api: Api, instance_id: str) -> str:
-    """The newest text; where the type can't give that, what was kept last. Empty when there is none."""
+    """Return the latest output, or, if the type doesn't support that, the last buffered one; empty if none."""
     try:
         return api.ask("get_console_output", "reading the console", _output, InstanceId=instance_id, Latest=True)
     except BadRequestError:

@@ -1,4 +1,4 @@
-"""Everything about an account that would make a launch fail, each with its remedy."""
+"""Finds everything in an account that would make a launch fail, with remedies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tgi_deploy.targets.ec2.launch import ENGINE_ARCHITECTURE
 from tgi_deploy.targets.ec2.launch_checks import disk_finding, image_finding
 from tgi_deploy.targets.ec2.options import NAME, hub_token_variable
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of
-from tgi_deploy.targets.ec2.survey import together
+from tgi_deploy.targets.ec2.survey import ask_all
 from tgi_deploy.targets.protocol import LaunchRequest
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.deployment import Deployment, Revision
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NAME: Final = "doctor"
 _ID: Final = "rehearsal"
 _TAGS: Final = {TAG_NAME: _NAME, TAG_ID: _ID}
-# Rehearsed where no plan says what to launch: small, and offered almost everywhere.
+# The instance type for dry runs without a plan: small, and offered almost everywhere.
 _COMMON: Final = "g6.xlarge"
 _NOBODY: Final = ("127.0.0.1/32",)
 
@@ -49,11 +49,11 @@ class AccountLook(Frozen, frozen=True, kw_only=True):
 
 
 def examine(look: AccountLook) -> tuple[Problem, ...]:
-    """The account, then the launch. Without anybody to be, nothing else is asked."""
+    """Examine the account, then the launch. Without an identity, stop."""
     region = look.asked.place
     try:
         inspector = look.survey.inspector(region)
-        answers: dict[str, Any] = together({"who": inspector.identity, "region": inspector.region_status})
+        answers: dict[str, Any] = ask_all({"who": inspector.identity, "region": inspector.region_status})
     except DeployError as problem:
         return (unanswered("identity", problem),)
     who = answers["who"]
@@ -70,7 +70,7 @@ def examine(look: AccountLook) -> tuple[Problem, ...]:
 def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
     kind = look.asked.plan.chosen.offer.instance_type.name if look.asked.plan else _COMMON
     cloud, options = look.target.region(region), look.asked.options
-    found: dict[str, Any] = together(
+    found: dict[str, Any] = ask_all(
         {
             "image": lambda: cloud.image(architecture=ENGINE_ARCHITECTURE, wanted=options.ami),
             "places": lambda: cloud.placements(kind, subnet=options.subnet),
@@ -101,11 +101,11 @@ def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str)
     def rehearsal(action: str) -> Callable[[], Any]:
         return lambda: inspector.rehearse(action, launch)
 
-    return permission_findings(together({action: rehearsal(action) for action in inspector.actions}), arn)
+    return permission_findings(ask_all({action: rehearsal(action) for action in inspector.actions}), arn)
 
 
 def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, ...]:
-    """What preflight would say, with every action rehearsed and the image's own size counted."""
+    """Return the preflight findings, with dry runs of all actions and the image's real size."""
     now, region = look.around.clock.now(), plan.chosen.offer.region
     revision = Revision(number=1, origin="up", state="pending", created_at=now, pools=())
     deployment = Deployment(
@@ -130,7 +130,7 @@ def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, 
 
 
 def _as_up_has_them(asked: AccountRequest) -> Ec2Options:
-    """Who may connect does not matter here, and a token that is there is looked at for any model."""
+    """Return the options as `up` has them. Allowed networks don't matter; a token is checked for any model."""
     options: Ec2Options = asked.options
     stored = options.hub_token_parameter is None and hub_token_variable(asked.environ) is not None
     return replaced(options, allow_cidr=_NOBODY, hub_token_from_env=stored)

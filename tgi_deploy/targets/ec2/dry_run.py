@@ -1,7 +1,7 @@
-"""Requests that are sent with DryRun: the real ones where nothing has to exist, ids that nobody has where it must.
+"""Requests for DryRun: real ones for creating calls, dummy ids for calls on existing resources.
 
-A policy that asks for tags of the thing acted upon denies a made-up id, and EC2 may look for the thing before it
-looks at the policy: only the creating and the describing requests prove both ways.
+A policy that requires tags on the resource denies a dummy id, and EC2 may look up the resource before the policy: only
+creating and describing requests are conclusive in both directions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME: Final = "tgi-deploy-rehearsal"
 
 
 def request_of(action: str, launch: RehearsedLaunch) -> Request:
-    """The SDK's method and its parameters, without DryRun."""
+    """Return the SDK's method and its parameters, without DryRun."""
     return REQUESTS[action](launch)
 
 

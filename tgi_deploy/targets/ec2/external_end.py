@@ -1,6 +1,6 @@
-"""The second belt: a schedule of the cloud's own that ends the machine, should its timer not. Pure.
+"""A backstop: an EventBridge schedule that ends the machine if its own timer fails. Pure.
 
-It may end machines with this deployment's tag and nothing else.
+Its role may end only machines with this deployment's tag.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 SCHEDULE: Final = "schedule"
 SCHEDULE_ROLE: Final = "schedule-role"
-# The machine counts from its own first boot, which is later than the moment the record counts from.
+# The machine counts from its first boot, which is later than the record's start.
 GRACE: Final = timedelta(minutes=5)
 
 
 def external_end(
     *, name: str, deployment_id: str, region: str, expires: datetime, machine_key: str
 ) -> tuple[Resource, Resource]:
-    """The role that may end the machine, and the schedule that does so some minutes after `expires`."""
+    """Return the role that may end the machine, and the schedule that does so minutes after `expires`."""
     group = f"tgi-deploy-{name}-{deployment_id}"
     schedule = Resource(
         key=SCHEDULE,
@@ -41,7 +41,7 @@ def external_end(
 
 
 def at(expires: datetime) -> str:
-    """Return when the schedule ends a machine that should have ended itself, in UTC."""
+    """Return when the schedule fires, in UTC."""
     return (expires.astimezone(UTC) + GRACE).strftime("%Y-%m-%dT%H:%M:%S")
 
 

@@ -1,4 +1,4 @@
-"""What a deployment on EC2 has beside its machine: stored secrets with a role to read them, an end from outside."""
+"""Side resources of a deployment on EC2: stored secrets with a role to read them, and an external end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extras:
-    """`names` are fields of the deployable; `notes` go into the machine's record."""
+    """`names`: fields of the deployable; `notes`: for the machine's record."""
 
     names: Mapping[str, Any]
     before: tuple[Resource, ...]
@@ -49,7 +49,7 @@ def make_extras(
 
 
 def _notes(secrets: Secrets) -> dict[str, str]:
-    """Where the API key is to be found, by name: the caller's variable, and a parameter that was there before."""
+    """Return where the API key is stored: the names of the caller's variable and of an existing parameter."""
     named = {
         API_KEY_NOTE: secrets.api_key_variable,
         API_KEY_PARAMETER_NOTE: secrets.api_key and secrets.api_key.parameter,
@@ -61,7 +61,7 @@ def _end(deployment: Deployment, region: str, expires: datetime | None) -> tuple
     if expires is None:
         raise InputError(
             "external_ttl_without_end",
-            "--external-ttl has no moment to end the machine at",
+            "--external-ttl needs an end time",
             hint="add --ttl or --max-spend",
         )
     return external_end(

@@ -1,8 +1,8 @@
-"""Two machines of one deployment beside each other, each at its own address: the URL changes with the update.
+"""Two machines of one deployment side by side, each at its own address: the URL changes with the update.
 
-A machine drains by ending itself, as its `expire` does at the end of its time: it reads its end in its tags every 30 s,
-and its shutdown has the engine finish what is open. How long EC2 lets a shutdown take that TerminateInstances has begun
-is not documented (EC2 User Guide, "How instance termination works": no guarantee), so that is not relied on.
+A machine drains by ending itself, like `expire` at the end of its time: it reads its end from its tags every 30 s, and
+its shutdown lets the engine finish open requests. EC2 does not document how long a shutdown after TerminateInstances
+may take (EC2 User Guide, "How instance termination works": no guarantee), so this does not rely on it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Surroundings
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
-# Two looks of the machine at its tags (templates/user-data/expire.timer.j2) and the margin of its shutdown.
+# Two polls of the tags (templates/user-data/expire.timer.j2) plus the shutdown's margin.
 _NOTICED_S: Final = 60.0 + 60.0
 _SOON: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectFront:
-    """Callers reach each machine at its own address."""
+    """Each machine is reached at its own address."""
 
     around: Surroundings
     region: Callable[[str], Region]
@@ -40,10 +40,10 @@ class DirectFront:
         return ""
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> None:
-        """Callers that know the new address use it already."""
+        """Do nothing: callers use the new address once they know it."""
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:  # noqa: ARG002 -- the protocol's
-        """Have the machine end itself. One of the first release does not read its tags: it is left to its deletion."""
+        """Let the machine end itself. Machines of the first release don't read their tags and are just deleted."""
         cloud = self.region(machine.place)
         handler, found = cloud.handler(machine.kind), cloud.handler(machine.kind).read(machine.attributes)
         if found is None or not found.alive or not reads_tags(found.tags):

@@ -1,4 +1,4 @@
-"""Which disk image to boot: the one given, or the first public parameter (`profiles/aws/amis.json`) that exists."""
+"""Selects the AMI: the given one, or the first existing public parameter of `profiles/aws/amis.json`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.aws.api import Api
     from tgi_deploy.targets.reply import Reply
 
-_BATCH: Final = 10  # GetParameters takes no more names
-_OF_REGION: Final = "images belong to a region: name one of this region, or leave --ami out"
+_BATCH: Final = 10  # the maximum of GetParameters
+_OF_REGION: Final = "images are regional: name one of this region, or omit --ami"
 
 
 def resolve_image(
     api: Api, parameters: Sequence[Mapping[str, str]], *, architecture: str, wanted: str | None
 ) -> MachineImage:
-    """Raises DeployError `no_machine_image`, an InputError for a `wanted` image that does not exist."""
+    """Raises DeployError `no_machine_image`, or InputError if the `wanted` image does not exist."""
     if wanted is not None:
         return _given(api, wanted)
     names = [item["name"] for item in parameters if item["arch"] == architecture][:_BATCH]
@@ -31,8 +31,8 @@ def resolve_image(
     if name is None:
         raise DeployError(
             "no_machine_image",
-            f"looking for a machine image in {api.region}: none of {len(names)} public parameters exists there",
-            hint="name an image with NVIDIA's driver and docker: --ami ami-…",
+            f"looking for a machine image in {api.region}: none of the {len(names)} public parameters exists there",
+            hint="name an image with NVIDIA's driver and Docker: --ami ami-…",
         )
     return _described(api, values[name], name)
 

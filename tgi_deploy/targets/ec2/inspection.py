@@ -1,4 +1,4 @@
-"""What can be looked up before anything is made: facts only; what they mean is for the use cases to say."""
+"""Facts that can be read before a launch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# `unproved`: the cloud got past the permission to something else that is wrong with a rehearsed request.
+# `unproved`: the dry run failed for another reason than permissions.
 Verdict = Literal["allowed", "denied", "unproved"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Who the credentials belong to. `skew_s`: this computer's clock minus the cloud's; None when it did not say."""
+    """The caller's identity. `skew_s`: this computer's clock minus the cloud's; None if unknown."""
 
     account: str
     arn: str
@@ -23,7 +23,7 @@ class Identity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """One running machine as quotas count it. `vcpus` None: the cloud did not say."""
+    """One running machine as counted by quotas. `vcpus` None: unknown."""
 
     instance_type: str
     vcpus: int | None
@@ -31,7 +31,7 @@ class Usage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsedLaunch:
-    """A launch to be refused at the last moment: what the permission to launch may depend on."""
+    """A launch for a dry run, with everything its permission may depend on."""
 
     image: str
     instance_type: str
@@ -44,16 +44,16 @@ class RehearsedLaunch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AccountPolicy:
-    """A policy of the account's own, as it is in force."""
+    """A customer-managed policy, in its default version."""
 
     arn: str
     document: Mapping[str, Any]
 
 
 class Inspector(Protocol):
-    """One region of a cloud, looked at without changing it.
+    """Reads one region without changing it.
 
-    Methods raise DeployError for what can't be looked up: `no_credentials`, PermissionDeniedError, ….
+    Methods raise DeployError for failed lookups: `no_credentials`, PermissionDeniedError, ….
     """
 
     @property
@@ -62,24 +62,24 @@ class Inspector(Protocol):
     def identity(self) -> Identity: ...
 
     def region_status(self) -> str:
-        """`opt-in-not-required`, `opted-in`, `not-opted-in`, or empty for a region that does not exist."""
+        """Return `opt-in-not-required`, `opted-in`, `not-opted-in`, or empty for an unknown region."""
 
     def quota_vcpus(self, code: str) -> float: ...
 
     def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
-        """Machines that count for a quota: pending and running ones of types like `g*`."""
+        """Return the machines that count toward a quota: pending and running ones of types like `g*`."""
 
     def free_addresses(self, subnet: str) -> int: ...
 
     def way_out(self, subnet: str, network: str) -> str | None:
-        """What the subnet's default route leads to, empty for nothing; None where that can't be known."""
+        """Return the target of the subnet's default route; empty for none, None if unknown."""
 
     def policy(self, name: str) -> AccountPolicy | None:
-        """Return the account's policy of that name, None where there is none."""
+        """Return the account's policy of that name, or None."""
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """All actions that `rehearse` knows."""
+        """All actions that `rehearse` supports."""
 
     def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
-        """Ask for `action` in a way that only tells whether it would be allowed."""
+        """Check by dry run whether `action` is allowed."""

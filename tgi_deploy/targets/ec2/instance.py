@@ -1,4 +1,4 @@
-"""The machine. Properties: request (RunInstances' parameters but for counts, token and tags), spot; loose: tags."""
+"""Instances. Properties: request (RunInstances' parameters except counts, token and tags), spot; loose: tags."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _ALIVE: Final = ("pending", "running")
 _STOPPED: Final = ("stopping", "stopped")
 _TAGGED: Final = ("volume", "network-interface")  # with the machine
 _NEW_S: Final = 60.0
-_BATCH: Final = 100  # of ids in one TerminateInstances: one that is refused costs the others their batch
-_SPOT: Final = "Server.Spot"  # what the codes of all reasons begin with for which EC2 takes a spot machine back
+_BATCH: Final = 100  # ids per TerminateInstances, which fails as a whole if one id is rejected
+_SPOT: Final = "Server.Spot"  # common prefix of the state reasons of reclaimed spot instances
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Instances:
         return tuple(sorted(found, key=lambda item: (item.attributes["launched"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
-        """Launch one. Raises StaleTokenError when the token gives an earlier instance that has ended since."""
+        """Launch one. Raises StaleTokenError if the token yields an earlier instance that has ended."""
         kinds = (*_TAGGED, "spot-instances-request") if properties["spot"] else _TAGGED
         name, value = READS_TAGS
         own = {**tags, name: value}
@@ -68,7 +68,7 @@ class Instances:
         return found
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Set what `tags` names; the other tags stay, and nothing else of an instance changes in place."""
+        """Set the given tags; other tags stay, and nothing else changes in place."""
         tags = properties.get("tags")
         if tags:
             ids = [attributes["id"]]
@@ -79,7 +79,7 @@ class Instances:
         return found if found is not None and found.state in _THERE else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """End it. One just launched may not be known yet: it is asked for again, never taken for gone."""
+        """Terminate it. One just launched may not be visible yet: retry instead of assuming that it is gone."""
 
         def ask() -> None:
             self.api.ask("terminate_instances", "ending an instance", acknowledged, InstanceIds=[attributes["id"]])
@@ -91,12 +91,12 @@ class Instances:
                 ask()
 
     def _may_be_new(self, attributes: Mapping[str, str]) -> bool:
-        """Unless it was certainly launched more than a minute ago: the cloud's clock and ours may differ."""
+        """Return whether it may have been launched less than a minute ago, allowing for clock skew."""
         launched = moment_of(attributes.get("launched"))
         return launched is None or not is_past(launched, self.api.retrier.clock.now(), by_s=_NEW_S)
 
     def delete_many(self, many: Sequence[Mapping[str, str]]) -> frozenset[str]:
-        """One that is unknown or protected has EC2 refuse the whole request."""
+        """Terminate many. EC2 rejects the whole request if one is unknown or protected."""
         ids, ended = [attributes["id"] for attributes in many], set[str]()
         for start in range(0, len(ids), _BATCH):
             some = ids[start : start + _BATCH]
@@ -106,14 +106,14 @@ class Instances:
         return frozenset(ended)
 
     def stop(self, attributes: Mapping[str, str]) -> None:
-        """Its system shuts down as for a termination, and has some minutes for that; its engine ends first."""
+        """Stop it. Its OS has some minutes to shut down, as for a termination; its engine ends first."""
         self._switch("stop_instances", "stopping the instance", attributes)
 
     def start(self, attributes: Mapping[str, str]) -> None:
         self._switch("start_instances", "starting the instance", attributes)
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
-        """Reboot it: it keeps its address and what is on its own drives. That takes a moment to begin."""
+        """Reboot it, keeping its address and its local disks. The reboot takes a moment to begin."""
         self._switch("reboot_instances", "rebooting the instance", attributes)
         return False
 
@@ -121,11 +121,11 @@ class Instances:
         self.api.ask(method, doing, acknowledged, InstanceIds=[attributes["id"]])
 
     def state(self, instance_id: str) -> MachineState:
-        """As EC2 describes it, ended ones included."""
+        """Return its state; EC2 still describes ended instances for a while."""
         return self._read(instance_id, _machine_state) or MachineState(state="missing")
 
     def _read(self, instance_id: str, read: Callable[[Reply], _T]) -> _T | None:
-        """None when it is unknown."""
+        """Return it, or None if unknown."""
         return next(iter(self._described("reading an instance", read, InstanceIds=[instance_id])), None)
 
     def _described(self, doing: str, read: Callable[[Reply], _T], **parameters: Any) -> tuple[_T, ...]:  # noqa: ANN401 -- the API's own

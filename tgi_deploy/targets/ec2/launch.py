@@ -1,4 +1,4 @@
-"""From a plan to a running machine on EC2: zone by zone, then fallback by fallback, never two at once."""
+"""Launches a plan on EC2: zone by zone, then fallback by fallback, never two machines at once."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _MISSING_GRACE_S: Final = 60.0
-# What a region lacks: fallbacks in another one go on without it.
+# Errors of one region: fallbacks in other regions are still tried.
 _NOT_IN_REGION: Final = frozenset({"no_machine_image", "unknown_subnet", "no_default_subnet"})
 ENGINE_ARCHITECTURE: Final = "x86_64"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Launch:
-    """`cidrs` may connect."""
+    """`cidrs` are the networks that may connect."""
 
     around: Surroundings
     request: LaunchRequest
@@ -94,16 +94,16 @@ class Ec2Launch:
         return self.secrets.makes or self.options.external_ttl
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
-        """Raises NoCapacityError or QuotaError when every pool has been tried; what stops at once as it is."""
+        """Raises NoCapacityError or QuotaError once every pool was tried; other errors at once."""
         for candidate, placement in self._ladder(*look()):
             yield self._attempt(*look(), candidate, placement)
         raise self._exhausted()
 
     def address(self, deployment: Deployment, *, pool: str) -> str:
-        """Wait until the machine runs. One that dies first raises what its reason stands for."""
+        """Wait until the machine runs. Raises the error for the reason if it dies first."""
         record = deployment.machine
         if record is None:
-            raise ValueError("there is no record of a machine")
+            raise ValueError("the record has no machine")
         region, state = self.region(record.place), "missing"
         for waited_s in looks(self.around.clock, self.around.pace.running):
             machine = region.machine(record.attributes["id"])
@@ -115,7 +115,7 @@ class Ec2Launch:
         raise NotHealthyError(
             "not_running",
             f"the machine {record.attributes['id']} is {state} after {self.around.pace.running.deadline_s:.0f} s",
-            hint=f"'tgi-deploy down {deployment.name}' removes it, 'tgi-deploy up' goes on waiting",
+            hint=f"'tgi-deploy down {deployment.name}' removes it, 'tgi-deploy up' keeps waiting",
         )
 
     def refused(self, attempt: Attempt, error: NoCapacityError | QuotaError) -> None:
@@ -134,7 +134,7 @@ class Ec2Launch:
             self.region(group.place).handler(GROUP).complete(group.attributes, properties)
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Nothing where no machine would be made, or where nobody can be asked."""
+        """Return no findings if no machine would be created or the account can't be read."""
         if self.survey is None or not launches(attempt):
             return ()
         return launch_findings(
@@ -142,7 +142,7 @@ class Ec2Launch:
         )
 
     def _ladder(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
-        """Every (candidate, zone) worth a try, best first; where something may exist already comes before all."""
+        """Return the (candidate, zone) pairs to try, best first, after those where something may exist."""
         begun = begun_pools(deployment, seen)
         candidates = sorted(
             (self.plan.chosen, *self.plan.fallbacks),
@@ -162,7 +162,7 @@ class Ec2Launch:
                 elif self._is_open(candidate, placement):
                     yield candidate, placement
         if later:
-            self._note("later", "nothing else is left: trying what had no capacity a moment ago")
+            self._note("later", "no other pools are left: retrying those that had no capacity")
         yield from (item for item in later if self._is_open(*item))
 
     def _is_open(self, candidate: Candidate, placement: Placement) -> bool:
@@ -170,9 +170,9 @@ class Ec2Launch:
         return _family(candidate) not in self.pools.families and not self.pools.is_out(pool)
 
     def _note(self, what: str, text: str) -> None:
-        """Once a run: the ladder is looked at before the question and after it."""
-        if what not in self.pools.told:
-            self.pools.told.add(what)
+        """Print a note once per run: the pools are listed both before and after the confirmation."""
+        if what not in self.pools.noted:
+            self.pools.noted.add(what)
             self.around.reporter.note(text)
 
     def _placements(self, candidate: Candidate, begun: Sequence[str]) -> list[Placement]:
@@ -181,7 +181,7 @@ class Ec2Launch:
             found = self._region(candidate).placements(offer.instance_type.name, subnet=self.options.subnet)
             self._image(candidate)
         except NoCapacityError:
-            self.pools.unusable(pool_name(candidate, "*"), "not offered in a zone with a subnet")
+            self.pools.unusable(pool_name(candidate, "*"), "not offered in any zone with a subnet")
             return []
         except DeployError as error:
             if offer.region == self.place or error.code not in _NOT_IN_REGION:
@@ -196,7 +196,7 @@ class Ec2Launch:
     def _attempt(
         self, deployment: Deployment, seen: Sequence[Found], candidate: Candidate, placement: Placement
     ) -> Attempt:
-        """A machine that is there, or on its way, keeps the end that it was made with: other limits need no new one."""
+        """Return the attempt. A machine that exists or is being created keeps its end: new limits don't replace it."""
         if any(found.is_machine and found.alive for found in seen):
             attempt = self._built(deployment, seen, candidate, placement, deployment.ends)
             if not _replaces_a_machine(attempt):
@@ -298,18 +298,20 @@ class Ec2Launch:
         room = headroom(self.survey, attempt.candidate) if counts_vcpus(error.cause) else None
         self.pools.no_quota(family, why, room)
         advice = f"; {room.text()}; ask for more: {room.command}" if room is not None else ""
-        told = f"{family}: {why}{advice}; trying another family or market"
-        self.around.reporter.warn(warning("quota_exceeded", told))
+        message = f"{family}: {why}{advice}; trying another family or market"
+        self.around.reporter.warn(warning("quota_exceeded", message))
 
     def _exhausted(self) -> NoCapacityError | QuotaError:
         tried = "; ".join(f"{pool} {why}" for pool, why in self.pools.why())
         only_quota = self.pools.families and not self.pools.failures
         error: NoCapacityError | QuotaError
         if only_quota:
-            told = f"launching {self.plan.chosen.offer.instance_type.name}: the quota does not allow it ({tried})"
-            error = QuotaError(told, hint="allow more regions or markets")
+            message = f"launching {self.plan.chosen.offer.instance_type.name}: quota exceeded ({tried})"
+            error = QuotaError(message, hint="allow more regions or markets")
         else:
-            error = NoCapacityError(f"no machine of the plan could be had: {tried or 'no zone has a subnet for one'}")
+            error = NoCapacityError(
+                f"no capacity in any of the plan's pools: {tried or 'no zone has a subnet for them'}"
+            )
         return with_rooms(error, tuple(self.pools.rooms.values()))
 
 
@@ -318,15 +320,15 @@ def _groups(seen: Sequence[Found]) -> tuple[Found, ...]:
 
 
 def _replaces_a_machine(attempt: Attempt) -> bool:
-    """Return whether one is to go and none is to stay."""
+    """Return whether a machine will be deleted and none kept."""
     actions = {step.action for step in attempt.changes.steps if step.kind == INSTANCE}
     return "delete" in actions and not actions & {"keep", "adopt"}
 
 
 def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
-    """Pools in which a machine of this deployment exists, or may exist for all that is recorded.
+    """Return the pools in which a machine of this deployment exists or, by the record, may exist.
 
-    While the recorded machine lives, its pool alone: a plan for another machine's pool would replace it.
+    While the recorded machine is alive, only its pool: a plan for another pool would replace it.
     """
     record = deployment.machine_at(deployment.wanted.number)
     machines = [found for found in seen if found.kind == INSTANCE and found.alive]
@@ -341,13 +343,13 @@ def begun_pools(deployment: Deployment, seen: Sequence[Found]) -> list[str]:
 
 
 def pool_of(candidate: Candidate, pool: str) -> bool:
-    """Whether `pool` is one of the candidate's."""
+    """Return whether `pool` is one of the candidate's."""
     region, zone, *_ = pool.split("/")
     return candidate.offer.region == region and pool_name(candidate, zone) == pool
 
 
 def _is_recorded(candidate: Candidate, deployment: Deployment) -> bool:
-    """Return whether this candidate is what the record says was tried last."""
+    """Return whether the record names this candidate as the last one tried."""
     if deployment.plan is None:
         return False
     recorded, offer = deployment.plan.chosen, candidate.offer
@@ -357,7 +359,7 @@ def _is_recorded(candidate: Candidate, deployment: Deployment) -> bool:
 
 
 def _family(candidate: Candidate) -> str:
-    """What quota is counted by: the region, and the quota's code (or the type's family, where none is known)."""
+    """Return the key of a quota: the region, and the quota's code (or the type's family if unknown)."""
     offer = candidate.offer
     named = quota_code(candidate) or f"{offer.instance_type.name.partition('.')[0]} {offer.market}"
     return f"{offer.region}/{named}"

@@ -1,4 +1,4 @@
-"""What of a single launch can be judged beforehand: its image, disk, user data, and the model's access."""
+"""Checks of a launch in advance: image, disk, user data, and access to the model."""
 
 from __future__ import annotations
 
@@ -23,40 +23,44 @@ def image_finding(image: MachineImage, region: str) -> Problem:
 
 
 def disk_finding(candidate: Candidate, size_gib: int, snapshot_gib: int | None) -> Problem:
-    """The root volume holds what the image brings, the engine, and the weights where no instance store does.
+    """Check that the root volume fits the image's content, the engine, and, without instance store, the weights.
 
-    `snapshot_gib` None: the image was not looked at.
+    `snapshot_gib` None: the image was not read.
     """
     storage = candidate.storage
     on_root_bytes = storage.image_bytes + (0 if storage.weights_on_nvme else storage.weights_bytes)
     wanted_gib = math.ceil(on_root_bytes / GIB)
     numbers = {"root_volume_gib": size_gib, "snapshot_gib": snapshot_gib, "engine_and_weights_gib": wanted_gib}
     beside = f"a snapshot of {snapshot_gib} GiB and " if snapshot_gib is not None else ""
-    told = f"root volume of {size_gib} GiB for {beside}{wanted_gib} GiB of engine and weights"
+    message = f"root volume of {size_gib} GiB for {beside}{wanted_gib} GiB of engine and weights"
     if size_gib < wanted_gib:
-        return error("disk_short", told, "pick an instance type with instance store, or a smaller model", **numbers)
+        return error(
+            "disk_short", message, "choose an instance type with instance store, or a smaller model", **numbers
+        )
     if size_gib < (snapshot_gib or 0) + wanted_gib:
-        return warning("disk_tight", told, "it fits only if the snapshot is not full: name a smaller --ami", **numbers)
-    return ok("disk", told, **numbers)
+        return warning(
+            "disk_tight", message, "it fits only if the snapshot is not full: choose a smaller --ami", **numbers
+        )
+    return ok("disk", message, **numbers)
 
 
 def user_data_finding(text: str) -> Problem:
     size_bytes = len(text.encode())
-    told = f"{size_bytes:,} of {MAX_BYTES:,} bytes"
+    message = f"{size_bytes:,} of {MAX_BYTES:,} bytes"
     if size_bytes > MAX_BYTES * _CROWDED:
         remedy = "shorten the engine's flags or environment, or your own templates"
-        return warning("user_data_crowded", told, remedy, size_bytes=size_bytes, max_bytes=MAX_BYTES)
-    return ok("user_data", told, size_bytes=size_bytes, max_bytes=MAX_BYTES)
+        return warning("user_data_crowded", message, remedy, size_bytes=size_bytes, max_bytes=MAX_BYTES)
+    return ok("user_data", message, size_bytes=size_bytes, max_bytes=MAX_BYTES)
 
 
 def hub_finding(survey: Survey, model: ModelSpec, *, token_parameter: str | None) -> Problem:
-    """Whether the machine will be let in. A token that only a parameter names is never read here."""
+    """Check whether the machine can download the model. A token in a parameter is never read here."""
     if model.local_path is not None or not model.gated:
-        return ok("hub_access", f"{model.hub_id} is not gated" if model.local_path is None else "nothing to download")
+        return ok("hub_access", f"{model.hub_id} is not gated" if model.local_path is None else "no download needed")
     if not survey.hub_token:
         return _without_token(model, token_parameter)
     if survey.hub_access is None:
-        return warning("hub_access_unknown", f"{model.hub_id} is gated: {survey.hub_quiet}", None)
+        return warning("hub_access_unknown", f"{model.hub_id} is gated: {survey.hub_skipped_reason}", None)
     try:
         survey.hub_access(model.hub_id, model.revision or "main")
     except DeployError as problem:
@@ -67,10 +71,10 @@ def hub_finding(survey: Survey, model: ModelSpec, *, token_parameter: str | None
 def _without_token(model: ModelSpec, token_parameter: str | None) -> Problem:
     page = f"https://huggingface.co/{model.hub_id}"
     if token_parameter is not None:
-        told = f"{model.hub_id} is gated: only the machine can read the token in {token_parameter}"
-        return warning("hub_access_unknown", told, f"see that its owner has accepted the terms on {page}")
-    told = f"{model.hub_id} is gated, and there is no token"
-    return error("hub_token_missing", told, f"accept the terms on {page}, then set HF_TOKEN")
+        message = f"{model.hub_id} is gated: only the machine can read the token in {token_parameter}"
+        return warning("hub_access_unknown", message, f"make sure that its owner has accepted the terms on {page}")
+    message = f"{model.hub_id} is gated, and no token is set"
+    return error("hub_token_missing", message, f"accept the terms on {page}, then set HF_TOKEN")
 
 
 def _no_access(problem: DeployError) -> Problem:

@@ -1,4 +1,4 @@
-"""The launch request, as CreateLaunchTemplate's LaunchTemplateData; RunInstances takes the same keys."""
+"""The launch request, as CreateLaunchTemplate's LaunchTemplateData; RunInstances has the same keys."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tgi_deploy.targets.deployable import check
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
 
-# Ubuntu 22.04 with NVIDIA's open driver, docker and its GPU runtime (AWS Deep Learning AMI catalogue).
+# Ubuntu 22.04 with NVIDIA's open driver, Docker and its GPU runtime (AWS Deep Learning AMI catalog).
 IMAGE_PARAMETER: Final = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
-ROOT_DEVICE: Final = "/dev/sda1"  # Ubuntu's; another image's is told by DescribeImages
+ROOT_DEVICE: Final = "/dev/sda1"  # Ubuntu's; DescribeImages has that of other images
 _TAGGED: Final = ("instance", "volume", "network-interface")
 
 
@@ -23,9 +23,9 @@ def launch_template_data(
     user_data: str,
     root_device_name: str = ROOT_DEVICE,
 ) -> dict[str, Any]:
-    """The data of a launch template; the caller adds security groups and a subnet to the one network interface.
+    """Return a launch template's data; the caller adds security groups and a subnet to its network interface.
 
-    `user_data` is the plain text (RunInstances of boto3 encodes by itself, CreateLaunchTemplate does not).
+    `user_data` is plain text: boto3 encodes it for RunInstances but not for CreateLaunchTemplate.
     Raises InputError `not_rentable` for an owned machine.
     """
     check(deployable)
@@ -60,15 +60,15 @@ def _check_rentable(deployable: Deployable) -> None:
     if offer.market == "owned":
         raise InputError(
             "not_rentable",
-            f"{offer.instance_type.name} is a machine of your own: EC2 can't launch it",
-            hint="render --as docker or compose for it, or plan without --hardware",
+            f"{offer.instance_type.name} is your own machine: EC2 can't launch it",
+            hint="use render --as docker or compose, or plan without --hardware",
         )
     parameter = deployable.hub_token_parameter or deployable.api_key_parameter
     if parameter is not None and deployable.instance_profile is None:
         raise InputError(
             "instance_profile_missing",
             f"the machine can't read {parameter} without a role",
-            hint="name an instance profile whose role allows ssm:GetParameter on it",
+            hint="name an instance profile whose role allows ssm:GetParameter on the parameter",
         )
 
 
@@ -92,7 +92,7 @@ def _root_volume(deployable: Deployable, device_name: str) -> dict[str, Any]:
 
 
 def _market(deployable: Deployable) -> dict[str, Any]:
-    """A spot request that ends with its machine; without a maximum price it is bounded by the on-demand price."""
+    """Return a one-time spot request; without a maximum price, the on-demand price limits it."""
     if deployable.candidate.offer.market != "spot":
         return {}
     spot = {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"}

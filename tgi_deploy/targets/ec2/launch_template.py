@@ -1,4 +1,4 @@
-"""What the machine is launched from. Properties: name, data (CreateLaunchTemplate's LaunchTemplateData)."""
+"""Launch templates. Properties: name, data (CreateLaunchTemplate's LaunchTemplateData)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LaunchTemplates:
         )
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Nothing of a template changes in place: another content is another template."""
+        """Do nothing: other content needs another template."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         found = self._described("reading a launch template", {}, LaunchTemplateIds=[attributes["id"]])

@@ -1,4 +1,4 @@
-"""What `up` takes for machines on EC2 alone."""
+"""Options of `up` for EC2 only."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 class Ec2Options(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_cidr` and `world_exposed` for networks that can't be let in."""
+    """Raises InputError `bad_cidr` or `world_exposed` for invalid networks."""
 
     allow_cidr: Annotated[
-        tuple[str, ...], option("Who may connect; repeatable.  [default: you]", "CIDR", commands=("up",))
+        tuple[str, ...], option("Network that may connect; repeatable.  [default: you]", "CIDR", commands=("up",))
     ] = ()
     expose_to_world: ExposeToWorld = False
     subnet: Annotated[
         str | None,
-        option("A subnet of yours.  [default: the default ones, zone by zone]", "ID", commands=_LOOKED_AT),
+        option("Your subnet.  [default: the default ones, zone by zone]", "ID", commands=_LOOKED_AT),
     ] = None
-    ami: Annotated[
-        str | None, option("A machine image with NVIDIA's driver and docker.", "ID", commands=_LOOKED_AT)
-    ] = None
+    ami: Annotated[str | None, option("Machine image with NVIDIA's driver and Docker.", "ID", commands=_LOOKED_AT)] = (
+        None
+    )
     hub_token_parameter: Annotated[
         str | None, option("SSM parameter with the hub token, for the machine.", "NAME", commands=_LOOKED_AT)
     ] = None
@@ -39,20 +39,20 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     api_key_from_env: ApiKeyFromEnv = None
     plaintext: Plaintext = False
     instance_profile: Annotated[
-        str | None, option("Profile that may read these.  [default: made if needed]", "NAME")
+        str | None, option("Profile that may read these.  [default: created if needed]", "NAME")
     ] = None
-    external_ttl: Annotated[bool, option("End the machine from outside, too, 5 minutes after its end.")] = False
+    external_ttl: Annotated[bool, option("Also have AWS end it 5 minutes after its end, as a backstop.")] = False
 
     def __post_init__(self) -> None:
         networks(self.allow_cidr, expose_to_world=self.expose_to_world)
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Who may connect, empty where nobody was named: the caller alone."""
+        """The networks that may connect; empty: only the caller."""
         named = networks(self.allow_cidr, expose_to_world=self.expose_to_world)
         return named or (WORLD if self.expose_to_world else ())
 
 
 def hub_token_variable(environment: Mapping[str, str]) -> str | None:
-    """The variable that holds a hub token, None where none does."""
+    """Return the variable that holds a hub token, or None."""
     return next((name for name in TOKEN_VARIABLES if environment.get(name, "").strip()), None)

@@ -1,4 +1,4 @@
-"""Where a type can be launched: the zones that offer it and in which there is a subnet."""
+"""Finds where a type can be launched: zones that offer it and have a subnet."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.aws.api import Api
     from tgi_deploy.targets.reply import Reply
 
-_OF_REGION: Final = "name a subnet of that region: --subnet subnet-…"
+_OF_REGION: Final = "name a subnet in that region: --subnet subnet-…"
 
 
 def placements(api: Api, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
-    """In the order of the zones' names. Raises NoCapacityError where no such zone offers the type.
+    """Return the placements sorted by zone. Raises NoCapacityError if no zone with a subnet offers the type.
 
-    Raises InputError `unknown_subnet` for a given one that does not exist, `no_default_subnet` where none is given.
+    Raises InputError `unknown_subnet` for a given subnet, `no_default_subnet` without one.
     """
     zones = _zones_offering(api, instance_type)
     places = [place for place in _subnets(api, subnet) if place.zone in zones]

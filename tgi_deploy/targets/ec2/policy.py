@@ -1,4 +1,4 @@
-"""The IAM policy that lets this tool work: one statement a scope, and nothing that no call needs."""
+"""The minimal IAM policy for this tool: one statement per scope."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MAKES_ROLES: Final = "iam:CreateRole"
 
 
 def needed(names: tuple[str, ...], *, everything: bool) -> Policy:
-    """Return the policy for the features of these names. Raises InputError `unknown_feature`."""
+    """Return the policy for these features. Raises InputError `unknown_feature`."""
     actions = read_actions()
     chosen = tuple(actions.features) if everything else names or actions.core
     bound = actions.boundary if makes_roles(actions, chosen) else None
     document = policy(actions, chosen)
     notice = (
-        f"roles that are made carry the policy {bound.name!r}, which an administrator makes once: {bound.creation}"
+        f"created roles carry the policy {bound.name!r}, which an administrator creates once: {bound.creation}"
         if bound
         else ""
     )
@@ -36,7 +36,7 @@ def needed(names: tuple[str, ...], *, everything: bool) -> Policy:
 
 
 def bounding() -> Policy:
-    """Return what bounds the roles that `up` makes."""
+    """Return the permissions boundary of the roles that `up` creates."""
     return Policy(document=None, features={}, boundary=_bounding(read_actions().boundary))
 
 
@@ -45,7 +45,7 @@ def _bounding(boundary: Boundary) -> dict[str, Any]:
 
 
 def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
-    """The policy document for `features`. Raises InputError `unknown_feature`."""
+    """Return the policy document for `features`. Raises InputError `unknown_feature`."""
     unknown = [name for name in features if name not in actions.features]
     if unknown:
         raise InputError(
@@ -57,12 +57,12 @@ def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
 
 
 def makes_roles(actions: Actions, features: Sequence[str]) -> bool:
-    """Whether these features make roles, which carry the boundary."""
+    """Return whether these features create roles, which carry the boundary."""
     return any(grant.action == _MAKES_ROLES and grant.feature in features for grant in actions.grants)
 
 
 def _grouped(actions: Actions, features: Sequence[str]) -> list[list[Grant]]:
-    """Grants by scope, the features in their order: policies may not be long."""
+    """Group grants by scope, in the features' order, because policy length is limited."""
     groups: dict[str, list[Grant]] = {}
     for name in actions.features:
         for grant in actions.grants:
@@ -72,7 +72,7 @@ def _grouped(actions: Actions, features: Sequence[str]) -> list[list[Grant]]:
 
 
 def _statement(grants: Sequence[Grant]) -> dict[str, Any]:
-    """`Sid` takes letters and digits only: `LaunchLaunchNew` is scope launch-new, needed by feature launch first."""
+    """Return the statement. `Sid` allows only letters and digits: `LaunchLaunchNew` is launch, scope launch-new."""
     first = grants[0]
     resources = list(first.scope.resources)
     statement = {

@@ -1,4 +1,4 @@
-"""Which pools had no capacity lately: they are not asked again for some minutes, by later runs neither."""
+"""Remembers pools without capacity, so that neither this run nor later ones retry them for some minutes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 MEMORY_S: Final = 180.0
 TOPIC: Final = "pools"
 _SCHEMA: Final = 1
-# A clock that was set back must not keep a pool out for hours.
+# A clock set back must not exclude a pool for hours.
 _AHEAD: Final = timedelta(seconds=5)
 _LONGEST_WHY: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class PoolMemory:
-    """`clock` decides when a failure is forgotten. Families without quota stay excluded for the whole run.
+    """`clock` decides when a failure expires. Families without quota stay excluded for the whole run.
 
-    With a `store` failures are remembered across runs, by the time of day. What can't be read or written there is no
-    reason to fail: it only costs a request. `rooms` are the quotas of the excluded families.
+    With a `store`, failures are remembered across runs, by wall-clock time; errors of the store are ignored, because
+    they only cost a request. `rooms` are the quotas of the excluded families.
     """
 
     clock: Clock
@@ -35,10 +35,10 @@ class PoolMemory:
     failures: dict[str, tuple[float, str]] = field(default_factory=dict)
     families: dict[str, str] = field(default_factory=dict)
     rooms: dict[str, Headroom] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    noted: set[str] = field(default_factory=set)
 
     def failed(self, pool: str, why: str) -> None:
-        """The cloud had nothing free there."""
+        """Record that the pool had no capacity."""
         self.unusable(pool, why)
         if self.store is None:
             return
@@ -48,7 +48,7 @@ class PoolMemory:
             self.store.remember(TOPIC, _document(known))
 
     def unusable(self, pool: str, why: str) -> None:
-        """Not to be asked again by this run."""
+        """Exclude the pool for this run."""
         self.failures[pool] = (self.clock.monotonic(), why)
 
     def no_quota(self, family: str, why: str, room: Headroom | None = None) -> None:
@@ -61,7 +61,7 @@ class PoolMemory:
         return failure is not None and self.clock.monotonic() - failure[0] < MEMORY_S
 
     def earlier(self) -> dict[str, str]:
-        """Pools that an earlier run found without capacity less than three minutes ago: pool → when and why."""
+        """Return pools that an earlier run found without capacity in the last three minutes: pool → when and why."""
         now = self.clock.now()
         return {
             pool: f"{why} {max(0, (now - at).total_seconds()):.0f} s ago"
@@ -70,7 +70,7 @@ class PoolMemory:
         }
 
     def why(self) -> tuple[tuple[str, str], ...]:
-        """Everything tried in vain: (pool or family, reason), in the order of trying."""
+        """Return the failed pools and families with reasons, in order of trying."""
         pools = ((pool, why) for pool, (_, why) in self.failures.items())
         return (*pools, *self.families.items())
 

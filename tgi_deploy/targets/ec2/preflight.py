@@ -1,8 +1,8 @@
-"""What is looked at before anybody is asked to pay: few calls, all at once, and not knowing is never a reason to stop.
+"""Checks before the confirmation: few calls, in parallel; an unknown result never stops a launch.
 
-Five reads and three dry runs: who we are and what time it is, the quota and its use, the subnet's addresses and its
-way out; permission to make a group, a template and a machine. A gated model costs one call of the hub, a role three of
-IAM: the policy that bounds it has to be there.
+Five reads and three dry runs: identity and clock, the quota and its use, the subnet's addresses and default route;
+permission to create a group, a template and a machine. A gated model costs one call to the hub, a role three to IAM,
+because its permissions boundary has to exist.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tgi_deploy.targets.ec2.launch_checks import disk_finding, hub_finding, user
 from tgi_deploy.targets.ec2.quota import headroom_of, quota_code, used_vcpus
 from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, TEMPLATE
 from tgi_deploy.targets.ec2.secrets import PROFILE, ROLE
-from tgi_deploy.targets.ec2.survey import together
+from tgi_deploy.targets.ec2.survey import ask_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,9 +41,9 @@ CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:R
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flight:
-    """A launch as its resources describe it, before any of them exists. `roles`: whether it makes any.
+    """A launch, from its planned resources. `roles`: whether it creates any.
 
-    `ending`: type and market of the machines in its region that are gone before it.
+    `ending`: type and market of the machines in its region that end before it.
     """
 
     candidate: Candidate
@@ -60,12 +60,12 @@ class Flight:
 
 
 def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
-    """Return the launch that the attempt would make, as its resources describe it."""
+    """Return the attempt's launch, from its planned resources."""
     made = {resource.kind: resource.properties for resource in attempt.wanted}
     request, data = made[INSTANCE]["request"], made[TEMPLATE]["data"]
     interface = request["NetworkInterfaces"][0]
     profile: Mapping[str, Any] = request.get("IamInstanceProfile", {})
-    name = None if PROFILE in made else profile.get("Arn") or profile.get("Name")  # what is to be made is not there
+    name = None if PROFILE in made else profile.get("Arn") or profile.get("Name")  # not created yet
     return Flight(
         candidate=attempt.candidate,
         launch=RehearsedLaunch(
@@ -92,8 +92,8 @@ def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
 def launch_findings(
     survey: Survey, plan: Plan, flight: Flight, *, token_parameter: str | None, actions: tuple[str, ...] = CREATING
 ) -> tuple[Problem, ...]:
-    """All findings about one launch, those of the account first."""
-    answers: dict[str, Any] = together(_questions(survey, plan, flight, token_parameter, actions))
+    """Return all findings about one launch, those of the account first."""
+    answers: dict[str, Any] = ask_all(_questions(survey, plan, flight, token_parameter, actions))
     who = answers["identity"]
     arn = who.arn if isinstance(who, Identity) else ""
     verdicts = {action: answers[action] for action in actions}
@@ -139,11 +139,11 @@ def _rehearsal(inspector: Inspector, action: str, launch: RehearsedLaunch) -> Ca
 
 
 def has_elsewhere(plan: Plan, candidate: Candidate) -> bool:
-    """Whether the plan has a candidate that another quota counts for."""
+    """Return whether the plan has a candidate with another quota."""
     own = (candidate.offer.region, quota_code(candidate))
     return any((other.offer.region, quota_code(other)) != own for other in (plan.chosen, *plan.fallbacks))
 
 
 def launches(attempt: Attempt) -> bool:
-    """Whether a machine of EC2 would be made, not one adopted."""
+    """Return whether a machine would be created on EC2, not adopted."""
     return any(step.action == "create" and step.kind == INSTANCE for step in attempt.changes.steps)

@@ -1,4 +1,4 @@
-"""How much of a quota is left, and the request for more: one text for doctor, preflight and failed launches."""
+"""Quota headroom and the command to request more, for doctor, preflight and failed launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.targets.ec2.survey import attempt
+from tgi_deploy.targets.ec2.survey import try_call
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ _E = TypeVar("_E", bound=DeployError)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Headroom:
-    """A quota against a launch, in vCPUs. None is unknown: `why_unknown` is what kept it from being read."""
+    """A quota compared with a launch, in vCPUs. None is unknown, for the reason `why_unknown`."""
 
     code: str
     name: str
@@ -34,7 +34,7 @@ class Headroom:
 
     @property
     def short(self) -> bool | None:
-        """Whether the launch would be refused; None when that can't be told."""
+        """Whether the launch would exceed the quota; None if unknown."""
         if self.limit is None:
             return None
         return self.limit - (self.used or 0) < self.needed
@@ -43,13 +43,13 @@ class Headroom:
         """`quota L-… (Running On-Demand G and VT instances) in us-east-1: limit 0, in use 0, needed 4 vCPUs`."""
         name = f" ({self.name})" if self.name else ""
         return (
-            f"quota {self.code}{name} in {self.region}: limit {_told(self.limit)}, in use {_told(self.used)}, "
+            f"quota {self.code}{name} in {self.region}: limit {_number(self.limit)}, in use {_number(self.used)}, "
             f"needed {self.needed} vCPUs"
         )
 
     @property
     def command(self) -> str:
-        """What asks for enough, to be run as it is. Only more than the limit can be asked for."""
+        """The command that requests a sufficient quota, which must exceed the current limit."""
         enough = (self.used or 0) + self.needed
         if self.limit is not None and enough <= self.limit:
             enough = self.limit + self.needed
@@ -74,23 +74,23 @@ def quota_code(candidate: Candidate) -> str | None:
 
 
 def counts_vcpus(cause: str) -> bool:
-    """Whether the cloud's code is about a quota of machines; the others that a launch meets are of its volume."""
+    """Return whether the error code concerns an instance quota; other quota errors of a launch concern volumes."""
     return not any(word in cause for word in _OF_VOLUMES)
 
 
 def headroom(survey: Survey | None, candidate: Candidate) -> Headroom | None:
-    """As far as it can be read now; None where no quota is known for the machine."""
+    """Return the headroom as far as it can be read; None if the machine's quota is unknown."""
     code, region = quota_code(candidate), candidate.offer.region
     if survey is None or code is None:
         return headroom_of(survey, candidate, None, None)
-    limit = attempt(lambda: survey.inspector(region).quota_vcpus(code))
-    return headroom_of(survey, candidate, limit, attempt(lambda: used_vcpus(survey, region, code)))
+    limit = try_call(lambda: survey.inspector(region).quota_vcpus(code))
+    return headroom_of(survey, candidate, limit, try_call(lambda: used_vcpus(survey, region, code)))
 
 
 def headroom_of(
     survey: Survey | None, candidate: Candidate, limit: float | DeployError | None, used: int | DeployError | None
 ) -> Headroom | None:
-    """Answers, or what came instead of them, as one value."""
+    """Combine answers, or the errors instead of them, into one value."""
     code = quota_code(candidate)
     if code is None:
         return None
@@ -103,12 +103,12 @@ def headroom_of(
         needed=candidate.offer.instance_type.vcpus,
         limit=None if limit is None or isinstance(limit, DeployError) else math.floor(limit),
         used=None if isinstance(used, DeployError) else used,
-        why_unknown="; ".join(unknown) or "nobody was asked",
+        why_unknown="; ".join(unknown) or "not read",
     )
 
 
 def with_rooms(error: _E, rooms: tuple[Headroom, ...]) -> _E:
-    """The same error with the quotas that stood in the way: the requests for more in its hint, numbers in its data."""
+    """Add the exceeded quotas to the error: commands to raise them in its hint, numbers in its data."""
     if not rooms:
         return error
     asked = "; ".join(f"{room.text()}: {room.command}" for room in rooms)
@@ -117,13 +117,13 @@ def with_rooms(error: _E, rooms: tuple[Headroom, ...]) -> _E:
 
 
 def used_vcpus(survey: Survey, region: str, code: str, ending: Sequence[tuple[str, str]] = ()) -> int:
-    """What counts for the quota, but for machines of these (type, market) that are `ending` before the launch.
+    """Return the used vCPUs, without the machines of these (type, market) that are `ending` before the launch.
 
-    A machine of which nobody knows the size counts as nothing.
+    A machine of unknown size counts as 0.
     """
     quota = survey.quotas().get(code)
     if quota is None:
-        raise DeployError("quota_unknown", f"which machines count for {code} is not known")
+        raise DeployError("quota_unknown", f"it is unknown which machines count toward {code}")
     machines = survey.inspector(region).usage(quota.types, quota.market)
     used = sum(survey.vcpus(item.instance_type) or item.vcpus or 0 for item in machines)
     counted = {item.instance_type for item in machines}
@@ -131,5 +131,5 @@ def used_vcpus(survey: Survey, region: str, code: str, ending: Sequence[tuple[st
     return max(0, used - sum(freed))
 
 
-def _told(number: int | None) -> str:
+def _number(number: int | None) -> str:
     return "unknown" if number is None else f"{number:,}"

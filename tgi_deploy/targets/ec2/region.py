@@ -1,4 +1,4 @@
-"""What one region of EC2 is asked for beside what every target's location is asked for."""
+"""What an EC2 region provides in addition to a target's location."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Placement:
-    """Where in a region a machine can go. `subnet` and `network` are the cloud's ids."""
+    """A zone with a subnet. `subnet` and `network` are the cloud's ids."""
 
     zone: str
     subnet: str
@@ -22,7 +22,7 @@ class Placement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineImage:
-    """A disk image to boot. `minimum_gib` is the size of its snapshot: a root volume can't be smaller."""
+    """An AMI. `minimum_gib` is its snapshot's size, the minimum for a root volume."""
 
     id: str
     root_device: str
@@ -31,13 +31,13 @@ class MachineImage:
 
 
 class Region(Cloud, Protocol):
-    """One region."""
+    """One EC2 region."""
 
     def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
         """Return the disk image to boot."""
 
     def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
-        """Return where the type can be launched, in the order of the zones' names."""
+        """Return where the type can be launched, sorted by zone."""
 
     def check_death(self, state: MachineState, *, pool: str) -> None:
-        """Raise the error that a machine's death stands for, as if the launch had been refused for it."""
+        """Raise the error for a machine's death, as if the launch had been rejected."""

@@ -1,4 +1,4 @@
-"""One machine on EC2: a candidate in a zone → the resources it is made of. Pure."""
+"""Turns a candidate in a zone into the resources of a machine on EC2. Pure."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 GROUP: Final = "security-group"
 TEMPLATE: Final = "launch-template"
 INSTANCE: Final = "instance"
-# Given with the launch itself as well: not every EC2-compatible endpoint takes them from a template, and a machine
-# without them would be open to, or outlive, more than it should.
+# Also sent with the launch itself: not every EC2-compatible endpoint reads them from a template, and a machine without
+# them would be more exposed, or live longer, than it should.
 _DIRECT: Final = (
     "MetadataOptions",
     "InstanceInitiatedShutdownBehavior",
@@ -30,9 +30,9 @@ _NOT_IN_TEMPLATE: Final = ("NetworkInterfaces", "TagSpecifications")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """All that decides what is created. `data` is the rendered launch template's data.
+    """Everything that determines the resources. `data` is the rendered launch template's data.
 
-    `before` is what the machine needs to be there, `after` what refers to it. `notes` go into its record.
+    `before` and `after`: resources created before and after the instance. `notes` go into its record.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Machine:
 
 
 def pool_name(candidate: Candidate, zone: str) -> str:
-    """What capacity is counted by: region, zone, type and market."""
+    """Return the pool's name: region, zone, type and market."""
     offer = candidate.offer
     return f"{offer.region}/{zone}/{offer.instance_type.name}/{offer.market}"
 
 
 def resources(machine: Machine) -> tuple[Resource, ...]:
-    """Security group, launch template, what the machine needs, the instance, what refers to it.
+    """Return security group, launch template, the resources before, the instance, and the resources after.
 
-    The names of the first two are the claim to the deployment's name: nothing is made before them.
+    The first two come first because their names reserve the deployment's name.
     """
     return (
         _security_group(machine),
@@ -77,7 +77,7 @@ def _security_group(machine: Machine) -> Resource:
         kind=GROUP,
         place=machine.candidate.offer.region,
         properties={
-            "name": f"tgi-deploy-{machine.name}",  # unique in its network: whoever has it has the name
+            "name": f"tgi-deploy-{machine.name}",  # unique per VPC, so creating it reserves the deployment's name
             "description": f"endpoint of the tgi-deploy deployment {machine.name}",
             "network": machine.placement.network,
             "port": machine.candidate.engine.port,
@@ -102,13 +102,13 @@ def _launch_template(machine: Machine) -> Resource:
 
 
 def _template_name(machine: Machine) -> str:
-    """Unique in its region, whatever the network. No deployment's name has a point."""
+    """Return the name, unique per region. Deployment names contain no dots."""
     later = f".{machine.revision}" if machine.revision > 1 else ""
     return f"tgi-deploy-{machine.name}{later}"
 
 
 def _volume(disk: Mapping[str, Any], image: MachineImage) -> dict[str, Any]:
-    """A root volume is never smaller than its image's snapshot."""
+    """Return the root volume, which can't be smaller than the image's snapshot."""
     ebs = dict(disk["Ebs"])
     if disk["DeviceName"] == image.root_device:
         ebs["VolumeSize"] = max(int(ebs["VolumeSize"]), image.minimum_gib)

@@ -1,9 +1,9 @@
-"""Secrets of one deployment on EC2: where they come from, and how the machine gets to read them. Pure.
+"""Secrets of one deployment on EC2: their sources, and how the machine reads them. Pure.
 
-Values are looked at once, to refuse what could not work; only the variables' names go on from here.
+Values are checked once here; after that, only the variables' names are passed on.
 
 The machine's role may read exactly the parameters named here, and by its boundary nothing outside `FOLDER`. A
-SecureString under the account's default key needs no permission for the key itself (Systems Manager's developer guide,
+SecureString under the account's default key needs no permission for the key itself (Systems Manager developer guide,
 "AWS KMS encryption for Parameter Store").
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PARAMETER: Final = "parameter"
 ROLE: Final = "role"
 PROFILE: Final = "instance-profile"
-# What the boundary of roles lets a machine read, whatever its role says.
+# The permissions boundary limits what a machine can read to this, whatever its role allows.
 FOLDER: Final = "/tgi-deploy/"
 HUB_TOKEN: Final = "hub-token"  # noqa: S105 -- the parameter's name, not a token
 _API_KEY: Final = "api-key"
@@ -39,7 +39,7 @@ _WHAT: Final = {HUB_TOKEN: "hub token", _API_KEY: "API key"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecretSource:
-    """One secret: a parameter that exists, or a reference (`env:HF_TOKEN`) to what one is to be made of."""
+    """One secret: an existing parameter, or a reference (`env:HF_TOKEN`) to the value for a new one."""
 
     parameter: str | None = None
     reference: str | None = None
@@ -47,7 +47,7 @@ class SecretSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Secrets:
-    """`api_key_variable` is where the caller's own requests find the key. `instance_profile` is one that exists."""
+    """`api_key_variable` holds the key for the caller's own requests. `instance_profile` is an existing one."""
 
     hub_token: SecretSource | None = None
     api_key: SecretSource | None = None
@@ -56,18 +56,18 @@ class Secrets:
 
     @property
     def makes(self) -> bool:
-        """Whether anything has to be made for them."""
+        """Whether resources have to be created for them."""
         return any(source is not None and source.reference for source in (self.hub_token, self.api_key))
 
     @property
     def hub_token_parameter(self) -> str | None:
-        """The one that exists already, if any."""
+        """The existing parameter, if any."""
         return self.hub_token.parameter if self.hub_token else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
-    """Names that the machine is given, and the resources behind them."""
+    """Parameter names for the machine, and the resources behind them."""
 
     hub_token_parameter: str | None
     api_key_parameter: str | None
@@ -76,7 +76,7 @@ class Delivery:
 
 
 def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], *, wait: bool) -> Secrets:
-    """Return what becomes of each secret; `wait`: the engine will be asked, so its key has to be known here.
+    """Return the source of each secret; `wait`: the engine will be called, so its key must be known here.
 
     Raises InputError `secret_missing`, `secret_unusable`, `bad_env_name`, `api_key_unsupported`, `api_key_unknown`,
     `conflicting_options`, `parameter_out_of_reach`.
@@ -92,13 +92,13 @@ def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], 
 
 
 def _check_reach(secrets: Secrets) -> None:
-    """A role that is made for the machine reads no further than its boundary."""
+    """Check that a created role's boundary covers the parameters."""
     named = (source.parameter for source in (secrets.hub_token, secrets.api_key) if source is not None)
     outside = next((name for name in named if name is not None and not name.startswith(FOLDER)), None)
     if outside is not None and secrets.makes and secrets.instance_profile is None:
         raise InputError(
             "parameter_out_of_reach",
-            f"the role that is made for the machine reads parameters under {FOLDER} alone, and {outside} is not there",
+            f"the machine's role can read only parameters under {FOLDER}, and {outside} is not there",
             hint=f"store it under {FOLDER}, or name a profile that may read both with --instance-profile",
         )
 
@@ -108,8 +108,8 @@ def _hub_token(options: Ec2Options, plan: Plan, environment: Mapping[str, str]) 
         if options.hub_token_from_env:
             raise InputError(
                 "conflicting_options",
-                "--hub-token-parameter and --hub-token-from-env name two tokens",
-                hint="give one of the two",
+                "--hub-token-parameter and --hub-token-from-env can't be combined",
+                hint="use one of the two",
             )
         return SecretSource(parameter=options.hub_token_parameter)
     variable = hub_token_variable(environment)
@@ -133,7 +133,7 @@ def _api_key(
     elif wait:
         raise InputError(
             "api_key_unknown",
-            f"the engine will want the key in {parameter}, and nothing tells it to this computer",
+            f"the engine will require the key in {parameter}, which this computer does not know",
             hint="add --api-key-from-env VARIABLE with the same key, or --no-wait",
         )
     return SecretSource(parameter=parameter, reference=None if parameter or variable is None else reference(variable))
@@ -150,7 +150,7 @@ def _check_variable(variable: str, environment: Mapping[str, str], *, example: s
 
 
 def delivery(secrets: Secrets, *, name: str, deployment_id: str, region: str) -> Delivery:
-    """Return how the secrets reach a machine of deployment `name` in `region`."""
+    """Return how the secrets are delivered to a machine of deployment `name` in `region`."""
     named = {HUB_TOKEN: secrets.hub_token, _API_KEY: secrets.api_key}
     there = {key: source for key, source in named.items() if source is not None}
     names = {key: source.parameter or f"{FOLDER}{name}-{deployment_id}/{key}" for key, source in there.items()}
@@ -176,7 +176,7 @@ def _parameter(key: str, name: str, reference: str, region: str) -> Resource:
 
 
 def _access(profile: str, deployment: str, region: str, parameters: tuple[str, ...]) -> tuple[Resource, Resource]:
-    """The machine's role and the profile it comes in."""
+    """Return the machine's role and its instance profile."""
     role = Resource(
         key=MACHINE_ROLE,
         kind=ROLE,

@@ -1,6 +1,6 @@
-"""The group that lets in who may use the endpoint, and nobody else.
+"""The security group, which allows only the endpoint's users.
 
-Properties: name, description, network, port, cidrs (what is let in to the port).
+Properties: name, description, network, port, cidrs (the networks allowed to reach the port).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class SecurityGroups:
         )
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Let the requested addresses in. Rules of others are left alone."""
+        """Allow the requested networks, leaving other rules unchanged."""
         for cidr in properties["cidrs"]:
             self._allow(attributes["id"], properties["port"], cidr)
 
     def _allow(self, group_id: str, port: int, cidr: str) -> None:
-        """Ask for a rule until it is certain that it is there: a repetition is refused as a duplicate."""
+        """Add a rule, repeating until it is certain to exist: AWS rejects a duplicate."""
         for attempt in range(1, _TRIES + 1):
             try:
                 self._ask_for_rule(group_id, port, cidr)
@@ -73,7 +73,7 @@ class SecurityGroups:
         )
         self.api.change(
             "authorize_security_group_ingress",
-            "letting the caller's address in",
+            "allowing the caller's address",
             _done,
             GroupId=group_id,
             IpPermissions=[{"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **ranges}],
@@ -93,7 +93,7 @@ class SecurityGroups:
         self.api.remove("delete_security_group", "deleting a security group", GroupId=attributes["id"])
 
     def _read(self, group_id: str, read: Callable[[Reply], _T]) -> _T | None:
-        """None when it is unknown."""
+        """Return it, or None if unknown."""
         return next(iter(self._described("reading a security group", read, GroupIds=[group_id])), None)
 
     def _described(self, doing: str, read: Callable[[Reply], _T], **parameters: Any) -> tuple[_T, ...]:  # noqa: ANN401 -- the API's own
@@ -119,11 +119,11 @@ class SecurityGroups:
 
 def _done(reply: Reply) -> None:
     if not reply.flag("Return"):
-        raise ReplyError("it lacks Return")
+        raise ReplyError("'Return' is missing")
 
 
 def _strange(group: Reply) -> dict[str, str]:
-    """What is let in by rules that this tool did not write: it signs its own."""
+    """Return what is allowed by rules without this tool's description."""
     texts = [
         f"{_named(source)} to {_ports(rule)}"
         for rule in group.optional_parts("IpPermissions")

@@ -1,4 +1,4 @@
-"""Requests for spot capacity. Launching a spot machine makes one, tagged like the machine; it goes with it."""
+"""Spot requests. Launching a spot instance creates one with the same tags, which ends with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KIND = "spot-request"
 _THERE: Final = ("open", "active")
-# Status codes of a request whose machine goes (EC2 User Guide, "Spot Instance request status").
+# Status codes of a request whose instance is ending (EC2 User Guide, "Spot Instance request status").
 _ENDING: Final = frozenset({"marked-for-termination", "marked-for-stop", "instance-terminated-by-price"})
 
 
@@ -31,19 +31,19 @@ class SpotRequests:
         return self._described("looking for spot requests", tags, Filters=there)
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
-        raise BadRequestError("a spot request is never created on its own")
+        raise BadRequestError("spot requests are not created separately")
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         found = self._described("reading a spot request", {}, SpotInstanceRequestIds=[attributes["id"]])
         return found[0] if found and found[0].state in _THERE else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Withdraw it. A machine that it has launched is not ended by this."""
+        """Cancel it. This does not end its instance."""
         self.api.remove(
-            "cancel_spot_instance_requests", "withdrawing a spot request", SpotInstanceRequestIds=[attributes["id"]]
+            "cancel_spot_instance_requests", "canceling a spot request", SpotInstanceRequestIds=[attributes["id"]]
         )
 
     def _described(self, doing: str, tags: Mapping[str, str], **parameters: Any) -> tuple[Found, ...]:  # noqa: ANN401 -- the API's own

@@ -1,4 +1,4 @@
-"""Machines on EC2, in one region or several."""
+"""The target EC2, in one or more regions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FACTS: Final = TargetFacts(
     begins="starting a machine that costs money",
     machine_kind="instance",
     state_label="EC2 state reason of the machine",
-    who_connects="--allow-cidr says who may connect",
+    who_connects="--allow-cidr sets who may connect",
     shows_at_once=False,  # EC2 is eventually consistent
     regions=True,
     removed_together=frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"}),
@@ -51,10 +51,10 @@ _ALL: Final = "all"
 
 
 class Ec2Target(Frozen, frozen=True, kw_only=True):
-    """`region` returns one; `survey` looks at the account, None where it can't be asked.
+    """`region` returns a region; `survey` reads the account, None if it can't be read.
 
-    `catalog` opens the catalog, `default_region` returns the one to use where none is named, `caller_cidr` the caller's
-    network as machines see it.
+    `catalog` opens the catalog, `default_region` returns the region if none is named, `caller_cidr` the caller's
+    public network.
     """
 
     region: Callable[[str], Region]
@@ -68,7 +68,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
     forms: ClassVar[Mapping[str, str]] = FORMS
 
     def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
-        """A slip of the keyboard is found here: asked of EC2, it would look like a region without deployments."""
+        """Return the locations, rejecting unknown names: to EC2, a typo looks like a region without deployments."""
         if _ALL in named:
             return self.catalog().regions()
         for region in named:
@@ -76,39 +76,39 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(named)) or (self.default_region(),)
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's
-        """The catalog's offers are all there is to know."""
+        """Return nothing to add: the catalog's offers count."""
         return Supplied()
 
     def refusal(self, plan: Plan) -> InputError | None:
-        """Neither hardware of the user's own nor a folder on this computer is within EC2's reach."""
+        """Return the error for a plan with the user's own hardware or a local folder, which EC2 can't reach."""
         offer, model = plan.chosen.offer, plan.request.model.model
         if offer.market == "owned":
             return InputError(
                 "not_rentable",
-                f"{offer.instance_type.name} is hardware of your own: EC2 can't start it",
+                f"{offer.instance_type.name} is your own hardware: EC2 can't start it",
                 hint="add --target docker to run it on this computer, or print its command line with"
                 " 'tgi-deploy render --as docker'",
             )
         if model.local_path is not None:
             return InputError(
                 "local_model",
-                f"the model {model.local_path} exists on this computer only: a rented machine can't load it",
-                hint="add --target docker to serve it on this computer, or push it to the hub and name it there",
+                f"the model {model.local_path} exists only on this computer: a rented machine can't load it",
+                hint="add --target docker to serve it on this computer, or push it to the hub and use its id",
             )
         return None
 
     def launch(
         self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
     ) -> Ec2Launch:
-        """Raises DeployError `caller_address_unknown`: a machine that nobody reaches is of no use.
+        """Raises DeployError `caller_address_unknown`, because nobody could reach the machine.
 
-        Raises InputError `conflicting_options` for a driver that no machine image is named to have.
+        Raises InputError `conflicting_options` for a driver without a machine image.
         """
         driver = request.plan.request.driver
         if driver is not None and request.options.ami is None:
             raise InputError(
-                "conflicting_options", f"--driver {driver} is about a machine image of yours, and none is named",
-                hint="name it with --ami, or leave --driver out",
+                "conflicting_options", f"--driver {driver} describes your own machine image, but none is named",
+                hint="name it with --ami, or omit --driver",
             )  # fmt: skip
         from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- planning loads nothing that acts
         from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- likewise
@@ -129,7 +129,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return self.region(place)
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
-        """A schedule of EC2's own ends one machine: a second one would be without."""
+        """Return the front; None with an external schedule, which ends only one machine."""
         from tgi_deploy.targets.ec2.external_end import SCHEDULE  # noqa: PLC0415 -- likewise
         from tgi_deploy.targets.ec2.front import DirectFront  # noqa: PLC0415 -- likewise
 

@@ -1,1 +1,1 @@
-"""What boots on a machine of its own: user data and its scripts."""
+"""User data and its scripts, for machines that boot to run one engine."""

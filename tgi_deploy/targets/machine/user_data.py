@@ -1,10 +1,9 @@
-"""User data: the cloud-config that makes a bare GPU machine run the engine, and end itself in time.
+"""User data: the cloud-config that makes a bare GPU machine run the engine and end itself in time.
 
-systemd restarts a crashed engine but not a misconfigured one: `run-engine` ends with the launcher's own exit code 2,
-or with 64 when the log of a start that never became ready shows a failure that the table marks as final. Its markers,
-one a line, are what the waiting side reads from the console: `[tgi-deploy] phase=…` and
-`[tgi-deploy] verdict=configuration`.
-The deployment's name is the only value that goes into a unit file, and its grammar has nothing systemd would expand.
+systemd restarts a crashed engine but not a misconfigured one: `run-engine` exits with the launcher's exit code 2, or
+with 64 if the log of a start that never became ready shows a failure that the table marks as final. It prints markers
+on the console for the waiting side: `[tgi-deploy] phase=…` and `[tgi-deploy] verdict=configuration`.
+Only the deployment's name goes into a unit file, and its grammar excludes everything that systemd expands.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ EXPIRE_WATCH: Final = "tgi-deploy-expire-watch.service"
 SPOT_TIMER: Final = "tgi-deploy-spot-watch.timer"
 NVME_MOUNT: Final = "/opt/dlami/nvme"  # where the Deep Learning AMIs mount the instance store
 _STOP_MARGIN_S: Final = 30
-_SHUTDOWN_MARGIN_S: Final = 300  # for everything that is stopped beside the engine
+_SHUTDOWN_MARGIN_S: Final = 300  # for everything stopped along with the engine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +63,7 @@ _SPOT_FILES: Final = (
 
 
 def render_user_data(deployable: Deployable, *, templates_dir: Path | None) -> str:
-    """The cloud-config. Raises DeployError `user_data_too_large`, InputError where the machine could not run it."""
+    """Return the cloud-config. Raises DeployError `user_data_too_large`, or InputError if it could not run."""
     _check_reachable(deployable)
     values = _values(deployable)
     written = [
@@ -95,7 +94,7 @@ def _is_spot(deployable: Deployable) -> bool:
 
 
 def _commands(deployable: Deployable) -> Iterator[list[str]]:
-    """The machine's end is under watch before the engine is started, and may be set later."""
+    """Return the boot commands. The end timer starts before the engine, and its end may be set later."""
     yield ["systemctl", "daemon-reload"]
     yield ["systemctl", "enable", "--now", EXPIRE_TIMER]
     yield ["systemctl", "enable", "--now", EXPIRE_WATCH]
@@ -138,7 +137,7 @@ def _end_values(deployable: Deployable) -> dict[str, Any]:
 
 
 def _secrets(deployable: Deployable) -> list[dict[str, str]]:
-    """What the machine reads at boot and hands to the container by name alone."""
+    """Return the secrets that the machine reads at boot and passes to the container by name."""
     read = (
         (HUB_TOKEN, "hub token", deployable.hub_token_parameter),
         (_key_variable(deployable), "API key", deployable.api_key_parameter),
@@ -155,32 +154,32 @@ def _key_variable(deployable: Deployable) -> str | None:
 
 
 def _check_reachable(deployable: Deployable) -> None:
-    """A rented machine has only what the user data can bring there."""
+    """Check that user data can provide everything that a rented machine needs."""
     model = deployable.model.model
     if model.local_path is not None:
         raise InputError(
             "local_model",
-            f"the model {model.local_path} exists on this computer only: a rented machine can't load it",
-            hint="add --target docker to serve it on this computer, or push it to the hub and name it there",
+            f"the model {model.local_path} exists only on this computer: a rented machine can't load it",
+            hint="add --target docker to serve it on this computer, or push it to the hub and use its id",
         )
     names = set(secret_names(deployable))
     if HUB_TOKEN in names and deployable.hub_token_parameter is None:
         raise InputError(
             "hub_token_missing",
-            f"{model.hub_id} is gated: the machine needs a hub token, and user data is no place for one",
+            f"{model.hub_id} is gated: the machine needs a hub token, which must not be in user data",
             hint="export HF_TOKEN and run 'up', which stores it as an SSM SecureString, or name such a parameter",
         )
     lacking = names - {HUB_TOKEN} - ({_key_variable(deployable)} if deployable.api_key_parameter else set())
     if lacking:
         raise InputError(
             "secret_not_deliverable",
-            f"{', '.join(sorted(lacking))} can't be brought to a rented machine",
-            hint="only the hub token and the API key can be read there, from SSM parameters",
+            f"{', '.join(sorted(lacking))} can't be passed to a rented machine",
+            hint="only the hub token and the API key can be, through SSM parameters",
         )
 
 
 def _parameter_region(deployable: Deployable) -> str | None:
-    """Where the machine reads its parameter; None when there is none to read."""
+    """Return the region of the machine's parameters; None without parameters."""
     parameter = deployable.hub_token_parameter or deployable.api_key_parameter
     if parameter is None:
         return None
@@ -188,7 +187,7 @@ def _parameter_region(deployable: Deployable) -> str | None:
     if deployable.region is None and offer.market == "owned":
         raise InputError(
             "region_missing",
-            f"no region is known in which to read {parameter}",
+            f"the region of {parameter} is unknown",
             hint="name the region of the parameter",
         )
     return deployable.region or offer.region

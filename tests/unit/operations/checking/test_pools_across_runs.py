@@ -77,7 +77,7 @@ def test_where_memory_alone_leaves_nothing_all_is_tried_all_the_same(around):
     memory.failed("us-east-1/us-east-1a/g6e.xlarge/on-demand", "full")
     assert up(around.context(), request(plan(chosen=G))).changed
     assert asked_zones(around) == ["us-east-1a"]
-    assert any("trying what had no capacity a moment ago" in line for line in around.heard.lines)
+    assert any("retrying those that had no capacity" in line for line in around.heard.lines)
 
 
 def test_what_is_remembered_is_tried_last_when_all_else_fails(around):

@@ -136,7 +136,7 @@ def test_a_short_quota_prints_the_request_for_more(around):
 def test_a_short_quota_with_a_fallback_of_another_is_a_warning(around):
     outcome = bring_up(around, FakeInspector(limit=0.0), plan(P, chosen=G))
     assert outcome.changed
-    assert any(line.startswith("quota_exceeded ") and "a fallback" in line for line in around.heard.lines)
+    assert any(line.startswith("quota_exceeded ") and "fallbacks" in line for line in around.heard.lines)
 
 
 @pytest.mark.parametrize("field", ["limit", "machines", "free", "leads_to"])

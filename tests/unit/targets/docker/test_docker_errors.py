@@ -95,7 +95,7 @@ def test_a_host_is_asked_for_nothing_before_it_is_needed():
         raise docker_errors.DockerException("no")
 
     api = Api(endpoint=Endpoint(url="unix:///x"), table=TABLE, environ={}, connect=refuse)
-    with pytest.raises(Exception, match="no Docker Engine answers") as caught:
+    with pytest.raises(Exception, match="no Docker daemon answers") as caught:
         api.ask("looking", lambda client: client.containers(), list)
     assert caught.value.code == "docker_unreachable"
 

@@ -203,7 +203,7 @@ def test_the_container_engine_and_gpus_of_this_computer(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     here = Installation()
     assert here.cards() == ()
-    with pytest.raises(DeployError, match="no docker command"):
+    with pytest.raises(DeployError, match="no 'docker' command"):
         here.engine()
     program(tmp_path, "docker", "exit 1")
     with pytest.raises(DeployError, match="does not answer"):
