@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -22,15 +24,24 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
 
+_REAL = ("boot", "chromium", "cloud_init", "compose", "docker_engine")
+_CORE = frozenset({"unit", "contract"})
 _SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
 
 
+@pytest.fixture(scope="session")
+def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home for each test. None of them exists yet: ten thousand folders would take longer than most tests."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, _homes: Iterator[Path]) -> None:
     for name in [name for name in os.environ if name.startswith(_PREFIXES)]:
         monkeypatch.delenv(name)
-    home: Path = tmp_path_factory.mktemp("home")
+    home = next(_homes)
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(home / "state"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(home / "aws-config"))
@@ -44,11 +55,14 @@ def _printed_data_is_as_published() -> Iterator[None]:
     schemas = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
     envelope = output.envelope
 
+    @functools.cache
+    def validator(command: str) -> Draft202012Validator:
+        return Draft202012Validator({"$defs": schemas["$defs"], **schemas["commands"][command]})
+
     def checked(command: str, result: output.Result) -> dict[str, Any]:
         printed = envelope(command, result)
-        schema = schemas["commands"].get(command)
-        if schema is not None and not result.errors:
-            Draft202012Validator({"$defs": schemas["$defs"], **schema}).validate(printed["data"])
+        if command in schemas["commands"] and not result.errors:
+            validator(command).validate(printed["data"])
         return printed
 
     with pytest.MonkeyPatch.context() as patched:
@@ -73,6 +87,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run `core`, on every processor, where neither paths nor groups are named."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
+        config.option.markexpr = "core"
+        if config.option.numprocesses is None:
+            config.option.numprocesses = os.cpu_count()
+
+
 def pytest_configure() -> None:
     """Collect garbage seldom, which takes a sixth off a run; accept Ctrl-C, which background jobs start without."""
     gc.set_threshold(100_000, 50, 100)
@@ -80,14 +103,25 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep of each test marked `sampled(n)` only n cases, always the same ones, unless all are asked for."""
+    """Put each test into its group; keep of each marked `sampled(n)` only n cases, always the same ones."""
+    for item in items:
+        item.add_marker(_group(item))
     if config.getoption("--thorough"):
         return
     left_out = set(_left_out(items))
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
         items[:] = [item for item in items if item.nodeid not in left_out]
+
+
+def _group(item: pytest.Item) -> str:
+    """`real` needs programs from outside PyPI; `sandbox` starts processes or takes seconds; `core` is the rest."""
+    if any(item.get_closest_marker(name) for name in _REAL):
+        return "real"
+    is_core = _CORE.intersection(item.path.parts) and not item.get_closest_marker("slow")
+    return "core" if is_core else "sandbox"
 
 
 def _left_out(items: list[pytest.Item]) -> Iterator[str]:

@@ -5,6 +5,7 @@ Each law yields what breaks it, in a sentence.
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -17,15 +18,16 @@ from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
+from tgi_deploy.values.request import Replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.planner.speed_load import Traffic
     from tgi_deploy.values.engine import Fit, Scheme
     from tgi_deploy.values.hardware import InstanceType
-    from tgi_deploy.values.plan import Performance
+    from tgi_deploy.values.plan import Candidate, NoFeasiblePlan, Performance, Rejection
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
 
@@ -35,6 +37,7 @@ _CONFIDENCES: Final = (0.3, 0.5, 0.8, 0.95)
 # For more requests the engine keeps more room to sample and captures more graphs: what is left holds fewer at once.
 _ROOM_KEPT: Final = 0.95
 _TYPES: Final = 8
+_PRICE_CODES: Final = frozenset({"over_budget", "price_unknown", "capacity_block_only"})
 _CLASSES: Final = ("exact", "near-lossless", "4-bit")
 
 
@@ -166,10 +169,53 @@ def brute_force_finds_the_same(request: Request, work: SharedWork) -> Iterator[s
     within = naive.reach(request, supply, judged, request.budget_usd_per_hour)
     unspoken = request.quality == "auto" and request.min_bits is None
     expected = naive.best(found, request.prefer, request.budget_usd_per_hour, within, unspoken=unspoken)
-    ranked = Search(request, supply, work.engine).run().configurations
-    chosen = ranked[0] if ranked else None
+    made = make_plan(request, supply, work.engine)
+    chosen = made.chosen if isinstance(made, Plan) else None
     if _identity(chosen) != (expected.identity if expected else None):
-        yield f"{_text(chosen)} where brute force finds {expected}"
+        yield f"{chosen and _identity(chosen)} where brute force finds {expected}"
+    if request.replicas.most == 1:  # of several, the planner looks at few numbers and brute force at each
+        yield from _refusals_differ(made, judged, found, request.budget_usd_per_hour)
+
+
+def _refusals_differ(
+    made: Plan | NoFeasiblePlan,
+    judged: tuple[naive.Verdict, ...],
+    found: tuple[naive.Choice, ...],
+    budget: Decimal | None,
+) -> Iterator[str]:
+    """Nothing is refused that works and is affordable, nothing else is taken; and the reasons are the same."""
+    refused = Counter((*_place(item), codes) for item in made.rejections if (codes := _technical(item.codes)))
+    expected = Counter((v.instance_type, v.num_shard, v.way.name, _technical(v.codes)) for v in judged if v.codes)
+    if refused != expected:
+        yield f"refused {refused - expected}, and brute force {expected - refused}"
+    dear: Counter[tuple[object, ...]] = Counter()
+    for item in made.rejections:
+        if _PRICE_CODES.issuperset(item.codes):
+            dear[*_place(item), item.code] += item.offers
+    too_dear = Counter(
+        (c.instance_type, c.num_shard, c.quantize, code) for c in found if (code := _price_code(c, budget))
+    )
+    if dear != too_dear:
+        yield f"too dear {dear - too_dear}, and by brute force {too_dear - dear}"
+    affordable = sum(not _price_code(choice, budget) for choice in found)
+    if made.considered != affordable + sum(item.offers for item in made.rejections):
+        yield f"{made.considered} considered, {affordable} of them affordable"
+
+
+def _technical(codes: Iterable[str]) -> frozenset[str]:
+    """Of what cannot start, brute force works out no speed."""
+    why = frozenset(codes) - _PRICE_CODES
+    return why if why <= naive.LATE else why - naive.LATE
+
+
+def _place(item: Rejection) -> tuple[str, int, str]:
+    return item.instance_type, item.num_shard, item.quantize
+
+
+def _price_code(choice: naive.Choice, budget: Decimal | None) -> str | None:
+    if choice.total is None:
+        return "capacity_block_only" if choice.needs_block else "price_unknown"
+    return "over_budget" if budget is not None and choice.total > budget else None
 
 
 LAWS: Final[Mapping[str, Callable[[Request, SharedWork], Iterator[str]]]] = {
@@ -196,9 +242,12 @@ def broken(seed: int, laws: tuple[str, ...] = tuple(LAWS)) -> Iterator[tuple[str
 def regret(seed: int) -> Iterator[tuple[str, str]]:
     """Yield where brute force finds something else, in all that is on offer on demand.
 
-    What interruptions of spot machines add to their price is not worked out a second time.
+    What interruptions of spot machines add to their price is not worked out a second time. Every second request may
+    have one replica: then the reasons for refusing each configuration are compared, too.
     """
     request = drawn(seed)
+    if seed % 2:
+        request = replaced(request, replicas=Replicas(least=1, most=1))
     if "spot" in request.markets:
         request = replaced(request, markets=("on-demand",))
     for text in brute_force_finds_the_same(request, SharedWork(supply_of(request))):
@@ -211,13 +260,13 @@ def _some_types(seed: int, supply: Supply) -> Supply:
     return replaced(supply, offers=tuple(offer for offer in supply.offers if offer.instance_type.name in kept))
 
 
-def _identity(item: Configuration | None) -> tuple[object, ...] | None:
+def _identity(item: Candidate | None) -> tuple[object, ...] | None:
     if item is None:
         return None
-    offer, evaluation = item.offer, item.evaluation
+    offer = item.offer
     return (
-        offer.instance_type.name, offer.region, offer.market, evaluation.num_shard, evaluation.scheme.name,
-        evaluation.scheme.hub_id, evaluation.replicas, item.usd_per_hour,
+        offer.instance_type.name, offer.region, offer.market, item.num_shard, item.quantize,
+        item.engine.settings.model_id, item.replicas, item.cost.usd_per_hour,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_laws_that_a_request_once_broke_are_kept(seed: int) -> None:
     assert list(broken(seed)) == []
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_brute_force_finds_the_same(seed: int) -> None:
     assert list(regret(seed)) == []

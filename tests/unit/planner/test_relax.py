@@ -168,7 +168,12 @@ def met_somewhere(request: Request, axes: frozenset[str], supply: Supply) -> boo
     return any(met(replaced(given_up, concurrency=value), supply) for value in range(1, request.concurrency))
 
 
-@pytest.mark.parametrize("name", SYNTHETIC)
+TAKES_SECONDS = ("quick-and-many", "fewer-but-enough")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in TAKES_SECONDS else []) for name in SYNTHETIC]
+)
 def test_the_sets_are_all_minimal_ones(name: str) -> None:
     request, supply, found = answered(name)
     assert met(request, supply) is None, "a case that needs no change shows nothing"

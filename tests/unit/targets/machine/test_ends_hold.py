@@ -96,6 +96,7 @@ def mounted() -> Iterator[Mounts | None]:
     yield from mounts()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
 def test_an_end_comes_neither_early_nor_late(tmp_path: Path, mounted: Mounts | None, condition: Condition, end: str):
