@@ -1,21 +1,29 @@
-"""Write docs/cli.md from the commands' own `--help`. With `--check`: exit 1 when the file is out of date."""
+"""Write docs/cli.md from the commands' own `--help`, and the schema of deployment files from the options.
+
+With `--check`: exit 1 when one of them is out of date.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy import wiring
 from tgi_deploy.cli.frame import PROGRAM
 from tgi_deploy.cli.main import ROOT
+from tgi_deploy.operations.planning.deployment_file import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
+_DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
+TARGET: Final = _DOCS / "cli.md"
+SCHEMA: Final = _DOCS / "deployment.schema.json"
 _WIDTH: Final = 100
 _INTRODUCTION: Final = """\
 # The command line
@@ -68,13 +76,18 @@ def help_texts(item: click.Command, ctx: click.Context) -> Iterator[tuple[list[s
             yield from help_texts(member, click.Context(member, parent=ctx, info_name=name, **member.context_settings))
 
 
+def schema_text() -> str:
+    return json.dumps(schema(wiring.target_options("up"), wiring.target_names()), indent=1, ensure_ascii=False) + "\n"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only")
-    text = document()
+    files = {TARGET: document(), SCHEMA: schema_text()}
     if parser.parse_args().check:
-        return 0 if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text else 1
-    TARGET.write_text(text, encoding="utf-8")
+        return int(any(not path.is_file() or path.read_text(encoding="utf-8") != text for path, text in files.items()))
+    for path, text in files.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -47,7 +47,7 @@ _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 class Setup(Frozen, frozen=True, kw_only=True):
     """What the caller decides about the surroundings. No `regions`: the first target's own.
 
-    `command` is what a lock says about its holder.
+    `command` is what a lock says about its holder, `owner` who begins deployments, empty for the person here.
     """
 
     progress: Callable[[ProgressEvent], None] | None = None
@@ -58,6 +58,7 @@ class Setup(Frozen, frozen=True, kw_only=True):
     templates_dir: Path | None = None
     api_key_variable: str | None = None
     offline: bool = False
+    owner: str = ""
 
 
 def context(setup: Setup) -> Context:
@@ -91,7 +92,7 @@ def context(setup: Setup) -> Context:
         new_id=_new_id,
         pace=_pace(sandbox=setup.sandbox),
         templates_dir=setup.templates_dir,
-        owner=_owner(),
+        owner=setup.owner or _owner(),
     )
 
 

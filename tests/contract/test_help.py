@@ -35,7 +35,7 @@ def test_the_first_page_has_the_commands_of_every_day():
     first, more = ([entry.name for entry in entries] for entries in SECTIONS.values())
     assert first == ["plan", "up", "status", "ask", "logs", "open", "rollback", "extend", "down"]
     assert len(first) + len(more) <= 31
-    shown = ROOT.get_help(click.Context(ROOT, info_name=PROGRAM))
+    shown = ROOT.get_help(click.Context(ROOT, info_name=PROGRAM, **ROOT.context_settings))
     assert not [name for name in HIDDEN if f"\n  {name} " in shown]
 
 
@@ -128,6 +128,7 @@ def test_docs_are_current():
     spec.loader.exec_module(script)
     text = script.document()
     assert script.TARGET.read_text() == text, "run scripts/update_cli_docs.py"
+    assert script.SCHEMA.read_text() == script.schema_text(), "run scripts/update_cli_docs.py"
     for path, _ in commands():
         assert f"`{PROGRAM} {' '.join(path)}`" in text
 

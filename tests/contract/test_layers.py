@@ -49,8 +49,8 @@ ALLOWED = {
 STILL_BELOW = {
     "catalog", "ci_reports", "complete", "diff", "doctor", "down", "gc", "locking", "options", "pictures", "plan",
     "predict", "profile", "progress", "rehearse", "render", "rollback", "runbook", "sandbox", "smoke", "stopping",
-    "switching", "start", "restart", "stop", "up", "views/deployment", "views/failure", "views/own", "views/plan",
-    "views/receipt", "views/smoke", "views/smoke_reports", "views/sweep", "views/why_not",
+    "switching", "start", "restart", "stop", "up", "up_file", "views/deployment", "views/failure", "views/own",
+    "views/plan", "views/receipt", "views/smoke", "views/smoke_reports", "views/sweep", "views/why_not",
 }  # fmt: skip
 # Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
 KNOW_ENGINES = {"engines", "sandbox", "wiring"}

@@ -51,19 +51,20 @@ def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -
             "bad_usage", "name one deployment, or give --all", hint="'tgi-deploy list' shows what there is"
         )
     with Progress() as progress:
-        return _down([name] if name else [], options, progress)
+        names = [name] if name else []
+        return remove(names, options, progress, again=" ".join(["tgi-deploy down", *(names or ("--all",))]))
 
 
-def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
+def remove(names: Sequence[str], options: Options, progress: Progress, *, again: str) -> Result:
+    """Remove the deployments of these names, or all; `again` is the command that goes on where this one is stopped."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
     from tgi_deploy.operations.removing.down import down  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.removing.down_all import down_all  # noqa: PLC0415 -- likewise
 
     setup = wiring.Setup(progress=progress, command=command_line(), sandbox=options.sandbox, regions=options.regions)
     context = wiring.context(setup)
-    again = " ".join(["tgi-deploy down", *(names or ("--all",))])
 
-    def remove(guarded: Context, ask: Callable[[Sequence[Removal]], bool]) -> DownOutcome:
+    def act(guarded: Context, ask: Callable[[Sequence[Removal]], bool]) -> DownOutcome:
         if not names:
             return down_all(guarded, ask, volumes=options.volumes)
         return down(guarded, names, ask, volumes=options.volumes)
@@ -71,7 +72,7 @@ def _down(names: Sequence[str], options: Options, progress: Progress) -> Result:
     try:
         outcome = stopped(
             context,
-            lambda guarded: remove(guarded, lambda removals: _confirm(removals, options, progress)),
+            lambda guarded: act(guarded, lambda removals: _confirm(removals, options, progress)),
             doing=again,
             advice=f"what is left keeps its record: '{again}' goes on from there, 'tgi-deploy list' shows it",
         )

@@ -59,7 +59,7 @@ SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
         Entry("rehearse", "Play your plan in a sandbox of its own, with what can go wrong."),
         Entry("diff", "Compare two plans, and fail where cost or memory margin got worse."),
         Entry("catalog", "List and show accelerators, instance types, regions, engines, models."),
-        Entry("profile", "List, show, validate and create profiles."),
+        Entry("profile", "List, show, validate and create profiles; write a deployment file."),
         Entry("sandbox", "Start, stop or inspect the local cloud that needs no account."),
     ),
 }
@@ -73,6 +73,7 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("ls", "ps"), "list"),
     **dict.fromkeys(("describe", "info", "inspect"), "status"),
     **dict.fromkeys(("bill", "cost", "spend"), "costs"),
+    "init": "profile",
     **dict.fromkeys(("clean", "cleanup", "prune"), "gc"),
     **dict.fromkeys(("log", "tail"), "logs"),
     **dict.fromkeys(("check", "preflight"), "doctor"),

@@ -57,25 +57,25 @@ def _with_plan_options(decorated: CommandFunction) -> CommandFunction:
 
 def plan_options(function: CommandFunction) -> CommandFunction:
     """Add MODEL and every option of a plan; the function gets them as one argument, `texts`."""
-    return _with_options(function, None)
+    return _with_options(function, ())
 
 
-def plan_options_or(lock: str) -> Decorator:
-    """The same for a command that may take its request from a lock: MODEL is empty where option `lock` is given."""
-    return lambda function: _with_options(function, lock)
+def plan_options_or(*files: str) -> Decorator:
+    """The same for a command that may take its request from a file: MODEL is empty where one of `files` is given."""
+    return lambda function: _with_options(function, files)
 
 
-def _with_options(function: CommandFunction, lock: str | None) -> CommandFunction:
+def _with_options(function: CommandFunction, files: tuple[str, ...]) -> CommandFunction:
     def with_texts(model: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         from tgi_deploy.operations.planning.option_texts import OptionTexts  # noqa: PLC0415 -- help is printed without the planner
 
-        if model is None and given[lock or ""] is None:
+        if model is None and all(given[option] is None for option in files):
             raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
         given_here = {row.field: given.pop(row.field) for row in PLAN_OPTIONS}
         return function(texts=OptionTexts(model=model or "", **given_here), **given)
 
     decorated = _with_plan_options(standing_in(with_texts, function))
-    return click.argument("model", required=lock is None, shell_complete=complete.models)(decorated)
+    return click.argument("model", required=not files, shell_complete=complete.models)(decorated)
 
 
 def plan_option_words(function: CommandFunction) -> CommandFunction:

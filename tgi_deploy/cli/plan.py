@@ -102,7 +102,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     if own is not None:
         return _owned(own, texts, _catalog(profiles_dir, offline=offline), explain=explain)
     pictures.check()
-    texts, notices = _supplied(texts, target, profiles_dir, offline=offline)
+    texts, notices = supplied_texts(texts, target, profiles_dir, offline=offline)
     if why_not is not None:
         return _explained(texts, why_not, _catalog(profiles_dir, offline=offline))
     if sweep is not None:
@@ -202,9 +202,10 @@ def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -
     return _compared(result, made, catalog) if explain else result
 
 
-def _supplied(
+def supplied_texts(
     texts: OptionTexts, target: str, profiles_dir: Path | None, *, offline: bool
 ) -> tuple[OptionTexts, tuple[Problem, ...]]:
+    """Return the request with what the target adds, and what to know about that. Raises InputError."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
 

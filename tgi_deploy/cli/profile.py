@@ -1,4 +1,4 @@
-"""`profile`: list, show, validate and create named requests."""
+"""`profile`: list, show, validate and create named requests; write the file of a deployment."""
 
 from __future__ import annotations
 
@@ -14,17 +14,31 @@ from tgi_deploy.catalog.shapes import shape_table
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command, group
-from tgi_deploy.cli.options import offline_option, profiles_dir_option
+from tgi_deploy.cli.options import (
+    name_option,
+    offline_option,
+    plan_options,
+    profiles_dir_option,
+    target_option,
+    target_options,
+)
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.catalog import entry_document, item_text, list_text
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.launching.target_options import own_options
+from tgi_deploy.operations.planning.deployment_file import deployment_text
 from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
+from tgi_deploy.values.names import check_name, default_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.values.model import Profile
 
+_DEPLOYMENT_START: Final = """\
+# Bring it up with: tgi-deploy up -f THIS_FILE. The keys are the options of `up`, with _ for -; several deployments
+# are tables: [deployments.NAME]. No secrets here: name the variables that hold them.
+"""
 _DRAFT_START: Final = "# The model as the hub knows it (org/name); weights are downloaded from there."
 _DRAFT_END: Final = """
 # Settings that hold unless the command line or the environment says otherwise.
@@ -128,6 +142,43 @@ def _new(*, model: str, out: Path | None, offline: bool, profiles_dir: Path | No
     return Result(data={"profile": {"name": profile.name, "text": text, "out": out}}, text="" if out else text)
 
 
+@command(
+    "init",
+    examples=(
+        "tgi-deploy profile init llama3-13b --budget 5 --ttl 8h > deployment.toml",
+        "tgi-deploy profile init llama3-8b --region eu-west-1 --out deployment.toml",
+    ),
+)
+@plan_options
+@name_option
+@target_option
+@target_options("up")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
+@profiles_dir_option
+def _init(
+    *,
+    texts: OptionTexts,
+    name: str | None,
+    target: str,
+    out: Path | None,
+    profiles_dir: Path | None,
+    **own: Any,  # noqa: ANN401 -- the targets' options, each with its own type
+) -> Result:
+    """Write the file of `up -f` for MODEL: its options, those given here, as a deployment."""
+    catalog = wiring.catalog(profiles_dir)
+    request = resolve(texts, {}, catalog)
+    own_options(wiring.target_named(target), wiring.targets(), own)
+    named = name or default_name(request.model.name)
+    check_name(named)
+    given = {key: value for key, value in own.items() if value}
+    text = _DEPLOYMENT_START + deployment_text(
+        named, texts, None if target == wiring.target_names()[0] else target, given
+    )
+    if out is not None:
+        write_file(out, text, what="the deployment")
+    return Result(data={"deployment": {"name": named, "text": text, "out": out}}, text="" if out else text)
+
+
 def _profile_result(profile: Profile) -> Result:
     document = entry_document(profile)
     return Result(
@@ -138,5 +189,5 @@ def _profile_result(profile: Profile) -> Result:
 profile_command = group(
     "profile",
     help_text="Named requests: a model, what to know about it, and defaults for settings.",
-    commands=(_list, _show, _validate, _new),
+    commands=(_list, _show, _validate, _new, _init),
 )

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What `up` takes beside the request. `own`: the options of the target."""
+    """What `up` takes beside the request. `own`: the options of the target; `owner` is empty for the person here."""
 
     name: str | None
     target: Target
@@ -71,6 +71,7 @@ class Options:
     preflight: bool = True
     replan: bool = False
     strategy: Strategy | None = None
+    owner: str = ""
 
 
 _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {"target", "own"})
@@ -84,9 +85,10 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
         "tgi-deploy up llama3-8b --market spot --max-spend 3 --yes --no-wait",
         "tgi-deploy up llama3-70b --dry-run --json",
         "tgi-deploy up --lock llama3-13b.lock.json --ttl 2h",
+        "tgi-deploy up -f deployment.toml --prune",
     ),
 )
-@plan_options_or("lock")
+@plan_options_or("lock", "file")
 @name_option
 @target_option
 @sandbox_option
@@ -115,10 +117,14 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--preflight/--no-preflight", default=True, help="Look for what would make it fail.  [default: look]")
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
+@click.option(
+    "-f", "--file", type=LOCK_FILE, metavar="FILE", help="Bring up what a file describes, one deployment or several."
+)
+@click.option("--prune", is_flag=True, help="With -f: also delete what its owner has and the file does not name.")
 @click.option("--replan", is_flag=True, help="Take today's choice although what runs is good enough: replaces it.")
 @strategy_option
 @yes_option
-def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+def up_command(*, texts: OptionTexts, target: str, file: Path | None, prune: bool, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
 
     A deployment that runs something else is updated: the new machine is proved beside the old one, which serves until
@@ -131,7 +137,11 @@ def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # n
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
     from tgi_deploy.values.names import default_name  # noqa: PLC0415 -- likewise
 
-    options = _options(target, given)
+    if file is not None or prune:
+        from tgi_deploy.cli.up_file import up_of_file  # noqa: PLC0415 -- few runs go by a file
+
+        return up_of_file(file, {**given, "target": target}, prune=prune)
+    options = options_of(target, {"owner": "", **given})
     with Progress() as progress:
         catalog = wiring.catalog(options.profiles_dir)
         texts, found = supplied(options.target, texts, catalog, os.environ, locked=options.lock is not None)
@@ -142,8 +152,7 @@ def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # n
             texts, plan = plan_of_lock(options.lock, texts, catalog, force=options.force)
         if isinstance(plan, NoFeasiblePlan):
             return no_plan_result("up", texts, plan)
-        _check_single(plan)
-        _check_taken(options.target, plan)
+        check_startable(options.target, plan)
         check_answerable(options)
         setup = setup_of(options, _places(texts, plan, found), progress)
         request_for = partial(_request, catalog=catalog, options=options, found=found, progress=progress)
@@ -159,7 +168,7 @@ def up_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # n
     return up_result(outcome, cures, (*found.notices, *up_warnings(plan, outcome, notice)))
 
 
-def _options(target: str, given: Mapping[str, Any]) -> Options:
+def options_of(target: str, given: Mapping[str, Any]) -> Options:
     """Return what was given, with the target's own options. Raises InputError for what excludes one another."""
     from tgi_deploy.operations.launching.target_options import own_options, refuse  # noqa: PLC0415 -- see up_command
     from tgi_deploy.values.names import check_name  # noqa: PLC0415 -- likewise
@@ -183,6 +192,7 @@ def setup_of(options: Options, places: tuple[str, ...], progress: Progress) -> S
         profiles_dir=options.profiles_dir,
         api_key_variable=options.api_key_from_env,
         templates_dir=options.templates_dir,
+        owner=options.owner,
     )
 
 
@@ -294,7 +304,11 @@ def _check_force(options: Options) -> None:
         )
 
 
-def _check_single(plan: Plan) -> None:
+def check_startable(target: Target, plan: Plan) -> None:
+    """Raise InputError for a plan that this version cannot bring up on the target."""
+    refusal = target.refusal(plan)
+    if refusal is not None:
+        raise refusal
     most = max(candidate.replicas for candidate in (plan.chosen, *plan.fallbacks))
     if most > 1:
         raise InputError(
@@ -302,12 +316,6 @@ def _check_single(plan: Plan) -> None:
             f"starting {plan.request.model.name}: the plan has {most} replicas, and 'up' runs one so far",
             hint="leave --replicas out, or plan with 'tgi-deploy plan' and start each under a --name of its own",
         )
-
-
-def _check_taken(target: Target, plan: Plan) -> None:
-    refusal = target.refusal(plan)
-    if refusal is not None:
-        raise refusal
 
 
 def check_answerable(options: Options) -> None:

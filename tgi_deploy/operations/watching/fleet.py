@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tgi_deploy.errors import DeployError, warning
 from tgi_deploy.operations.watching.known import by_name
 from tgi_deploy.reconcile.clocks import may_be_new
-from tgi_deploy.reconcile.observe import find_common, read_recorded
+from tgi_deploy.reconcile.observe import find_common, owners_of, read_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -87,6 +87,12 @@ def not_asked(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
         warning(error.code, f"{place} could not be asked, so its machines are not known: {error.message}")
         for place, error in unasked.items()
     )
+
+
+def names_of_owner(context: Context, owner: str) -> tuple[str, ...]:
+    """Return the deployments that an owner has begun, by their records, or by tags where there is no record."""
+    found = ((item.name, owners_of(item.recorded, item.everything)) for item in look_at_all(context))
+    return tuple(name for name, owners in found if owners == (owner,))
 
 
 def is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:

@@ -1,0 +1,147 @@
+"""`up -f`: the deployments of a file, planned together and brought up one after the other."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import click
+from click.core import ParameterSource
+
+from tgi_deploy import wiring
+from tgi_deploy.cli import down
+from tgi_deploy.cli.files import read_file
+from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.plan import decide, no_plan_result, supplied_texts
+from tgi_deploy.cli.progress import Progress
+from tgi_deploy.cli.up import check_startable, options_of, up_command
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.operations.planning.deployment_file import read_deployments
+from tgi_deploy.operations.watching.fleet import names_of_owner
+from tgi_deploy.values.base import as_dict
+from tgi_deploy.values.plan import NoFeasiblePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tgi_deploy.operations.planning.deployment_file import DeploymentFile, FileDeployment
+    from tgi_deploy.values.plan import Plan
+
+# What is about one run and not about a deployment; everything else belongs into the file.
+OF_A_RUN: Final = frozenset(
+    {"file", "prune", "sandbox", "profiles_dir", "templates_dir", "wait", "ready", "on_failure", "heal", "dry_run",
+     "preflight", "replan", "yes"}
+)  # fmt: skip
+
+
+def up_of_file(path: Path | None, given: Mapping[str, Any], *, prune: bool) -> Result:
+    """Bring up what a file describes; `given` are the options of the run."""
+    if path is None:
+        raise InputError("conflicting_options", "--prune goes by a file, and there is none", hint="name it with -f")
+    _check_in_file()
+    described = read_deployments(read_file(path, what="the deployments"), str(path), wiring.target_options("up"))
+    if prune and not described.owner:
+        raise InputError(
+            "bad_deployment_file", f"reading {path}: --prune deletes what the file's owner has, and it names no owner",
+            hint='write owner = "NAME" at the top, bring the file up, and prune from then on',
+        )  # fmt: skip
+    run = _Run(path, described, given)
+    places: list[str] = []
+    for item in described.deployments:
+        made = run.planned(item)
+        if isinstance(made, NoFeasiblePlan):
+            return no_plan_result("up", item.texts, made)
+        places.extend(run.places(item, made))
+    results: list[Result] = []
+    for item in described.deployments:
+        results.append(run.brought_up(item, stand=len(results)))
+    return _together(results, run.pruned(tuple(dict.fromkeys(places))) if prune else Result())
+
+
+def _check_in_file() -> None:
+    """Raise InputError `conflicting_options` for an option of a deployment: it would hold for this run alone."""
+    ctx = click.get_current_context()
+    for param in ctx.command.params:
+        typed = ctx.get_parameter_source(param.name or "") == ParameterSource.COMMANDLINE
+        if typed and param.name not in OF_A_RUN and param.expose_value:
+            word = param.opts[0] if isinstance(param, click.Option) else "MODEL"
+            raise InputError(
+                "conflicting_options", f"-f and {word} exclude each other: the file says what is deployed",
+                hint=f"leave {word} out, or write it into the file",
+            )  # fmt: skip
+
+
+class _Run(NamedTuple):
+    """One run over a file. `given` are its options."""
+
+    path: Path
+    file: DeploymentFile
+    given: Mapping[str, Any]
+
+    def planned(self, item: FileDeployment) -> Plan | NoFeasiblePlan:
+        """Plan a deployment and check it, without looking at what exists."""
+        folder = self.given["profiles_dir"]
+        with self._named(item):
+            words = self._words(item)
+            target = options_of(words.pop("target"), words).target
+            texts, _ = supplied_texts(item.texts, target.name, folder, offline=False)
+            made = decide(texts, folder)
+            if not isinstance(made, NoFeasiblePlan):
+                check_startable(target, made)
+        return made
+
+    def places(self, item: FileDeployment, plan: Plan) -> tuple[str, ...]:
+        target = wiring.target_named(self._words(item)["target"])
+        return plan.request.regions if target.facts.regions else target.locations(())
+
+    def brought_up(self, item: FileDeployment, *, stand: int) -> Result:
+        """Do what `up` does with the same options; `stand` deployments of the file are up already."""
+        up = up_command.callback
+        if up is None:
+            raise AssertionError("a command has a function")
+        with self._named(item, stand=stand):
+            return cast("Result", up(**as_dict(item.texts), **self._words(item), file=None, prune=False))
+
+    def pruned(self, places: tuple[str, ...]) -> Result:
+        """Delete what the file's owner has and the file does not name, after a question that shows it."""
+        sandbox, kept = self.given["sandbox"], {item.name for item in self.file.deployments}
+        with Progress() as progress:
+            context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=places))
+            names = [name for name in names_of_owner(context, self.file.owner) if name not in kept]
+            if not names:
+                return Result()
+            asked = down.Options(
+                everything=False, regions=places, sandbox=sandbox, volumes=False, dry_run=self.given["dry_run"],
+                yes=self.given["yes"],
+            )  # fmt: skip
+            return down.remove(names, asked, progress, again=f"tgi-deploy up -f {self.path} --prune")
+
+    def _words(self, item: FileDeployment) -> dict[str, Any]:
+        """Return what would have been typed beside the options of the plan."""
+        apart = {"name": item.name, "strategy": item.strategy, "owner": self.file.owner}
+        return {**self.given, **item.own, **apart, "target": item.target or self.given["target"]}
+
+    @contextmanager
+    def _named(self, item: FileDeployment, *, stand: int = 0) -> Iterator[None]:
+        """Name the deployment in what is raised, and those of the file that stand."""
+        try:
+            yield
+        except DeployError as error:
+            message = f"'{item.name}' of {self.path}: {error.message}"
+            before = ", ".join(done.name for done in self.file.deployments[:stand])
+            words = f"of the same file, {before} stand: the same command goes on from there"
+            raise error.copy(message=message, hint=error.hint_and(words) if stand else error.hint) from error
+
+
+def _together(results: Sequence[Result], removed: Result) -> Result:
+    """Return one result of all: the data of each, in the order of the file."""
+    every = (*results, removed)
+    return Result(
+        data={"deployments": [item.data for item in results], "pruned": removed.data or None},
+        text="\n".join(item.text.rstrip("\n") for item in every if item.text),
+        warnings=tuple(problem for item in every for problem in item.warnings),
+        exit_code=removed.exit_code,
+        errors=removed.errors,
+        already_shown=frozenset().union(*(item.already_shown for item in every)),
+    )
