@@ -27,6 +27,11 @@ def usd(amount: Decimal | float | None) -> str:
     return f"${short:,}" if short == exact or exact >= _THOUSAND else f"${exact.quantize(_EXACT).normalize():,f}"
 
 
+def rate(usd_per_hour: Decimal | float | None, *, estimated: bool = False) -> str:
+    """`$1.861/h`, and `about $0.4668/h` where it rests on an estimate, as spot prices do."""
+    return f"{'about ' if estimated else ''}{usd(usd_per_hour)}/h"
+
+
 def usd_exact(amount: float | None) -> str:
     """Always three decimals: for columns."""
     return DASH if amount is None else f"${amount:,.3f}"

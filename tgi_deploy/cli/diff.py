@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,18 +14,18 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views import ci
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem
+from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
 from tgi_deploy.operations.planning.compare_plans import Limits, compare, flags_with_values, percent
 from tgi_deploy.operations.planning.lock import read_plan
 from tgi_deploy.text import one_line, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from decimal import Decimal
 
     from tgi_deploy.operations.planning.compare_plans import Change, Check, Comparison, Metric
     from tgi_deploy.values.plan_document import PlanDocument
 
+_EXACT: Final = Decimal("0.0001")
 _GATE: Final = "cost_gate"
 EXIT_GATE: Final = NoFeasiblePlanError.exit_code  # no plan within the limits
 _FILE: Final = click.Path(path_type=Path)
@@ -63,6 +64,7 @@ def diff_command(
     """Compare two plans, and fail (exit 3) where the NEW one is worse than the limits allow.
 
     OLD and NEW are locks ('plan --lock FILE') or what 'plan --json' printed. Without a limit nothing fails.
+    Options that differ come first: figures of another promise are figures of something else.
     """
     if github and click.get_current_context().find_root().obj.as_json:
         raise InputError(
@@ -98,13 +100,28 @@ def _result(found: Comparison, text: str) -> Result:
         for check in found.failed
     )  # fmt: skip
     return Result(
-        data={"diff": asdict(found)}, text=text, exit_code=EXIT_GATE if errors else 0, errors=errors
-    )  # fmt: skip
+        data={"diff": asdict(found)},
+        text=text,
+        exit_code=EXIT_GATE if errors else 0,
+        warnings=tuple(_promises_changed(found)),
+        errors=errors,
+    )
+
+
+def _promises_changed(found: Comparison) -> Iterator[Problem]:
+    """Yield a warning if the limits compare what was not planned for the same request."""
+    if found.promises and found.checks:
+        named = "; ".join(f"{item.field}: {_joined(item.old)} → {_joined(item.new)}" for item in found.promises)
+        yield warning("request_changed", f"the plans are of different requests, and the limits compare both: {named}")
 
 
 def diff_text(found: Comparison) -> str:
     header = ("FIGURE", "OLD", "NEW", "CHANGE")
-    blocks = [table(header, [_row(metric) for metric in found.metrics], right=frozenset({1, 2, 3})).rstrip("\n")]
+    blocks = []
+    if found.promises:
+        lines = [line for change in found.promises for line in _change(change)]
+        blocks.append("\n".join([heading("Request", plural(len(found.promises), "difference")), *lines]))
+    blocks += [table(header, [_row(metric) for metric in found.metrics], right=frozenset({1, 2, 3})).rstrip("\n")]
     if found.changes:
         lines = [line for change in found.changes for line in _change(change)]
         blocks.append("\n".join([heading("What is run", plural(len(found.changes), "difference")), *lines]))
@@ -120,7 +137,7 @@ def _row(metric: Metric) -> tuple[str, str, str, str]:
 
 
 def _figure(value: Decimal | None) -> str:
-    return "-" if value is None else f"{value:,f}"
+    return "-" if value is None else f"{value.quantize(_EXACT) if value % 1 else value:,f}"
 
 
 def _mark(check: Check) -> str:
@@ -129,7 +146,7 @@ def _mark(check: Check) -> str:
 
 def _change(change: Change) -> Iterator[str]:
     old, new = _words(change.old), _words(change.new)
-    if not isinstance(change.old, list | dict):
+    if not isinstance(change.old, list | tuple | dict):
         yield wrapped(one_line(f"{change.field}: {old[0]} → {new[0]}"))
         return
     yield f"  {change.field}:"
@@ -137,11 +154,15 @@ def _change(change: Change) -> Iterator[str]:
     yield from (wrapped(one_line(f"+ {word}"), first="    ") for word in new if word not in old)
 
 
+def _joined(value: Any) -> str:  # noqa: ANN401 -- a value of JSON
+    return " ".join(_words(value)) or "nothing"
+
+
 def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a value of JSON
     """Flags with their values; NAME=VALUE of a table; anything else as it is."""
     if isinstance(value, dict):
         return [f"{name}={item}" for name, item in value.items()]
-    if not isinstance(value, list):
+    if not isinstance(value, list | tuple):
         return ["nothing" if value is None else str(value)]
     return flags_with_values(value)
 

@@ -24,7 +24,7 @@ from tgi_deploy.cli.options import (
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress, command_line
-from tgi_deploy.cli.views.text import WIDTH, wrapped
+from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.text import one_line, plural
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -211,5 +211,5 @@ def _lines(item: Problem, wide: int) -> list[str]:
     told = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)
     lines = [f"{mark}  {item.code.ljust(wide)}  {told}"]
     if item.hint and item.severity != "ok":
-        lines.append(f"{margin}→ {one_line(item.hint, limit=WIDTH * 4)}")
+        lines.append(f"{margin}→ {one_line(item.hint)}")
     return lines

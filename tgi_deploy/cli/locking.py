@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.lock import Lock
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan_document import PlanDocument
 
 LOCK_FILE: Final = click.Path(path_type=Path)
 
 
-def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: Result, catalog: Catalog) -> None:
+def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: PlanDocument, catalog: Catalog) -> None:
     """Write the lock of `plan`, with what was printed of it. Raises InputError `unwritable_file`."""
     from tgi_deploy.operations.planning.lock import lock_document, lock_text  # noqa: PLC0415 -- only locks need it
 
@@ -32,8 +33,7 @@ def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: Result, cata
         texts,
         os.environ,
         catalog.release(plan.request.engine_version),
-        printed=plain(printed.data["plan"]),
-        text=click.unstyle(printed.text),
+        printed=plain(printed),
     )
     write_file(path, lock_text(document), what="the lock", option="--lock")
 
@@ -47,11 +47,13 @@ def open_lock(path: Path) -> Lock:
 
 def locked_result(path: Path, catalog: Catalog) -> Result:
     """What was printed when the lock was written, and a warning where the same request would now be met differently."""
+    from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- only locks need it
+
     lock = open_lock(path)
     notices = tuple(warning("notice", text) for text in lock.plan.notices)
     return Result(
         data={"plan": lock.plan, "lock": {"model": lock.model, "engine": lock.engine, "catalogue": lock.catalogue}},
-        text=lock.text,
+        text=summary_text(lock.plan),
         warnings=(*notices, *_staleness(lock, catalog)),
         already_shown=frozenset({"notice"}),
     )

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tgi_deploy.cli.pictures import Pictures
     from tgi_deploy.operations.planning.option_texts import OptionTexts
 
+_MORE: Final = (
+    "More with --explain: bill, memory, command line, intervals, rejections. One machine with --why-not TYPE.\n"
+)
 # Options that print a page of their own in place of the plan, and what may stand beside each.
 _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
     "--locked": frozenset(),
@@ -60,9 +63,11 @@ _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
 @offline_option
 @picture_options
 @click.option("--own", type=LOCK_FILE, metavar="FILE", help="Hardware you own or would buy, and which rental it beats.")
-@click.option("--explain", "-v", is_flag=True, help="Show every refused configuration, and other clouds' list prices.")
+@click.option(
+    "--explain", "-v", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
+)
 @click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
-@click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again, to the byte.")
+@click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again.")
 @click.option(
     "--why-not",
     metavar="TYPE",
@@ -110,13 +115,13 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     outcome = decide(texts, profiles_dir, offline=offline)
     catalog = partial(_catalog, profiles_dir, offline=offline)
     if isinstance(outcome, NoFeasiblePlan):
-        return pictures.added_to(no_plan_result("plan", texts, outcome, explain=explain), outcome, texts, catalog)
+        return pictures.added_to(no_plan_result("plan", texts, outcome), outcome, texts, catalog)
     _check_reachable(outcome, target)
     result = _plan_result(outcome, notices, explain=explain)
     if lock is not None:
         from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
 
-        write_lock(lock, texts, outcome, result, catalog())
+        write_lock(lock, texts, outcome, result.data["plan"], catalog())
     elif explain:
         result = _compared(result, outcome, catalog())
     return pictures.added_to(result, outcome, texts, catalog)
@@ -195,7 +200,7 @@ def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -
 
     outcome = plan_owned(texts, owned_machine(path), catalog, os.environ)
     if isinstance(outcome, NoFeasiblePlan):
-        return no_plan_result("plan", texts, outcome, explain=explain)
+        return no_plan_result("plan", texts, outcome)
     made, owned = outcome
     result = _plan_result(made, (), explain=explain)
     result = replaced(result, data={**result.data, "own": owned}, text=f"{result.text}\n{own_text(owned)}")
@@ -228,7 +233,7 @@ def decide(texts: OptionTexts, profiles_dir: Path | None, *, offline: bool = Fal
     return plan(texts, wiring.catalog(profiles_dir, offline=offline), os.environ)
 
 
-def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePlan, *, explain: bool = False) -> Result:
+def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePlan) -> Result:
     """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
     from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- likewise
     from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- likewise
@@ -242,7 +247,7 @@ def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePla
     )
     return Result(
         data=no_plan_document(outcome),
-        text=no_plan_text(outcome, commands, explain=explain),
+        text=no_plan_text(outcome, commands),
         exit_code=NoFeasiblePlanError.exit_code,
         errors=(error,),
     )
@@ -250,12 +255,12 @@ def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePla
 
 def _nothing_near(outcome: NoFeasiblePlan) -> str:
     if outcome.request.flags:
-        return "no change of the request helps, but less of what --set pins may: look at every refusal with --explain"
+        return "no change of the request helps, but less of what --set pins may: look at every rejection with --json"
     against_all = set.intersection(*(set(item.codes) for item in outcome.rejections))
     reason = next((item.message for item in outcome.rejections if item.code in against_all), None)
     if reason is not None:
         return f"no change of the request helps: {reason}"
-    return "no change of the request helps: look at every refusal with --explain, or choose another model"
+    return "no change of the request helps: look at every rejection with --json, or choose another model"
 
 
 def _why_not(outcome: NoFeasiblePlan) -> str:
@@ -265,13 +270,20 @@ def _why_not(outcome: NoFeasiblePlan) -> str:
     return f"planning {model}: none of {outcome.considered:,} configurations fits{reasons}"
 
 
-def _plan_result(plan: Plan, notices: tuple[Problem, ...], *, explain: bool) -> Result:
-    from tgi_deploy.cli.views.plan import plan_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- help is printed without the planner
+def _details(plan: Plan) -> str:
+    from tgi_deploy.cli.views.plan import details_text  # noqa: PLC0415 -- few plans are explained
 
+    return details_text(plan)
+
+
+def _plan_result(plan: Plan, notices: tuple[Problem, ...], *, explain: bool) -> Result:
+    from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- help is printed without the planner
+    from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- likewise
+
+    document = plan_document(plan)
     return Result(
-        data={"plan": plan_document(plan)},
-        text=plan_text(plan, explain=explain),
+        data={"plan": document},
+        text=f"{summary_text(document)}\n{_details(plan) if explain else _MORE}",
         warnings=(*notices, *(warning("notice", text) for text in plan.notices)),
         already_shown=frozenset({"notice"}),
     )

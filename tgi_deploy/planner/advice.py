@@ -73,4 +73,5 @@ def _choice(candidate: Candidate) -> str:
     if offer.market == "owned":
         return f"{offer.instance_type.name}, {shards}, your machine"
     several = f"{candidate.machines} x " if candidate.machines > 1 else ""
-    return f"{several}{offer.instance_type.name} in {offer.region}, {shards}, ${candidate.cost.usd_per_hour:.3f}/h"
+    price = f"{'about ' if offer.estimated else ''}${candidate.cost.usd_per_hour:.3f}/h"
+    return f"{several}{offer.instance_type.name} in {offer.region}, {shards}, {price}"

@@ -34,7 +34,7 @@ class PlannedModel(Document, frozen=True, kw_only=True):
 
 
 class Choice(Document, frozen=True, kw_only=True):
-    """A candidate's summary. `usd_per_hour` is the machine's price."""
+    """A candidate's summary. `usd_per_hour` is the machine's price; `estimated` where it is not listed, as for spot."""
 
     instance_type: str
     region: str
@@ -50,6 +50,9 @@ class Choice(Document, frozen=True, kw_only=True):
     replicas: int = 1
     machines: int = 1
     engine: str | None = None
+    output_tokens_per_s: float | None = None
+    price_date: str = ""
+    estimated: bool = False
 
 
 class PlannedCredits(Document, frozen=True, kw_only=True):

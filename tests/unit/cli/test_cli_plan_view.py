@@ -11,7 +11,9 @@ import pytest
 from msgspec.structs import replace
 
 from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.cli.views.plan import _bar, no_plan_text, plan_text
+from tgi_deploy.cli.views.plan import _bar, details_text, no_plan_text
+from tgi_deploy.cli.views.plan_summary import summary_text
+from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.values.base import replaced
@@ -27,29 +29,53 @@ def section(text, title):
     return next(block for block in click.unstyle(text).split("\n\n") if block.startswith(title))
 
 
+@pytest.fixture(autouse=True)
+def terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def summary(plan):
+    return click.unstyle(summary_text(plan_document(plan)))
+
+
 def test_the_choice_stands_first(made):
-    first = " ".join(click.unstyle(plan_text(made, explain=False)).split("\n\n")[0].split())
-    assert first.startswith("llama3-13b (elinas/Llama-3-13B-Instruct, 13.0B parameters) runs on g5.xlarge")
-    assert "1 x A10G" in first
+    first, model, machine, *_ = summary(made).splitlines()
+    assert first == "llama3-13b on g5.xlarge for $1.0218/h"
+    assert "elinas/Llama-3-13B-Instruct, 13.0B parameters" in model
+    assert "1 x A10G, on-demand in us-east-1, fp8 (bfloat16)" in machine
+
+
+def test_a_plan_is_answered_in_some_fifteen_lines(made, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert 10 <= len(summary(made).splitlines()) <= 15
+
+
+def test_a_listed_price_says_of_when_it_is(made):
+    assert f"(listed {made.chosen.offer.price_date})" in " ".join(summary(made).split())
+
+
+def test_a_spot_price_is_an_estimate_wherever_it_stands(catalog):
+    text = summary(plan(OptionTexts(model="llama3-13b", market="spot"), catalog, {}))
+    assert re.search(r"\(estimated\s+\d{4}-", text)
+    for line in (line for line in text.splitlines() if "/h" in line and "budget" not in line):
+        assert "about $" in line
 
 
 def test_cost_lines_add_up(made):
-    *lines, total = [
-        Decimal(found) for found in re.findall(r"\$(\d+\.\d{4})", section(plan_text(made, explain=False), "Cost"))
-    ]
+    *lines, total = [Decimal(found) for found in re.findall(r"\$(\d+\.\d{4})", section(details_text(made), "Cost"))]
     assert sum(lines) == total
     assert len(lines) == len(made.chosen.cost.lines)
 
 
 def test_a_month_is_730_hours(made):
-    text = section(plan_text(made, explain=False), "Cost")
+    text = section(details_text(made), "Cost")
     month = re.search(r"a month of 730 hours +\$([\d,.]+)$", text, re.MULTILINE)[1]
     assert Decimal(month.replace(",", "")) == round(made.chosen.cost.usd_per_hour * 730, 2)
 
 
 def test_predictions_come_with_their_intervals(made):
     speed = made.chosen.performance
-    text = section(plan_text(made, explain=False), "Predicted speed")
+    text = section(details_text(made), "Predicted speed")
     for value, span in (
         (speed.ttft_ms, speed.ttft_ms_span), (speed.output_tokens_per_s, speed.output_tokens_per_s_span)
     ):  # fmt: skip
@@ -61,13 +87,13 @@ def test_predictions_come_with_their_intervals(made):
     bare = replaced(speed, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None,
                    usd_per_million_output_tokens_span=None)  # fmt: skip
     without = replaced(made, chosen=replaced(made.chosen, performance=bare))
-    text = section(plan_text(without, explain=False), "Predicted speed")
+    text = section(details_text(without), "Predicted speed")
     assert "(" not in text
     assert "interval" not in text
 
 
 def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
-    _, *lines = section(plan_text(made, explain=False), "Alternatives").splitlines()
+    _, *lines = section(details_text(made), "All alternatives").splitlines()
     lines = [line for line in lines if line.split()[0].rstrip(".").isdigit()]
     assert len(lines) == len(made.alternatives)
     for number, (line, item) in enumerate(zip(lines, made.alternatives, strict=True), start=1):
@@ -81,14 +107,14 @@ def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
 
 
 def test_what_is_tried_when_there_is_no_capacity_is_named(made):
-    text = " ".join(plan_text(made, explain=False).split())
+    text = " ".join(details_text(made).split())
     names = dict.fromkeys(item.offer.instance_type.name for item in made.fallbacks)
     assert f"When there is no capacity: {', '.join(names)}." in text
 
 
 def test_a_choice_without_others_needs_no_list(made):
     alone = replaced(made, fallbacks=(), alternatives=(), frontier=made.frontier[:1])
-    text = click.unstyle(plan_text(alone, explain=False))
+    text = click.unstyle(details_text(alone))
     assert not any(title in text for title in ("Alternatives", "What money buys", "no capacity"))
 
 
@@ -97,9 +123,7 @@ def test_the_frontier_is_cut_to_seven_lines_that_keep_choice_knee_and_ends(made)
     points = tuple(
         replaced(point, instance_type=f"x.{number}", chosen=number == 5, knee=number == 9) for number in range(20)
     )
-    title, _, *lines = section(
-        plan_text(replaced(made, frontier=points), explain=False), "What money buys"
-    ).splitlines()
+    title, _, *lines = section(details_text(replaced(made, frontier=points)), "What money buys").splitlines()
     assert "13 more" in title
     assert len(lines) == 7
     assert [line.split()[0] for line in lines if "chosen" in line or "knee" in line] == ["x.5", "x.9"]
@@ -107,7 +131,7 @@ def test_the_frontier_is_cut_to_seven_lines_that_keep_choice_knee_and_ends(made)
 
 
 def test_no_chance_is_printed_as_certain(catalog):
-    text = plan_text(plan(OptionTexts(model="llama3-8b", instance="p5.4xlarge"), catalog, {}), explain=False)
+    text = details_text(plan(OptionTexts(model="llama3-8b", instance="p5.4xlarge"), catalog, {}))
     assert "met: 99 %" in text
     assert "100 %" not in text
 
@@ -120,12 +144,12 @@ def test_the_longest_names_fit_too(made):
     )  # fmt: skip
     offer = replaced(made.chosen.offer, instance_type=kind, region="ap-northeast-3", market="spot")
     wide = replaced(made.chosen, offer=offer, num_shard=8, quantize="bitsandbytes-nf4")
-    text = section(plan_text(replaced(made, chosen=wide, alternatives=(wide,) * 5), explain=False), "Alternatives")
+    text = section(details_text(replaced(made, chosen=wide, alternatives=(wide,) * 5)), "All alternatives")
     assert all(len(line) <= 100 for line in text.splitlines()), text
 
 
 def test_memory_bar_is_to_scale(made):
-    bar = re.search(r"\[(.+)\]", section(plan_text(made, explain=False), "Memory"))[1]
+    bar = re.search(r"\[(.+)\]", section(details_text(made), "Memory"))[1]
     memory = made.chosen.memory
     assert len(bar) == 60
     for letter, size in {"w": memory.weights_bytes, "k": memory.kv_cache_bytes}.items():
@@ -133,36 +157,31 @@ def test_memory_bar_is_to_scale(made):
 
 
 def test_every_engine_argument_is_shown(made):
-    text = " ".join(section(plan_text(made, explain=False), "Engine").split())
+    text = " ".join(section(details_text(made), "Engine").split())
     container = made.chosen.engine.container
     assert " ".join(container.args) in text
     assert all(f"{name}={value}" in text for name, value in container.env)
 
 
 def test_every_reason_is_shown_once_with_its_number(made):
-    refused = section(plan_text(made, explain=False), "Refused")
+    refused = section(details_text(made), "Rejected")
     counts = Counter(item.code for item in made.rejections)
     assert {code: int(number) for code, number in re.findall(r"(\w+) \((\d+)\)", refused)} == counts
     assert len(re.findall(r"\w+ \(\d+\)", refused)) == len(counts)
 
 
-def test_explain_shows_every_refusal(made):
-    refused = section(plan_text(made, explain=True), "Refused")
-    assert len(re.findall(r"^  \w+: ", refused, re.MULTILINE)) == len(made.rejections)
-
-
 def test_what_a_request_can_change_is_refused_first(made):
-    codes = re.findall(r"^  (\w+) \(", section(plan_text(made, explain=False), "Refused"), re.MULTILINE)
+    codes = re.findall(r"^  (\w+) \(", section(details_text(made), "Rejected"), re.MULTILINE)
     assert codes.index("over_budget") < codes.index("arch_flash_attention")
 
 
 def test_notices_and_assumptions_are_shown(made):
-    notes = " ".join(section(plan_text(made, explain=False), "Notes").split())
-    assert all(" ".join(text.split()) in notes for text in (*made.notices, *made.assumptions))
+    text = " ".join(f"{summary(made)}{click.unstyle(details_text(made))}".split())
+    assert all(" ".join(item.split()) in text for item in (*made.notices, *made.assumptions))
 
 
 def test_an_owned_machine_shows_no_price(catalog):
-    text = plan_text(plan(OptionTexts(model="llama3-13b", hardware="2xRTX-4090"), catalog, {}), explain=False)
+    text = details_text(plan(OptionTexts(model="llama3-13b", hardware="2xRTX-4090"), catalog, {}))
     assert "$" not in text
     assert "Cost" not in text
 
@@ -170,22 +189,22 @@ def test_an_owned_machine_shows_no_price(catalog):
 @pytest.mark.parametrize("model", ["llama3-13b", "llama3.1-405b-fp8", "mixtral-8x7b", "gpt2"])
 def test_nothing_is_wider_than_100_columns(catalog, model):
     made = plan(OptionTexts(model=model), catalog, {})
-    for line in click.unstyle(plan_text(made, explain=True)).splitlines():
+    for line in click.unstyle(details_text(made)).splitlines():
         assert len(line) <= 100 or " " not in line.strip(), line
 
 
 def test_a_hostile_name_cannot_steer_the_terminal(made):
     wanted = made.request
     hostile = replaced(made, request=replaced(wanted, model=replace(wanted.model, name="x\x1b]0;owned\x07\ny")))
-    text = click.unstyle(plan_text(hostile, explain=False))
+    text = click.unstyle(details_text(hostile))
     assert text.replace("\n", "").isprintable()
 
 
 def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
     outcome = plan(OptionTexts(model="llama3-13b", budget="0.3"), catalog, {})
     commands = [f"tgi-deploy plan llama3-13b {miss.option}" for miss in outcome.near_misses]
-    text = click.unstyle(no_plan_text(outcome, commands, explain=False))
-    assert text.startswith("No machine serves llama3-13b as requested.")
+    text = click.unstyle(no_plan_text(outcome, commands))
+    assert text.startswith("No machine meets your requirements for llama3-13b.")
     for command in commands:
         assert f"    {command}\n" in text
     assert "over_budget (" in text
@@ -195,7 +214,7 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
     ("model", "says"),
     [
         ("deepseek-ai/DeepSeek-R1", "block-scaled fp8 weights need kernels that the images of TGI 3.3.7 do not carry"),
-        ("Qwen/Qwen3-235B-A22B", "look at every refusal with --explain, or choose another model"),
+        ("Qwen/Qwen3-235B-A22B", "look at every rejection with --json, or choose another model"),
     ],
 )
 def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):
@@ -211,7 +230,7 @@ def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_said(catalo
     lines = {line.item: line.usd_per_hour for line in several.chosen.cost.lines}
     spare = (several.chosen.cost.usd_per_hour - lines["load balancer"]) / 3
     assert several.spare_usd_per_hour == spare
-    text = re.sub(r"\s+", " ", click.unstyle(plan_text(several, explain=False)))
+    text = re.sub(r"\s+", " ", click.unstyle(details_text(several)))
     assert f"of the load; all of it with a machine more for ${spare:.4f}/h." in text
     assert plan(OptionTexts(model="llama3.1-8b"), catalog, {}).spare_usd_per_hour is None
 

@@ -12,7 +12,7 @@ from fakes.surroundings import Surroundings, plan, request
 
 from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.cli.views.deployment import proposal_text
-from tgi_deploy.cli.views.text import table
+from tgi_deploy.cli.views.text import table, wrapped
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.text import gib, plural, usd
 from tgi_deploy.values.base import replaced
@@ -96,3 +96,20 @@ def test_a_table_in_an_item_is_told_row_by_row():
 
 def test_a_cell_is_one_line():
     assert item_text({"note": "two\nlines\x1b[31m"}) == "note  two lines\\x1b[31m\n"
+
+
+ROWS = [("one", "ready", "Llama-3-13B-Instruct", "$1.8768"), ("another", "booting", "phi", "$0.80")]
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "140", "200"])
+def test_no_row_of_a_table_is_wider_than_the_terminal_and_nothing_is_lost(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", columns)
+    shown = click.unstyle(table(("name", "now", "model", "$/h"), ROWS, right=frozenset({3})))
+    assert max(map(len, shown.splitlines())) <= int(columns)
+    assert shown.split() == [cell for row in (("name", "now", "model", "$/h"), *ROWS) for cell in row]
+
+
+def test_what_goes_into_a_pipe_is_not_wrapped(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = "word " * 200
+    assert "\n" not in wrapped(long)

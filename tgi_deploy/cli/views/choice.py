@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.text import count, plural, usd
+from tgi_deploy.text import count, plural, rate, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,12 +120,11 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
     ]  # fmt: skip
     more = len(points) - len(shown)
     note = "nothing beats these in price, speed and quality at once" + (f"; {more} more with --json" if more else "")
-    lines = table(header, rows, right=_NUMBERS).rstrip("\n").splitlines()
-    return "\n".join([heading("What money buys", note), *(f"  {line}" for line in lines)])
+    return f"{heading('What money buys', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
 
 
 def _price(point: FrontierPoint) -> str:
-    return f"{usd(point.total_usd_per_hour)}/h" if point.total_usd_per_hour else ""
+    return rate(point.total_usd_per_hour, estimated=point.market == "spot") if point.total_usd_per_hour else ""
 
 
 def _runs(point: FrontierPoint) -> str:

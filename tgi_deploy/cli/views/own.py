@@ -42,8 +42,7 @@ def _rentals(owned: Owned) -> str:
     off = ("if switched off",) if owned.utilization < 1 else ()
     header = ("rental", "market", "$/h", "$/1M out", "pays after", *off)
     rows = [_row(item, owned) for item in _shown(owned.rentals)]
-    lines = table(header, rows, right=_NUMBERS).rstrip("\n").splitlines()
-    return "\n".join(f"  {line}" for line in lines)
+    return table(header, rows, right=_NUMBERS, indent="  ").rstrip("\n")
 
 
 def _shown(rentals: Sequence[Rental]) -> Sequence[Rental]:

@@ -1,4 +1,4 @@
-"""A plan, or the reasons why there is none, as text of at most 100 columns."""
+"""What is behind a plan, for --explain; and the reasons why there is none."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from tgi_deploy.cli.views import choice
-from tgi_deploy.cli.views.text import WIDTH, heading, wrapped
+from tgi_deploy.cli.views.text import heading, table, width, wrapped
 from tgi_deploy.operations.planning.documents import credits_on, interruptions
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.time_to_ready import to_go_through
-from tgi_deploy.text import count, duration, gib, one_line, plural, usd
+from tgi_deploy.text import count, duration, gib, one_line, plural, rate, usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,17 +27,17 @@ _BAR_WIDTH: Final = 60
 _DECIMALS: Final = 4
 _LABEL: Final = 34
 _TOP_REASONS: Final = 4
-_NUMBER_COLUMNS: Final = 2
+_NUMBERS: Final = frozenset({5, 6})
 _PHASE_WORDS: Final = {
     "launching": "launch", "booting": "boot", "pulling": "image", "downloading": "weights", "loading": "loading",
     "warming_up": "warm-up", "ready": "tokenizer",
 }  # fmt: skip
 
 
-def plan_text(plan: Plan, *, explain: bool) -> str:
+def details_text(plan: Plan) -> str:
+    """Return the bill, the memory, the command line, the figures with their intervals, and what was rejected."""
     chosen = plan.chosen
     blocks = [
-        _choice(plan),
         _cost(chosen, plan.request),
         interruptions_text(chosen),
         _memory(chosen),
@@ -49,8 +47,8 @@ def plan_text(plan: Plan, *, explain: bool) -> str:
         _ready(chosen),
         choice.frontier(plan.frontier),
         _top(plan),
-        _refusals(plan.rejections, explain=explain),
-        _remarks(plan.notices, plan.assumptions, plan.catalogue_date),
+        _rejections(plan.rejections),
+        _assumptions(plan.assumptions),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -69,14 +67,13 @@ def elsewhere_text(hardware: InstanceType, machines: Sequence[Elsewhere]) -> str
     return "\n".join(lines) + "\n"
 
 
-def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str], *, explain: bool) -> str:
+def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str]) -> str:
     """`commands` are the near misses of `outcome`, in their order, ready to paste."""
     model = one_line(outcome.request.model.name)
     blocks = [
-        wrapped(f"No machine serves {model} as requested.", first=""),
+        wrapped(f"No machine meets your requirements for {model}.", first=""),
         _near_misses(outcome.near_misses, commands),
-        _refusals(outcome.rejections, explain=explain),
-        wrapped(f"Prices and shapes are of {outcome.catalogue_date}.", first=""),
+        _rejections(outcome.rejections),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -86,8 +83,12 @@ def summary(candidate: Candidate) -> str:
     offer = candidate.offer
     several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     where = "" if offer.market == "owned" else f" {offer.market} in {offer.region}"
-    price = "" if offer.usd_per_hour is None else f", {usd(candidate.cost.usd_per_hour)}/h"
+    price = "" if offer.usd_per_hour is None else f", {price_of(candidate)}"
     return f"{several}{offer.instance_type.name}{where}: {cards(candidate)}, {precision(candidate)}{price}"
+
+
+def price_of(candidate: Candidate) -> str:
+    return rate(candidate.cost.usd_per_hour, estimated=candidate.offer.estimated)
 
 
 def cards(candidate: Candidate) -> str:
@@ -101,14 +102,6 @@ def cards(candidate: Candidate) -> str:
 
 def precision(candidate: Candidate) -> str:
     return candidate.dtype if candidate.quantize == "none" else f"{candidate.quantize} ({candidate.dtype})"
-
-
-def _choice(plan: Plan) -> str:
-    model = plan.request.model
-    size = f"{model.model.parameters / 1e9:.1f}B parameters"
-    known_as = size if model.name == model.model.hub_id else f"{one_line(model.model.hub_id)}, {size}"
-    sentence = f"{one_line(model.name)} ({known_as}) runs on {summary(plan.chosen)}."
-    return click.style(wrapped(sentence, first="", rest=""), bold=True)
 
 
 def _cost(candidate: Candidate, request: Request) -> str:
@@ -198,9 +191,9 @@ def _engine(engine: EngineRun) -> str:
 
 def _flag_lines(args: Sequence[str]) -> Iterator[str]:
     """Flags with their values, several a line, never a flag apart from its value."""
-    line = " "
+    line, room = " ", width()
     for pair in _pairs(args):
-        if len(line) + 1 + len(pair) > WIDTH and line.strip():
+        if len(line) + 1 + len(pair) > room and line.strip():
             yield line
             line = " "
         line += f" {pair}"
@@ -280,12 +273,10 @@ def _top(plan: Plan) -> str:
     """The best of other cards and quality classes, a line each, and what is tried when there is no capacity."""
     lines = []
     if plan.alternatives:
-        rows = [_row(number, item) for number, item in enumerate(plan.alternatives, start=1)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH else " "
         slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
-        lines = [heading("Alternatives", f"the best of each other card and quality class{slow}")]
-        lines += [gap + gap.join(_cells(row, widths)).rstrip() for row in rows]
+        lines = [heading("All alternatives", f"the best of each other accelerator and quality class{slow}")]
+        rows = [_row(number, item) for number, item in enumerate(plan.alternatives, start=1)]
+        lines += table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")[1:]
     if plan.fallbacks:
         pools = dict.fromkeys(_pool(item, plan.chosen) for item in plan.fallbacks)
         lines.append(wrapped(f"When there is no capacity: {', '.join(pools)}."))
@@ -308,43 +299,34 @@ def _row(number: int, candidate: Candidate) -> tuple[str, ...]:
     offer = candidate.offer
     place = offer.region if offer.market == "on-demand" else f"{offer.region} {offer.market}"
     method = (candidate.dtype if candidate.quantize == "none" else candidate.quantize) + "*" * _is_slow(candidate)
-    price = "" if offer.usd_per_hour is None else f"{usd(candidate.cost.usd_per_hour)}/h"
-    rate = f"{count(candidate.performance.output_tokens_per_s)} tokens/s"
+    price = "" if offer.usd_per_hour is None else price_of(candidate)
+    speed = f"{count(candidate.performance.output_tokens_per_s)} tokens/s"
     used = f"{candidate.replicas * candidate.num_shard} x {offer.instance_type.accelerator.name}"
-    return (f"{number}.", offer.instance_type.name, place, used, method, price, rate)
+    return (f"{number}.", offer.instance_type.name, place, used, method, price, speed)
 
 
-def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
-    for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
-        yield cell.rjust(width) if index >= len(row) - _NUMBER_COLUMNS else cell.ljust(width)
-
-
-def _refusals(rejections: Sequence[Rejection], *, explain: bool) -> str:
+def _rejections(rejections: Sequence[Rejection]) -> str:
     if not rejections:
         return ""
-    if explain:
-        lines = [_refusal(item) for item in rejections]
-        return "\n".join([heading("Refused", plural(len(rejections), "configuration")), *lines])
     counts = Counter(item.code for item in rejections)
     nearest = sorted((_nearest(rejections, code) for code in counts), key=distance)
-    lines = [_refusal(item, number=counts[item.code]) for item in nearest[:_TOP_REASONS]]
+    lines = [_rejection(item, counts[item.code]) for item in nearest[:_TOP_REASONS]]
     others = ", ".join(f"{item.code} ({counts[item.code]:,})" for item in nearest[_TOP_REASONS:])
     if others:
         lines.append(wrapped(f"and {others}", first="  ", rest="      "))
-    return "\n".join([heading("Refused", "by reason, the nearest of each; all with --explain"), *lines])
+    return "\n".join([heading("Rejected", "by reason, the nearest of each; all with --json"), *lines])
 
 
 def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
     return min((item for item in rejections if item.code == code), key=distance)
 
 
-def _refusal(item: Rejection, *, number: int | None = None) -> str:
+def _rejection(item: Rejection, number: int) -> str:
     shards = f" x{item.num_shard}" if item.num_shard > 1 else ""
     shards += f" r{item.replicas}" if item.replicas > 1 else ""
     quantize = "" if item.quantize == "none" else f" {item.quantize}"
-    label = item.code if number is None else f"{item.code} ({number:,})"
-    message = item.message if number is None else _first_sentence(item.message)
-    text = f"{label}: {item.instance_type}{shards}{quantize}: {one_line(message)}"
+    message = one_line(_first_sentence(item.message))
+    text = f"{item.code} ({number:,}): {item.instance_type}{shards}{quantize}: {message}"
     return wrapped(text, first="  ", rest="      ")
 
 
@@ -361,7 +343,5 @@ def _near_misses(misses: Sequence[NearMiss], commands: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _remarks(notices: Sequence[str], assumptions: Sequence[str], date: str) -> str:
-    texts = [*(f"! {one_line(text)}" for text in notices), *(f"- {one_line(text)}" for text in assumptions)]
-    lines = [wrapped(text, rest="    ") for text in texts]
-    return "\n".join([heading("Notes", f"prices and shapes of {date}"), *lines])
+def _assumptions(assumptions: Sequence[str]) -> str:
+    return "\n".join([heading("Assumptions"), *(wrapped(f"- {one_line(text)}", rest="    ") for text in assumptions)])

@@ -6,7 +6,7 @@ import csv
 import io
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.cli.views.text import WIDTH, table
+from tgi_deploy.cli.views.text import table, wrapped
 from tgi_deploy.operations.planning.sweep import csv_rows
 from tgi_deploy.text import count, one_line, usd
 
@@ -27,21 +27,16 @@ def sweep_csv(rows: Sequence[Row], setting: str) -> str:
 
 
 def sweep_text(rows: Sequence[Row], setting: str) -> str:
-    """A value without a plan has its reason in place of the figures."""
-    lines = table(
-        (setting.upper(), *_COLUMNS), [(row.value, *_cells(row.choice)) for row in rows], right=_RIGHT
-    ).splitlines()
-    width = max(len(setting), *(len(row.value) for row in rows))
-    for number, row in enumerate(rows, start=1):
-        if row.choice is None:
-            reason = one_line(f"{row.code}: {row.reason}", limit=WIDTH - width - 2)
-            lines[number] = f"{row.value:<{width}}  {reason}"
-    return "\n".join(lines) + "\n"
+    """Values without a plan come after the table, each with its reason."""
+    found = [(row.value, *_cells(row.choice)) for row in rows if row.choice is not None]
+    missed = [
+        wrapped(one_line(f"{row.value}  {row.code}: {row.reason}"), first="") for row in rows if row.choice is None
+    ]
+    shown = table((setting.upper(), *_COLUMNS), found, right=_RIGHT) if found else ""
+    return shown + "".join(f"{line}\n" for line in missed)
 
 
-def _cells(choice: Candidate | None) -> tuple[str, ...]:
-    if choice is None:
-        return ("",) * len(_COLUMNS)
+def _cells(choice: Candidate) -> tuple[str, ...]:
     kind, speed = choice.offer.instance_type, choice.performance
     price = choice.rent_usd_per_hour
     million = speed.usd_per_million_output_tokens

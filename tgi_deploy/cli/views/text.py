@@ -6,15 +6,31 @@ of progress.py pays for it.
 
 from __future__ import annotations
 
+import os
+import sys
 import textwrap
 from typing import TYPE_CHECKING, Final
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-WIDTH: Final = 100
+_NARROWEST: Final = 40
+_WIDEST: Final = 200
+_UNBOUNDED: Final = 10_000
+_GAP: Final = "  "
+
+
+def width() -> int:
+    """Return how wide lines may be: as the terminal is, or COLUMNS says; what goes into a pipe is not wrapped."""
+    named = os.environ.get("COLUMNS", "")
+    if named.isdecimal():
+        return max(_NARROWEST, int(named))
+    try:
+        return min(_WIDEST, max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns))
+    except (AttributeError, OSError, ValueError):  # no stdout, no terminal, a stream without a file
+        return _UNBOUNDED
 
 
 def heading(title: str, note: str = "") -> str:
@@ -23,19 +39,41 @@ def heading(title: str, note: str = "") -> str:
 
 def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:
     return textwrap.fill(
-        text, WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        text, width(), initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset()) -> str:
-    """Columns as wide as their widest cell; the numbers of `right` are aligned at their end."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset(), indent: str = ""
+) -> str:
+    """Columns as wide as their widest cell, numbers (`right`) aligned at their end.
+
+    Where the terminal is narrower, each row goes on in a line below, indented under its second column.
+    """
     lines = [tuple(header), *(tuple(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
-    texts = [
-        "  ".join(
-            cell.rjust(widths[index]) if index in right else cell.ljust(widths[index])
-            for index, cell in enumerate(line)
-        ).rstrip()
-        for line in lines
-    ]
+    under = _GAP * 2 + " " * min(widths[0], 8)
+    bands = list(_bands(widths, width() - len(indent), len(under)))
+    texts = ["\n".join(_banded(line, widths, bands, right, indent, under)) for line in lines]
     return "\n".join([click.style(texts[0], bold=True), *texts[1:]]) + "\n"
+
+
+def _bands(widths: Sequence[int], room: int, under: int) -> Iterator[range]:
+    """Yield the columns that stand in one line, greedily."""
+    start, used = 0, 0
+    for index, size in enumerate(widths):
+        if index > start and used + len(_GAP) + size > room:
+            yield range(start, index)
+            start, used = index, under
+        used += size if index == start else len(_GAP) + size
+    yield range(start, len(widths))
+
+
+def _banded(
+    line: Sequence[str], widths: Sequence[int], bands: Sequence[range], right: frozenset[int], indent: str, under: str
+) -> Iterator[str]:
+    for number, band in enumerate(bands):
+        cells = (line[at].rjust(widths[at]) if at in right else line[at].ljust(widths[at]) for at in band)
+        text = f"{under if number else ''}{_GAP.join(cells)}".rstrip()
+        if text or not number:
+            yield f"{indent}{text}"

@@ -13,6 +13,7 @@ from tgi_deploy.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from tgi_deploy.values.base import Document
     from tgi_deploy.values.plan_document import PlanDocument
 
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*%?", re.ASCII)
@@ -70,6 +71,9 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
+    """`promises` are options that differ: figures of different requests are not of the same thing."""
+
+    promises: tuple[Change, ...]
     metrics: tuple[Metric, ...]
     changes: tuple[Change, ...]
     checks: tuple[Check, ...]
@@ -104,12 +108,17 @@ def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
     """Two plans against the limits."""
     figures = zip(_METRICS, _figures(old), _figures(new), strict=True)
     metrics = tuple(_metric(name, was, now) for name, was, now in figures)
-    changes = tuple(
-        Change(field=name, old=attrgetter(name)(old), new=attrgetter(name)(new))
-        for name in _FIELDS
-        if attrgetter(name)(old) != attrgetter(name)(new)
+    return Comparison(
+        promises=_changes(old.requirements, new.requirements, old.requirements.__struct_fields__),
+        metrics=metrics,
+        changes=_changes(old, new, _FIELDS),
+        checks=tuple(_checks(metrics, limits)),
     )
-    return Comparison(metrics=metrics, changes=changes, checks=tuple(_checks(metrics, limits)))
+
+
+def _changes(old: Document, new: Document, fields: Iterable[str]) -> tuple[Change, ...]:
+    pairs = ((name, attrgetter(name)(old), attrgetter(name)(new)) for name in fields)
+    return tuple(Change(field=name, old=was, new=now) for name, was, now in pairs if was != now)
 
 
 _METRICS: Final = ("usd_per_hour", "usd_per_million_output_tokens", "memory_margin_tokens")

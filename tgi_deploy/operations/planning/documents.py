@@ -119,6 +119,9 @@ def choice(candidate: Candidate) -> Choice:
         replicas=candidate.replicas,
         machines=candidate.machines,
         engine=candidate.engine.name,
+        output_tokens_per_s=candidate.performance.output_tokens_per_s,
+        price_date=offer.price_date,
+        estimated=offer.estimated,
     )
 
 

@@ -1,8 +1,8 @@
 """Plan locks: a decision as a file that can be reviewed, reprinted, compared and deployed exactly.
 
 A lock holds the request (so that it can be planned again), what the decision rested on (model revision, hash of its
-shape, hash of the figures used), and the plan as `--json` printed it. The plan in the lock is the truth: nothing is
-worked out again when it is printed.
+shape, hash of the figures used), and the plan as `--json` printed it, but for the rejections: a lock is reviewed. The
+plan in the lock is the truth: nothing is worked out again when it is printed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """A lock as it was read. `text` is what `plan` printed."""
+    """A lock as it was read."""
 
     texts: OptionTexts
     plan: PlanDocument
-    text: str
     model: Mapping[str, Any]
     engine: Mapping[str, Any]
     catalogue: Mapping[str, Any]
@@ -53,9 +52,8 @@ def lock_document(
     release: Release,
     *,
     printed: Mapping[str, Any],
-    text: str,
 ) -> dict[str, Any]:
-    """The lock of `plan`, ready for JSON. `printed`: the plan as `--json` prints it; `text`: as it is printed else."""
+    """Return the lock of `plan`, ready for JSON. `printed`: the plan as `--json` prints it."""
     model, engine = plan.request.model.model, plan.chosen.engine
     return {
         "kind": KIND,
@@ -64,8 +62,7 @@ def lock_document(
         "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
         "catalogue": {"date": plan.catalogue_date, "sha256": catalogue_sha256(plan, release)},
         "wish": texts_document(_with_environment(texts, environ, plan.request.regions)),
-        "plan": printed,
-        "text": text.splitlines(),
+        "plan": {**printed, "rejections": []},
     }
 
 
@@ -119,16 +116,12 @@ def read_lock(text: str, name: str) -> Lock:
     """A lock from its file's text. Raises InputError `bad_lock`."""
     document = read_json(text, name)
     if document.get("kind") != KIND:
-        raise _bad(name, f"it is no lock: `kind` is not {KIND!r}")
+        raise _bad(name, f"it is not a lock: `kind` is not {KIND!r}")
     if document.get("schema") != SCHEMA:
         raise _bad(name, f"its schema is {str(document.get('schema'))[:20]!r}, this version reads {SCHEMA}")
-    lines = document.get("text")
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
-        raise _bad(name, "`text` is no list of lines")
     return Lock(
         texts=_part(document, "wish", OptionTexts, name),
         plan=_part(document, "plan", PlanDocument, name),
-        text="".join(f"{line}\n" for line in lines),
         model=_table(document, "model", name),
         engine=_table(document, "engine", name),
         catalogue=_table(document, "catalogue", name),

@@ -130,7 +130,7 @@ def test_the_json_of_a_gate(tool, dearer):
     assert (exit_code, err, found["status"], found["exit_code"]) == (3, "", "error", 3)
     assert found["errors"][0]["code"] == "cost_gate"
     data = found["data"]["diff"]
-    assert data.keys() == {"metrics", "changes", "checks"}
+    assert data.keys() == {"promises", "metrics", "changes", "checks"}
     assert data["metrics"][0]["old"] == 1.8768
     assert [check["passed"] for check in data["checks"]] == [False]
 
@@ -188,3 +188,18 @@ def test_a_printed_plan_and_a_lock_can_be_compared(tool, locked, tmp_path):
     assert exit_code == 0
     fields = {change["field"] for change in json.loads(out)["data"]["diff"]["changes"]}
     assert fields >= {"chosen.instance_type", "chosen.quantize", "engine.args"}
+
+
+def test_a_changed_promise_is_named_first_and_warned_of(tool, locked):
+    assert tool("plan", "llama3-13b", "--budget", "5", "--concurrency", "16", "--lock", "busy.lock")[0] == 0
+    exit_code, out, err = tool("diff", "plan.lock", "busy.lock", "--max-token-cost-increase", "10")
+    assert exit_code == 0
+    assert out.startswith("Request")
+    assert "concurrency: 8 → 16" in out.partition("FIGURE")[0]
+    assert "warning[request_changed]" in err
+
+
+def test_plans_of_one_request_have_no_changed_promise(tool, locked):
+    exit_code, out, err = tool("diff", "plan.lock", "plan.lock", "--max-cost-increase", "0")
+    assert (exit_code, err) == (0, "")
+    assert "Request" not in out

@@ -141,7 +141,8 @@ def test_the_file_alone_names_the_hardware(tmp_path, option):
     assert caught.value.code == "conflicting_options"
 
 
-def test_the_page_has_every_line_and_fits(tmp_path):
+def test_the_page_has_every_line_and_fits(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     _, found = owned(tmp_path, f'{DGX}source = "a quote of 2026"\n', utilisation="0.3")
     text = click.unstyle(own_text(found))
     assert "$292,000.00 to buy" in text
