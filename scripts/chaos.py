@@ -121,7 +121,8 @@ def report_matrix(recorded: dict[str, list[str]], results: Sequence[Result], too
         struck = Counter(result.point.signal for result in mine if result.struck)
         counts = ", ".join(f"{signal} {struck[signal]}" for signal in sorted(struck))
         failed = sum(bool(result.failures) for result in mine)
-        print(f"{name}: {len(calls)} calls, {len(mine)} points, struck {counts}; failures: {failed}")
+        made = len(calls) - calls.count(matrix.WRITE)
+        print(f"{name}: {made} calls, {len(mine)} points, struck {counts}; failures: {failed}")
     missed = [str(result.point) for result in results if not result.struck]
     print(f"{len(results)} points in {took_s:.0f} s; not reached (that run made fewer calls): {len(missed)}")
     for text in missed:

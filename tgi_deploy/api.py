@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.patterns import Page as Page
     from tgi_deploy.diagnosis.reader import Reading as Reading
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.in_place import Extension as Extension
     from tgi_deploy.operations.watching.asking import Answer as Answer
     from tgi_deploy.operations.watching.costs import Amounts as Amounts
     from tgi_deploy.operations.watching.costs import Costs as Costs
     from tgi_deploy.operations.watching.diagnose import Examined as Examined
     from tgi_deploy.operations.watching.explain import Explanation as Explanation
-    from tgi_deploy.operations.watching.extend import Extension as Extension
     from tgi_deploy.operations.watching.listing import Listing as Listing
     from tgi_deploy.operations.watching.listing import Row as Row
     from tgi_deploy.operations.watching.status import Status as Status

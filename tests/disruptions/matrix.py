@@ -16,11 +16,13 @@ OTHER = {"small": "large", "large": "small"}
 KEY = "DISRUPTIONS_API_KEY"
 SIGNALS = ("KILL", "INT", "TERM")
 MOMENTS = ("before", "lost", "after")
+# Among the calls of a run: a file of the program has changed.
+WRITE = "write"
 AT_MOMENT = {"before": {}, "lost": {"after": True}, "after": {"replied": True}}
 
 
 def request(spec):
-    return (NAME, "--budget", "5", "--ttl", "2h", "--quantize", "none", "--num-shard", str(SHARDS[spec]))
+    return (NAME, "--budget", "5", "--ttl", "48h", "--quantize", "none", "--num-shard", str(SHARDS[spec]))
 
 
 def bring_up(spec, *more):
@@ -32,7 +34,7 @@ UP_AND_WAIT = bring_up("small")
 UP_WITH_EVERYTHING = (*UP, "--api-key-from-env", KEY, "--external-ttl")
 DOWN = ("down", NAME, "--yes")
 ROLLBACK = ("rollback", NAME, "--yes")
-EXTEND = ("extend", NAME, "--ttl", "3h", "--idle-timeout", "1h")
+EXTEND = ("extend", NAME, "--ttl", "72h", "--idle-timeout", "24h")
 STOP, START, RESTART = ("stop", NAME, "--yes"), ("start", NAME, "--yes"), ("restart", NAME, "--yes")
 # Commands that depend on what serves as they begin.
 UPDATE, RECREATE, KEEP = "update", "recreate", "keep"
@@ -44,7 +46,8 @@ class Operation:
 
     `before` leads to where it begins. `waits`: machines boot, and one of the specs serves; otherwise nothing is there.
     `most`: how many machines may be launched from its beginning to the end of what finishes it; `at_once`: how
-    many may live at a time.
+    many may live at a time. `settles`: stopped, it removes what it has made, in haste at
+    SIGTERM; all else takes that signal for SIGINT.
     """
 
     words: tuple[str, ...] | str
@@ -53,19 +56,24 @@ class Operation:
     before: tuple[str, ...] = ()
     most: int = 2
     at_once: int = 1
+    settles: bool = False
 
 
 ON_BACK_OR_DOWN = {"on": (UPDATE,), "back": (KEEP,), "down": (DOWN,)}
 OPERATIONS = {
-    "up": Operation(words=UP, then={"up": (UP,), "down": (DOWN,)}),
-    "up with everything": Operation(words=UP_WITH_EVERYTHING, then={"up": (UP_WITH_EVERYTHING,), "down": (DOWN,)}),
+    "up": Operation(words=UP, then={"up": (UP,), "down": (DOWN,)}, settles=True),
+    "up with everything": Operation(
+        words=UP_WITH_EVERYTHING, then={"up": (UP_WITH_EVERYTHING,), "down": (DOWN,)}, settles=True
+    ),
     "down": Operation(words=DOWN, then={"up": (UP,), "down": (DOWN,)}, before=UP),
     "down of everything": Operation(
         words=DOWN, then={"up": (UP_WITH_EVERYTHING,), "down": (DOWN,)}, before=UP_WITH_EVERYTHING
     ),
-    "update": Operation(words=UPDATE, then=ON_BACK_OR_DOWN, waits=True, at_once=2),
-    "recreation": Operation(words=RECREATE, then={"on": (RECREATE,), "back": (KEEP,), "down": (DOWN,)}, waits=True),
-    "rollback": Operation(words=ROLLBACK, then=ON_BACK_OR_DOWN, waits=True, at_once=2),
+    "update": Operation(words=UPDATE, then=ON_BACK_OR_DOWN, waits=True, at_once=2, settles=True),
+    "recreation": Operation(
+        words=RECREATE, then={"on": (RECREATE,), "back": (KEEP,), "down": (DOWN,)}, waits=True, settles=True
+    ),
+    "rollback": Operation(words=ROLLBACK, then=ON_BACK_OR_DOWN, waits=True, at_once=2, settles=True),
     "extend": Operation(words=EXTEND, then={"on": (EXTEND,), "down": (DOWN,)}, waits=True, most=0),
     "stop": Operation(words=STOP, then={"on": (STOP, START), "start": (START,), "down": (DOWN,)}, waits=True, most=0),
     "start": Operation(words=START, then={"on": (START,), "down": (DOWN,)}, waits=True, before=STOP, most=0),
@@ -106,16 +114,42 @@ def numbered(actions):
 
 
 def points(recorded, signals=SIGNALS):
-    """Every call with every signal and moment, finished in the first way; what changes something in every way."""
+    """The places of a run with every signal, finished in the first way.
+
+    What changes something is struck at every moment and finished in every way. A look has one moment: nothing is lost
+    with its reply.
+    """
     return tuple(
         Point(operation=name, action=action, ordinal=ordinal, signal=signal, moment=moment, then=then)
         for signal in signals
         for name, actions in recorded.items()
+        if signal != "TERM" or OPERATIONS[name].settles
         for number, then in enumerate(OPERATIONS[name].then)
-        for action, ordinal in numbered(actions)
+        for action, ordinal in places(actions, signal)
         for moment in MOMENTS
-        if number == 0 or changes(action)
+        if changes(action) or (number == 0 and moment == "before")
     )
+
+
+def places(actions, signal):
+    """Each call with its ordinal among those of its action, where it is not the same as one before.
+
+    SIGKILL leaves nothing but the cloud and the files, so that of the calls between two changes of either the first
+    stands for all. With the other signals the program goes on from where it is: all are different but those amid a
+    wait, which repeats one look, or two by turns.
+    """
+    calls = [action for action in actions if action != WRITE]
+    places_of = list(numbered(calls))
+    number, fresh = 0, True
+    for action in actions:
+        if action == WRITE:
+            fresh = True
+            continue
+        around = (calls[max(0, number - turn) : number + turn + 1 : turn] for turn in (1, 2))
+        alike = not fresh if signal == "KILL" else [action] * 3 in around
+        if changes(action) or not alike:
+            yield places_of[number]
+        number, fresh = number + 1, changes(action)
 
 
 def changes(action):

@@ -10,13 +10,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from disruptions.matrix import KEY
+from disruptions.matrix import KEY, WRITE
 
 from tgi_deploy.sandbox import api, control
 
 REPOSITORY = Path(__file__).parents[2]
-TIMEOUT_S = 120
+# A busy computer is slow; what is slower than this hangs.
+TIMEOUT_S = 600
 SPEED = 600.0
+# Machines look for their end every 30 s, and an update waits for that.
+TIMER_SPEED = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,10 @@ class Said:
         return f"exit {self.code} {self.error}: {(self.err or self.out)[-600:]}"
 
 
+# The sandbox starts slowly, too, on a computer that is busy with other things.
+control._START_S = TIMEOUT_S
+
+
 class Program:
     """One sandbox with a home of its own, and the program run against it. A context manager."""
 
@@ -53,7 +60,7 @@ class Program:
         self._speed = speed
 
     def __enter__(self):
-        info = control.start(self.home / "sandbox", speed=self._speed)
+        info = control.start(self.home / "sandbox", speed=self._speed, timer_speed=TIMER_SPEED)
         self.url, self.access_key = info.endpoint_url, info.access_key
         self._warm = subprocess.Popen(
             [sys.executable, "-m", "disruptions.warm"],
@@ -84,7 +91,7 @@ class Program:
             "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         }
 
-    def run(self, *words, hurry=1.0):
+    def run(self, *words, hurry=1.0, trace=None):
         out, err = self.home / "out", self.home / "err"
         job = {
             "argv": [*words, "--sandbox", "--json"],
@@ -93,6 +100,7 @@ class Program:
             "err": str(err),
             "timeout_s": TIMEOUT_S,
             "hurry": hurry,
+            "trace": trace and str(trace),
         }
         self._warm.stdin.write(json.dumps(job) + "\n")
         self._warm.stdin.flush()
@@ -119,6 +127,16 @@ class Program:
 
     def calls(self):
         return [call["action"] for call in self.control("GET", "calls")["calls"]]
+
+    def traced(self, *words):
+        """Run it, and return the calls that it made, with a WRITE where it has changed a file."""
+        trace = self.home / "trace"
+        self.forget_calls()
+        said = self.run(*words, trace=trace)
+        lines, calls = trace.read_text().split(), iter(self.calls())
+        if lines.count("call") != len(self.calls()):
+            raise RuntimeError(f"{lines.count('call')} requests, and {len(self.calls())} arrived")
+        return said, [line if line == WRITE else next(calls) for line in lines]
 
     def receipts(self):
         """Every receipt since the account was emptied."""

@@ -48,7 +48,7 @@ class Stage:
 
     def __init__(self, program, account, *, chain=1):
         self._program, self._account, self._chain = program, account, chain
-        self._serving, self._tried = None, 0
+        self._serving, self._tried, self._updated = None, 0, False
         self._failures = []
 
     def record(self, names=tuple(OPERATIONS)):
@@ -57,9 +57,8 @@ class Stage:
         for name in names:
             operation = OPERATIONS[name]
             self._prepare(operation)
-            self._program.forget_calls()
-            self._run(*said(operation.words, self._serving))
-            recorded[name] = self._program.calls()
+            answer, recorded[name] = self._program.traced(*said(operation.words, self._serving))
+            self._expect(answer.code == 0, f"{name}: {answer.told()}")
             if operation.words in {*UPDATES, ROLLBACK}:
                 self._serving = OTHER[self._serving]
             if operation.words == STOP:
@@ -97,17 +96,18 @@ class Stage:
         """Lead to where the operation begins."""
         if not (operation.waits and self._serving):
             self._begin_anew(operation)
+        if operation.words == ROLLBACK and not self._updated:
+            self._run(*said(RECREATE, self._serving))
+            self._serving, self._updated = OTHER[self._serving], True
         if operation.before:
             self._run(*operation.before)
 
     def _begin_anew(self, operation):
         self._program.empty(boots=operation.waits)
-        self._tried = 0
+        self._tried, self._updated = 0, False
         if operation.waits:
-            # An update first, so that there is something to roll back to.
             self._serving = "large"
-            for spec in ("small", "large"):
-                self._run(*bring_up(spec))
+            self._run(*bring_up("large"))
 
     def _strike(self, point, operation):
         """Run the command that is hit. True when the signal was sent."""
@@ -124,17 +124,17 @@ class Stage:
         return struck
 
     def _check_end(self, point, answer, before, *, struck):
+        operation = OPERATIONS[point.operation]
         killed = {-9} if point.signal == "KILL" else {INTERRUPTED}
         late = {0} if point.moment == "after" or point.signal != "KILL" else set()
         self._expect(answer.code in (killed | late if struck else {0}), f"a strange end; {answer.told()}")
         alive = self._account.alive()
-        at_once = OPERATIONS[point.operation].at_once
-        self._expect(len(alive) <= at_once, f"{len(alive)} machines after the signal")
-        if answer.code == INTERRUPTED and point.operation.startswith(("up", "rollback")):
+        self._expect(len(alive) <= operation.at_once, f"{len(alive)} machines after the signal")
+        if answer.code == INTERRUPTED and operation.settles:
             fate = answer.document.get("data", {}).get("fate", "nothing")
             self._expect(fate in SETTLED, f"it was {fate}; {answer.told()}")
             self._expect(set(alive) <= set(before), "a machine outlived the interruption of the run that made it")
-        if answer.code == INTERRUPTED and point.operation.startswith("up "):
+        if answer.code == INTERRUPTED and operation.settles and not operation.waits:
             left = self._account.leftovers()
             self._expect(fate == "ending" or not left, f"{fate}, and there is {left}")
 
@@ -169,7 +169,7 @@ class Stage:
         if renewed:
             (tags,) = self._account.tags().values()
             kept = (tags["tgi-deploy:idle-s"], tags["tgi-deploy:expires"].split()[0])
-            self._expect(kept == ("3600", recorded["expires"]), f"the machine reads {kept}, the record has {recorded}")
+            self._expect(kept == ("86400", recorded["expires"]), f"the machine reads {kept}, the record has {recorded}")
 
     def _take_down(self):
         self._serving = None

@@ -21,11 +21,13 @@ import boto3
 import botocore.loaders
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
-from disruptions.matrix import SHARDS, request
+from botocore.httpsession import URLLib3Session
+from disruptions.matrix import SHARDS, WRITE, request
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import down, frame, main, up  # noqa: F401 -- what commands import, to be there
 from tgi_deploy.operations.planning import plan as app_plan
+from tgi_deploy.state.local import LocalStore
 
 LAYERS = (
     "tgi_deploy.operations",
@@ -77,6 +79,8 @@ def child(job):
     sys.argv = ["tgi-deploy", *job["argv"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _hurry(job["hurry"])
+    if job["trace"]:
+        _trace(job["trace"])
     code = 70
     try:
         main.main(job["argv"])
@@ -88,6 +92,24 @@ def child(job):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _trace(path):
+    """Write a line for each request to the cloud, and for each change of a file of the program, in order."""
+    trace = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+
+    def told(owner, name, line):
+        real = getattr(owner, name)
+
+        def call(*args, **options):
+            os.write(trace, f"{line}\n".encode())
+            return real(*args, **options)
+
+        setattr(owner, name, call)
+
+    told(URLLib3Session, "send", "call")
+    for name in ("save", "remove", "append_event", "save_receipt", "remember", "save_artifact"):
+        told(LocalStore, name, WRITE)
 
 
 def _hurry(factor):

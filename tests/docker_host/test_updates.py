@@ -1,4 +1,4 @@
-"""Updates on the real engine with fifty open streams: callers count what is cut, and for how long they are refused."""
+"""Changes on the real engine under fifty open streams: callers count what is cut, and how long they are refused."""
 
 from __future__ import annotations
 
@@ -61,9 +61,21 @@ def test_without_one_nothing_is_cut_and_the_refusal_is_measured(tool):
         assert 0 < callers.refused_s <= done["refused_s"]
 
 
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("commands", [("stop", "start"), ("restart",)])
+def test_a_pause_cuts_nothing_that_is_open(tool, commands):
+    up(tool)
+    with crowd(tool) as callers:
+        for command in commands:
+            change(tool, command)
+    assert callers.cut == []
+    assert callers.whole > STREAMS
+    assert callers.refused_s > 0
+
+
 def change(tool, command, *words):
     if command == "up":
         return up(tool, *words)
-    code, document = tool.run("rollback", tool.name, "--yes")
+    code, document = tool.run(command, tool.name, "--yes")
     assert code == 0, document["errors"]
     return document["data"]

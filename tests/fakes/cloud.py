@@ -99,6 +99,20 @@ class FakeWorld:
         if self.after_call is not None:
             self.after_call(name)
 
+    def kill_at(self, ordinal: int, *, after: bool = False) -> None:
+        """End the process at the n-th call that is made from now on."""
+        left = [ordinal]
+
+        def count(*_args: object) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KilledError
+
+        setattr(self, "after_call" if after else "on_call", count)
+
+    def live_on(self) -> None:
+        self.on_call = self.after_call = None
+
     def there(self, kind: str) -> list[Found]:
         return [found for found in self.things.values() if found.kind == kind and found.state != "terminated"]
 

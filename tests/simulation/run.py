@@ -40,11 +40,11 @@ from simulation.world import World
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.context import Context
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.known import unrecorded_deployment
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.retry import Pace

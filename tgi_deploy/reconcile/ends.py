@@ -93,6 +93,11 @@ def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) ->
     return ends if idle_s is None else (*ends, End(reason="idle", seconds=idle_s))
 
 
+def ttl_end(deployment: Deployment | None, tags: Mapping[str, str]) -> datetime | None:
+    """Return when the time of a machine is up, by --ttl or by --max-spend; None where neither ends it."""
+    return next((end.at for end in ends_of(deployment, [tags]) if end.reason == "ttl"), None)
+
+
 def certain_end(ends: Iterable[End]) -> datetime | None:
     """Return the time by which the machine will have ended unless the end is extended; None without a time limit."""
     return min((end.at for end in ends if end.at is not None), default=None)

@@ -26,6 +26,8 @@ Level = Literal["info", "warning", "error"]
 SCHEMA: Final = 2
 # Enough to roll back to.
 _MOST_REVISIONS: Final = 10
+# How long an engine has that does not say so: what the longest of the engines known today take.
+_GRACE_S: Final = 120
 
 
 class ModelRef(Value, frozen=True, kw_only=True):
@@ -114,6 +116,11 @@ class Revision(Value, frozen=True, kw_only=True):
     plan: PlanDocument | None = None
     marks: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
+
+    @property
+    def grace_s(self) -> int:
+        """How long its engine may take to finish what is open."""
+        return self.spec.container.stop.grace_s if self.spec else _GRACE_S
 
     @property
     def service(self) -> Service | None:

@@ -51,10 +51,20 @@ class Ends(Value, frozen=True, kw_only=True):
 
 
 class Spent(Frozen, frozen=True, kw_only=True):
-    """The cost of `machines` under a name so far; an upper bound if the end of one was not observed."""
+    """The cost of `machines` under a name so far; an upper bound if the end of one was not observed.
+
+    One of them still runs for up to `beside_s` next to the machine that is about to start, at `beside_usd_per_hour`.
+    """
 
     usd: Decimal = Decimal(0)
     machines: int = 0
+    beside_usd_per_hour: Decimal = Decimal(0)
+    beside_s: int = 0
+
+    @property
+    def shortest_s(self) -> int:
+        """How long the rest of the budget has to last."""
+        return max(SHORTEST_TTL_S, self.beside_s)
 
 
 class WantedEnds(Frozen, frozen=True, kw_only=True):
@@ -81,7 +91,7 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
             raise InputError(
                 "bad_max_spend",
                 f"{self.max_spend_option}: ${self.max_spend_usd} is spent after {seconds} s at ${usd_per_hour} an hour",
-                hint=f"a machine needs five minutes to start: set at least ${least_spend(usd_per_hour)}",
+                hint=f"a machine needs five minutes to start: set at least ${least_spend(usd_per_hour, Spent())}",
             )
         return seconds if self.ttl_s is None else min(self.ttl_s, seconds)
 
@@ -97,9 +107,10 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
         return left_s if own_s is None else min(own_s, left_s)
 
 
-def least_spend(usd_per_hour: Decimal, spent_usd: Decimal = Decimal(0)) -> Decimal:
+def least_spend(usd_per_hour: Decimal, spent: Spent) -> Decimal:
     """Return the lowest spending limit, in whole cents, with which a machine of this price can still start."""
-    return (spent_usd + usd_per_hour * SHORTEST_TTL_S / 3600).quantize(Decimal("0.01"), ROUND_UP)
+    per_hour = usd_per_hour + spent.beside_usd_per_hour
+    return (spent.usd + per_hour * spent.shortest_s / 3600).quantize(Decimal("0.01"), ROUND_UP)
 
 
 def seconds_left(name: str, ceiling_usd: Decimal, spent: Spent, usd_per_hour: Decimal) -> int:
@@ -107,14 +118,17 @@ def seconds_left(name: str, ceiling_usd: Decimal, spent: Spent, usd_per_hour: De
 
     Raises InputError `max_spend_reached` if that is too short to start one.
     """
-    seconds = int((ceiling_usd - spent.usd) / usd_per_hour * 3600)
-    if seconds >= SHORTEST_TTL_S:
+    per_hour = usd_per_hour + spent.beside_usd_per_hour
+    seconds = int((ceiling_usd - spent.usd) / per_hour * 3600)
+    if seconds >= spent.shortest_s:
         return seconds
-    least = least_spend(usd_per_hour, spent.usd)
+    needs = "a machine needs five minutes to start"
+    if spent.beside_s:
+        needs = f"two machines may run for {round(spent.beside_s / 60)} minutes"
     raise InputError(
         "max_spend_reached",
-        f"{name}: {spent_words(spent, ceiling_usd)}, and the rest lasts {max(0, seconds)} s at ${usd_per_hour} an hour",
-        hint=f"a machine needs five minutes to start: set at least --max-spend {least}, "
+        f"{name}: {spent_words(spent, ceiling_usd)}, and the rest lasts {max(0, seconds)} s at ${per_hour} an hour",
+        hint=f"{needs}: set at least --max-spend {least_spend(usd_per_hour, spent)}, "
         f"or run 'tgi-deploy down {name}', which resets the count",
     )
 

@@ -9,11 +9,11 @@ from fakes.surroundings import request
 
 from tgi_deploy.cli import outcome
 from tgi_deploy.errors import ConflictError, DefectError, DeployError, LeftBehindError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.operations.removing.gc import GcRequest, gc
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import TAG_ID

@@ -10,10 +10,11 @@ import pytest
 from fakes.surroundings import on, plan, request
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
-from tgi_deploy.operations.watching.extend import LeaseKeeper, extend
+from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe

@@ -12,6 +12,7 @@ from fakes.cloud import BEGINNING
 from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.errors import ConflictError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.rollout import former, never_again
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.launch import spec_of
@@ -19,7 +20,6 @@ from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import judged, plan
 from tgi_deploy.operations.planning.recorded import plan_of_revision
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.values.ends import WantedEnds

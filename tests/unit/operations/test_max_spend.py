@@ -56,7 +56,7 @@ def test_the_next_machine_has_what_is_left(around, price):
     again = bring_up(around, price * 2)
     assert again.ends.ttl_s == HOUR_S
     assert again.ends.expires_at == around.clock.now().replace(hour=2)
-    assert any("is spent already" in line for line in around.heard.lines)
+    assert any("is already spent" in line for line in around.heard.lines)
 
 
 def test_four_machines_together_do_not_cost_more(around, price):

@@ -12,12 +12,12 @@ from fakes.surroundings import Surroundings, offer, on, plan, request
 
 from tgi_deploy.cli.views.status import rows_text, status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.results.watching import status_data
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import not_serving, status
@@ -395,14 +395,7 @@ def test_killed_at_any_call_the_next_command_finishes_it(tmp_path, killed, after
         bring_up(around, settings={"max_spend_usd": Decimal(9), "lease_s": HOUR_S})
         if killed is start:
             halt(around)
-        left = [ordinal]
-
-        def kill(*_call, left=left):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KilledError
-
-        setattr(around.world, "after_call" if after else "on_call", kill)
+        around.world.kill_at(ordinal, after=after)
         try:
             killed(around.context(), ASKED)
         except KilledError:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from decimal import Decimal
 
 import pytest
-from builders.plans import candidate, engine
+from builders.updates import NEW, OLD, THIRD, bring_up, fails_for, roll_back
 from fakes.cloud import KilledError
-from fakes.surroundings import FakeEngine, Surroundings, on, plan, request
+from fakes.surroundings import Surroundings, on, plan
 
 from tgi_deploy.cli.views.deployment import up_document, up_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError
-from tgi_deploy.operations.deploying.rollout import former
-from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.deploying.in_place import extend
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_PRICE
-
-AWQ = candidate(engine=engine(quantize="awq"))
-OLD, NEW = plan(), plan(chosen=AWQ, quantize="awq")
-THIRD = plan(chosen=candidate(engine=engine(quantize="gptq")), quantize="gptq")
-PLANS = {"none": OLD, "awq": NEW, "gptq": THIRD}
 
 
 @pytest.fixture
@@ -31,48 +30,22 @@ def around(tmp_path):
     return Surroundings(home=tmp_path / "state")
 
 
-def again(revision):
-    return PLANS[revision.plan.chosen.quantize], ()
+@contextmanager
+def killed_before(around, call):
+    """Have the process end as it makes this call for the first time, and go on living after the block."""
 
+    def kill(name, _properties):
+        if name == call:
+            raise KilledError
 
-def bring_up(around, wanted=OLD, **changes):
-    return up(around.context(), request(wanted, **{"wait": True, "again": again} | changes))
-
-
-def roll_back(around, **changes):
-    wanted, _ = again(former(around.store.load("demo")))
-    return bring_up(around, wanted, exact=True, origin="rollback", **changes)
-
-
-def fails_for(around, scheme):
-    """Let every engine of that scheme answer with another model's name."""
-    real = around.context
-
-    def client(_url):
-        wanted = around.store.load("demo").wanted
-        return FakeEngine(model_id="someone/else") if wanted.plan.chosen.quantize == scheme else around.engine
-
-    around.context = lambda **changes: real(**{"engine_client": client} | changes)
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        yield
+    around.world.live_on()
 
 
 def states(around):
     return [(item.number, item.state) for item in around.store.load("demo").revisions]
-
-
-def kill_at(around, ordinal, *, after=False):
-    """End the process at the n-th call of the cloud that is made from now on."""
-    left = [ordinal]
-
-    def count(*_args):
-        left[0] -= 1
-        if left[0] == 0:
-            raise KilledError
-
-    setattr(around.world, "after_call" if after else "on_call", count)
-
-
-def alive_again(around):
-    around.world.on_call = around.world.after_call = None
 
 
 def keys(around):
@@ -154,9 +127,43 @@ def test_an_old_machine_that_cannot_be_ended_yet_does_not_hide_that_the_new_one_
     found = status(around.context(), "demo")
     assert found.healthy
     assert "the machine of revision 1 has yet to go" in status_text(found)
-    alive_again(around)
+    around.world.live_on()
     assert not bring_up(around, NEW).changed
     assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
+
+
+LIVING = {
+    "extend": lambda context: extend(context, "demo", WantedEnds(ttl_s=3 * 3600)),
+    "stop": lambda context: stop(context, SwitchRequest(name="demo")),
+    "start": lambda context: start(context, SwitchRequest(name="demo")),
+    "restart": lambda context: restart(context, SwitchRequest(name="demo")),
+}
+
+
+@pytest.mark.parametrize("command", LIVING)
+def test_once_it_is_promoted_every_command_finishes_it(around, command):
+    bring_up(around)
+    with killed_before(around, "complete instance"):
+        bring_up(around, NEW)
+    assert around.store.load("demo").rollout.stage == "promoted"
+    LIVING[command](around.context())
+    assert around.store.load("demo").rollout is None
+    assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
+    (machine,) = around.world.there("instance")
+    if command == "extend":
+        assert machine.tags[TAG_EXPIRES].endswith(f" {3 * 3600}")
+
+
+@pytest.mark.parametrize("command", LIVING)
+@pytest.mark.parametrize("changes", [{}, {"strategy": "recreate"}])
+def test_before_it_is_promoted_other_commands_name_those_that_finish_it(around, command, changes):
+    bring_up(around)
+    with killed_before(around, "create instance"):
+        bring_up(around, NEW, **changes)
+    with pytest.raises(ConflictError) as caught:
+        LIVING[command](around.context())
+    assert caught.value.code == "update_unfinished"
+    assert "the same 'up' goes on with it, 'tgi-deploy rollback demo' goes back" in caught.value.hint
 
 
 def test_no_capacity_for_the_new_one_leaves_the_old_one_alone(around):
@@ -202,12 +209,58 @@ def test_each_machine_is_billed_at_its_own_price(around):
     }
 
 
-def test_a_ceiling_counts_the_machine_that_serves_meanwhile(around):
-    bring_up(around, settings={"max_spend_usd": Decimal(9)})
-    alone = bring_up(around, NEW, settings={"max_spend_usd": Decimal(9)}, strategy="recreate", dry_run=True)
-    beside = bring_up(around, NEW, settings={"max_spend_usd": Decimal(9)}, dry_run=True)
-    assert beside.proposal.ends.spent_before_usd > alone.proposal.ends.spent_before_usd
-    assert beside.proposal.ends.ttl_s < alone.proposal.ends.ttl_s
+NINE = {"max_spend_usd": Decimal(9)}
+
+
+def could_cost(around):
+    """What a name will have cost if nobody ever comes back to it: each machine ends by the tag that it reads."""
+    now, usd = around.clock.now(), spent_by(around.context(), around.store.load("demo")).usd
+    for found in around.world.running():
+        end = datetime.fromisoformat(found.tags[TAG_EXPIRES].split()[0])
+        usd += Decimal(found.tags[TAG_PRICE]) * int((end - now).total_seconds()) / 3600
+    return usd
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_an_update_that_nobody_goes_on_with_costs_no_more_than_the_ceiling(tmp_path, after):
+    both = 0
+    for ordinal in range(1, 500):
+        around = Surroundings(home=tmp_path / str(ordinal))
+        bring_up(around, settings=NINE)
+        around.clock.seconds += 3600
+        around.world.kill_at(ordinal, after=after)
+        try:
+            bring_up(around, NEW, settings=NINE)
+        except KilledError:
+            both += len(around.world.running()) == 2
+            assert could_cost(around) <= Decimal("9.01"), ordinal
+        else:
+            break
+    assert both
+
+
+@pytest.mark.parametrize(("before", "update"), [(NINE, NINE), (NINE, {}), ({"ttl_s": 7200}, NINE)])
+@pytest.mark.parametrize("wanted", [OLD, NEW, THIRD])
+def test_a_machine_that_is_alone_again_ends_as_it_was_asked_to(around, wanted, before, update):
+    bring_up(around, settings=before)
+    with killed_before(around, "machine"):
+        bring_up(around, NEW, settings=update)
+    assert len(around.world.running()) == 2
+    asked = before if wanted == OLD else update
+    bring_up(around, wanted, settings=asked)
+    (machine,) = around.world.running()
+    ceiling = around.store.load("demo").ends.max_spend_usd
+    assert ceiling == asked.get("max_spend_usd")
+    assert ceiling is None or could_cost(around) == pytest.approx(9, abs=Decimal("0.05"))
+    if "ttl_s" in asked:
+        assert machine.tags[TAG_EXPIRES].startswith("2026-01-09T02:00:00+00:00")
+
+
+def test_a_ceiling_counts_both_machines_while_they_run_beside_each_other(around):
+    bring_up(around, settings=NINE)
+    alone = bring_up(around, NEW, settings=NINE, strategy="recreate", dry_run=True)
+    beside = bring_up(around, NEW, settings=NINE, dry_run=True)
+    assert beside.proposal.ends.ttl_s == pytest.approx(alone.proposal.ends.ttl_s / 2, abs=2)
 
 
 def test_with_too_little_money_for_two_the_other_way_is_named(around):
@@ -240,10 +293,10 @@ def test_what_cannot_stand_beside_the_old_machine_is_recreated_or_refused(around
 
 def test_a_machine_that_died_meanwhile_is_not_waited_for(around):
     bring_up(around)
-    kill_at(around, 25)
+    around.world.kill_at(25)
     with pytest.raises(KilledError):
         bring_up(around, NEW)
-    alive_again(around)
+    around.world.live_on()
     for found in around.world.running():
         if found.key == "instance@1.1":
             around.world.cloud("us-east-1").handler("instance").delete(found.attributes)
@@ -283,11 +336,11 @@ def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, 
     for ordinal in range(1, 500, every):
         around = Surroundings(home=tmp_path / str(ordinal))
         bring_up(around)
-        kill_at(around, ordinal, after=after)
+        around.world.kill_at(ordinal, after=after)
         try:
             bring_up(around, NEW)
         except KilledError:
-            alive_again(around)
+            around.world.live_on()
             serves_at_every_moment(around)
             finish(around, then)
         else:

@@ -12,6 +12,7 @@ from fakes.surroundings import Surroundings, plan, request
 from tgi_deploy.cli.views.status import rows_text
 from tgi_deploy.cli.views.status import status_text as coloured
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.deploying.smoke import deployed, prove_all
 from tgi_deploy.operations.deploying.up import up
@@ -19,7 +20,6 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.known import known
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs

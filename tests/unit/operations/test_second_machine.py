@@ -12,9 +12,9 @@ from tgi_deploy.cli.views.deployment import changes_document, proposal_text, up_
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.claim import FRESH
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import locate
 from tgi_deploy.operations.watching.status import status, statuses

@@ -12,13 +12,13 @@ from requests.exceptions import ReadTimeout
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.status import status

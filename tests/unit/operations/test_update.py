@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from functools import partial
 
 import pytest
-from builders.plans import candidate, engine
+from builders import updates
+from builders.plans import candidate
+from builders.updates import NEW, OLD, THIRD, fails_for
 from fakes.cloud import KilledError
-from fakes.surroundings import FakeEngine, Surroundings, on, plan, request
+from fakes.surroundings import FakeEngine, Surroundings, on, plan
 
 from tgi_deploy.cli.views.deployment import up_document, up_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError
-from tgi_deploy.operations.deploying.rollout import former
-from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.ledger import spent_by
@@ -23,11 +24,9 @@ from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.values.base import plain, replaced
 
-AWQ = candidate(engine=engine(quantize="awq"))
-OLD, NEW = plan(), plan(chosen=AWQ, quantize="awq")
-THIRD = plan(chosen=candidate(engine=engine(quantize="gptq")), quantize="gptq")
 LARGER = plan(chosen=on("p4d.24xlarge"), concurrency=64)
-PLANS = {"none": OLD, "awq": NEW}
+bring_up = partial(updates.bring_up, strategy="recreate")
+roll_back = partial(updates.roll_back, strategy="recreate")
 
 
 @pytest.fixture
@@ -35,54 +34,13 @@ def around(tmp_path):
     return Surroundings(home=tmp_path / "state")
 
 
-def again(revision):
-    """Plan a recorded revision again."""
-    return PLANS[revision.plan.chosen.quantize], ()
-
-
-def bring_up(around, wanted=OLD, **changes):
-    return up(around.context(), request(wanted, **{"wait": True, "again": again, "strategy": "recreate"} | changes))
-
-
-def roll_back(around, **changes):
-    wanted, _ = again(former(around.store.load("demo")))
-    return bring_up(around, wanted, exact=True, origin="rollback", **changes)
-
-
 def only_one_machine(around):
     """Fail the test at any moment with two machines."""
     around.world.after_call = lambda _call: pytest.fail("two machines") if len(around.world.running()) > 1 else None
 
 
-def fails_for(around, scheme):
-    """Let every engine of that scheme answer with another model's name."""
-    real = around.context
-
-    def client(_url):
-        newest = around.store.load("demo").revision
-        return FakeEngine(model_id="someone/else") if newest.plan.chosen.quantize == scheme else around.engine
-
-    around.context = lambda **changes: real(**{"engine_client": client} | changes)
-
-
 def numbers(around):
     return [(item.number, item.origin, item.state) for item in around.store.load("demo").revisions]
-
-
-def kill_at(around, ordinal, *, after=False):
-    """End the process at the n-th call of the cloud that is made from now on."""
-    left = [ordinal]
-
-    def count(*_args):
-        left[0] -= 1
-        if left[0] == 0:
-            raise KilledError
-
-    setattr(around.world, "after_call" if after else "on_call", count)
-
-
-def alive_again(around):
-    around.world.on_call = around.world.after_call = None
 
 
 def test_the_old_machine_is_gone_before_the_new_one_is_made_and_the_claim_stays(around):
@@ -152,6 +110,24 @@ def test_no_capacity_for_the_new_one_puts_the_old_one_back(around):
     assert around.store.load("demo").status == "ready"
 
 
+@pytest.mark.parametrize("then", ["on", "back"])
+def test_a_launch_that_ends_without_a_clear_refusal_names_both_ways_and_both_end_it(around, then):
+    bring_up(around)
+
+    def lose(call, _properties):
+        if call == "create instance":
+            raise DeployError("cloud_unreachable", "no answer")
+
+    around.world.on_call = lose
+    with pytest.raises(DeployError) as caught:
+        bring_up(around, NEW)
+    assert "the same 'up' goes on with it, 'tgi-deploy rollback demo' goes back" in caught.value.hint
+    around.world.live_on()
+    serving = bring_up(around, NEW) if then == "on" else roll_back(around)
+    assert serving.deployment.plan.chosen.quantize == {"on": "awq", "back": "none"}[then]
+    assert (serving.deployment.rollout, len(around.world.running())) == (None, 1)
+
+
 def test_both_failures_are_named_when_the_way_back_fails_too(around):
     bring_up(around)
     around.engine.model_id = "someone/else"
@@ -195,7 +171,7 @@ def test_there_is_nothing_to_go_back_to_at_first(around):
 
 def test_a_better_choice_is_taken_when_asked_for(around):
     bring_up(around)
-    wanted = replaced(plan(candidate(), chosen=AWQ))
+    wanted = replaced(plan(candidate(), chosen=NEW.chosen))
     assert not bring_up(around, wanted).changed
     only_one_machine(around)
     assert bring_up(around, wanted, exact=True).deployment.plan.chosen.quantize == "awq"
@@ -237,11 +213,11 @@ def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, 
     for ordinal in range(1, 500, every):
         around = Surroundings(home=tmp_path / str(ordinal))
         bring_up(around)
-        kill_at(around, ordinal, after=after)
+        around.world.kill_at(ordinal, after=after)
         try:
             bring_up(around, NEW)
         except KilledError:
-            alive_again(around)
+            around.world.live_on()
             only_one_machine(around)
             finish(around, then)
         else:
@@ -292,7 +268,7 @@ def test_an_unfinished_update_is_shown(around):
     around.world.on_call = kill
     with pytest.raises(KilledError):
         bring_up(around, NEW)
-    alive_again(around)
+    around.world.live_on()
     found = status(around.context(), "demo")
     begun = {"source": 1, "destination": 2, "stage": "ending", "strategy": "recreate"}
     assert plain(status_data(found).recorded.rollout) == begun

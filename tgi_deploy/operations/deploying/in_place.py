@@ -1,23 +1,91 @@
-"""What `up` changes of a machine that stays: its limits, and who may connect to it."""
+"""What is changed of a machine that stays: its limits, by `extend` and by `up`, and who may connect to it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import InputError, Problem, warning
+from tgi_deploy.errors import ConflictError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.acceptance import limit_options, other_limits
-from tgi_deploy.operations.watching.extend import Running, move_limits
+from tgi_deploy.operations.deploying.standing import at_hand
+from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.known import machine_of
+from tgi_deploy.operations.watching.limits import Running, move_limits
+from tgi_deploy.reconcile.clocks import is_past
+from tgi_deploy.reconcile.ends import ends_of, stamp
 from tgi_deploy.targets.protocol import Opening
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import WantedEnds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.ends import End
     from tgi_deploy.targets.protocol import Launch
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.ends import WantedEnds
     from tgi_deploy.values.resource import Found
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extension:
+    """`ends` are all ends there are now, the earliest first."""
+
+    name: str
+    machine_id: str
+    ends: tuple[End, ...]
+
+    @property
+    def lease(self) -> End | None:
+        return next((end for end in self.ends if end.reason == "lease"), None)
+
+
+def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
+    """Give a machine that runs the limits that are `wanted`, or renew its lease where none is.
+
+    Raises:
+        InputError: `no_lease`; what `at_hand` and `move_limits` raise.
+        ConflictError: `locked`; `already_ending`.
+        DeployError: what the cloud raises: then the limits are as they were.
+    """
+    with context.store.lock(name, command=context.command):
+        running = at_hand(context, name)
+        ends = _living(context, running)
+        if wanted == WantedEnds():
+            wanted = replaced(wanted, lease_s=_lease_s(name, ends))
+        with naming_what_exists(context, name, go_on="the same 'extend' tries again", machine=running.machine):
+            recorded, tags = move_limits(context, running, wanted)
+    ends = ends_of(recorded, [{**running.machine.tags, **tags}])
+    return Extension(name=name, machine_id=running.machine.id, ends=ends)
+
+
+def _living(context: Context, running: Running) -> tuple[End, ...]:
+    """Return its ends. One that is past by this computer's clock alone may be put off: the machine still lives.
+
+    So may any end of a machine that is stopped.
+    """
+    ends = ends_of(running.recorded, [running.machine.tags])
+    if not running.machine.alive:
+        return ends
+    past = next((end.at for end in ends if end.at is not None and is_past(end.at, context.clock.now())), None)
+    if past is not None:
+        raise ConflictError(
+            "already_ending",
+            f"'{running.name}' ended at {stamp(past)}: its machine is ending",
+            hint=f"run 'tgi-deploy down {running.name}', then 'tgi-deploy up' for a new machine",
+        )
+    return ends
+
+
+def _lease_s(name: str, ends: Sequence[End]) -> int:
+    lease_s = next((end.seconds for end in ends if end.reason == "lease"), None)
+    if lease_s is None:
+        raise InputError(
+            "no_lease",
+            f"'{name}' has no lease to renew",
+            hint="name the limit to set: --ttl, --max-spend, --idle-timeout or --lease",
+        )
+    return lease_s
 
 
 def with_networks(way: Launch, seen: Sequence[Found], *, dry_run: bool) -> tuple[Problem, ...]:

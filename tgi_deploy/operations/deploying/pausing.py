@@ -16,22 +16,30 @@ from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import promote
 from tgi_deploy.operations.deploying.service import prove_known, unknown_release
+from tgi_deploy.operations.deploying.standing import at_hand
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.extend import LeaseKeeper, Running, ceiling_of, move_limits
-from tgi_deploy.operations.watching.known import SWITCHED, is_stopped, look_at, machine_of, price_of
+from tgi_deploy.operations.watching.known import SWITCHED, is_stopped, machine_of, price_of
 from tgi_deploy.operations.watching.ledger import STARTED, STOPPED
+from tgi_deploy.operations.watching.limits import (
+    LeaseKeeper,
+    Running,
+    ceiling_of,
+    keep_ceiling,
+    move_limits,
+    with_tags,
+)
 from tgi_deploy.planner.time_to_ready import planned_again
 from tgi_deploy.reconcile.ends import (
     NO_LIMIT,
     TAG_IDLE_S,
     TAG_LEASE,
     TAG_LEASE_S,
-    certain_end,
     ends_of,
     lease_end,
     moved_tag,
     reads_tags,
     stamp,
+    ttl_end,
 )
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.reconcile.retry import Patience, looks
@@ -112,7 +120,7 @@ def stop(context: Context, request: SwitchRequest) -> Switched:
         DeployError: `no_machine`, `not_stopped`, and what the cloud raises.
     """
     with context.store.lock(request.name, command=context.command):
-        at = _at_hand(context, request.name)
+        at = at_hand(context, request.name)
         if at.machine.attributes.get("market") == "spot":
             raise InputError(
                 "spot_stays",
@@ -138,7 +146,7 @@ def start(context: Context, request: SwitchRequest) -> Switched:
             NotHealthyError for an engine that does not become ready: then the machine runs.
     """
     with context.store.lock(request.name, command=context.command):
-        at = _at_hand(context, request.name)
+        at = at_hand(context, request.name)
         if _serves(context, at):
             return _outcome("start", at, changed=False)
         check_time_left(context, at)
@@ -181,7 +189,7 @@ def to_start(deployment: Deployment, seen: Sequence[Found]) -> Running | None:
 def restart(context: Context, request: SwitchRequest) -> Switched:
     """Have the engine end and begin anew on the machine that runs, wait for it, and prove it. Raises as `start`."""
     with context.store.lock(request.name, command=context.command):
-        at = _at_hand(context, request.name)
+        at = at_hand(context, request.name)
         if not at.machine.alive:
             raise DeployError(
                 "no_machine",
@@ -199,30 +207,6 @@ def restart(context: Context, request: SwitchRequest) -> Switched:
             _step(context, at, "restart", "done")
             address = context.cloud(at.machine.place).machine(at.machine.id).address or ""
             return _proved(context, request, "restart", at, address, before=before)
-
-
-def _at_hand(context: Context, name: str) -> Running:
-    sight = look_at(context, name)
-    recorded, machine = sight.recorded, sight.machine
-    if recorded is not None and recorded.status == "deleting":
-        raise ConflictError(
-            "being_removed",
-            f"the removal of '{name}' was begun and is not finished",
-            hint=f"'tgi-deploy down {name}' finishes it",
-        )
-    if recorded is not None and recorded.rollout is not None:
-        raise ConflictError(
-            "update_unfinished",
-            f"an update of '{name}' is not finished",
-            hint=f"the same 'up' goes on with it, 'tgi-deploy rollback {name}' goes back; then try again",
-        )
-    if machine is None or not (machine.alive or is_stopped(recorded, machine)):
-        raise DeployError(
-            "no_machine",
-            f"'{name}' has no machine that runs, or that is stopped",
-            hint=f"'tgi-deploy status {name}' shows what there is, 'tgi-deploy up' makes a new one",
-        )
-    return Running(name=name, recorded=recorded, machine=machine, seen=sight.seen)
 
 
 def _is_under_way(recorded: Deployment | None) -> bool:
@@ -246,7 +230,7 @@ def _question(switch: Switch, at: Running) -> Question:
         machine=at.machine,
         usd_per_hour=price_of(at.recorded, (then,)),
         ends=ends_of(at.recorded, [at.machine.tags]),
-        grace_s=current.spec.container.stop.grace_s if current and current.spec and at.machine.alive else 0,
+        grace_s=current.grace_s if current and at.machine.alive else 0,
         emptied=switch != "restart" and _on_own_drives(at.recorded),
     )
 
@@ -432,8 +416,7 @@ def _billed(context: Context, at: Running, code: str) -> None:
 
 def check_time_left(context: Context, at: Running) -> None:
     """Raise ConflictError `end_passed` for a stopped machine whose end would come before its engine answers."""
-    ends = tuple(end for end in ends_of(at.recorded, [at.machine.tags]) if end.reason == "ttl")
-    end = certain_end(ends)
+    end = ttl_end(at.recorded, at.machine.tags)
     if at.machine.alive or end is None or end - context.clock.now() >= timedelta(seconds=SHORTEST_TTL_S):
         return
     raise ConflictError(
@@ -454,14 +437,7 @@ def _ends_at_rest(context: Context, at: Running) -> Running:
         recorded = at.recorded and context.executor().save(at.recorded.leased_until(None))
         at = replace(at, recorded=recorded)
     ceiling = ceiling_of(at)
-    if recorded is None or not ceiling:
-        return at
-    try:
-        recorded, moved = move_limits(context, at, WantedEnds(max_spend_usd=ceiling))
-    except InputError as error:  # what is left does not pay for five minutes, or an end from outside cannot be lifted
-        context.reporter.note(f"its end stays as it is: {error.message}")
-        return at
-    return replace(at, recorded=recorded, machine=_with_tags(at.machine, moved))
+    return at if recorded is None or not ceiling else keep_ceiling(context, at, ceiling)
 
 
 def _ends_again(context: Context, at: Running) -> Running:
@@ -474,13 +450,13 @@ def _ends_again(context: Context, at: Running) -> Running:
         return at
     ceiling = ceiling_of(at)
     if ceiling:
-        end = certain_end(end for end in ends_of(None, [tags]) if end.reason == "ttl")
+        end = ttl_end(None, tags)
         ttl_s = None if at.recorded or end is None else round((end - now).total_seconds())
         runs = replace(at, machine=_seen_as(at.machine, "running"))
         recorded, moved = move_limits(context, runs, WantedEnds(max_spend_usd=ceiling, ttl_s=ttl_s))
-        at = replace(at, recorded=recorded, machine=_with_tags(at.machine, moved))
+        at = replace(at, recorded=recorded, machine=with_tags(at.machine, moved))
     own: dict[str, str] = {}
-    end = certain_end(end for end in ends_of(None, [at.machine.tags]) if end.reason == "ttl")
+    end = ttl_end(None, at.machine.tags)
     if end is not None:
         own[TAG_EXPIRES] = moved_tag(end, now)
     lease_s = tags.get(TAG_LEASE_S, NO_LIMIT)
@@ -499,11 +475,7 @@ def _ends_again(context: Context, at: Running) -> Running:
 
 def _tagged(context: Context, at: Running, tags: dict[str, str]) -> Running:
     context.cloud(at.machine.place).handler(at.machine.kind).complete({"id": at.machine.id}, {"tags": tags})
-    return replace(at, machine=_with_tags(at.machine, tags))
-
-
-def _with_tags(machine: Found, tags: dict[str, str]) -> Found:
-    return replaced(machine, tags={**machine.tags, **tags})
+    return replace(at, machine=with_tags(at.machine, tags))
 
 
 def _await_up(context: Context, at: Running) -> None:
@@ -533,8 +505,8 @@ def _await_silence(context: Context, at: Running) -> None:
     """Wait until what runs has ended: until then it answers, and would be taken for the one that comes after it."""
     if at.recorded is None or at.recorded.endpoint is None:
         return
-    grace_s = _question("restart", at).grace_s
-    patience = Patience(deadline_s=grace_s + _SHUTDOWN_S, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
+    deadline_s = at.recorded.current.grace_s + _SHUTDOWN_S
+    patience = Patience(deadline_s=deadline_s, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
     for _ in looks(context.clock, patience):
         probe = context.probe_of(at.recorded)
         if probe is None or not probe.ok:

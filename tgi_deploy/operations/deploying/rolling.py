@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.operations.removing.down import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
+from tgi_deploy.operations.watching.limits import Running, keep_ceiling
 from tgi_deploy.reconcile.claim import owned_by
+from tgi_deploy.reconcile.ends import moved_tag, reads_tags
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.rollout.stages import begin_update, mark_old_gone, mark_promoted, mark_withdrawn, outdated_steps
+from tgi_deploy.rollout.stages import (
+    begin_update,
+    mark_old_gone,
+    mark_promoted,
+    mark_withdrawn,
+    outdated_steps,
+    serving_resources,
+)
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_OWNER, ChangeSet, revision_of
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_OWNER, ChangeSet, revision_of
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
@@ -25,9 +36,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found
-
-# How long an engine has that does not say so: what the longest of the engines known today take.
-_GRACE_S: Final = 120
 
 
 def front_of(context: Context, deployment: Deployment) -> Front | None:
@@ -117,12 +125,51 @@ def naming_recreate(deployment: Deployment) -> Iterator[None]:
 
 
 def spent_in_all(context: Context, serving: Deployment | None, plan: Plan, deployment: Deployment) -> Spent:
-    """Return what a name has spent, and what the machine that serves may cost until the new one has taken over."""
+    """Return what a name has spent, and what the machine costs that serves until the new one has taken over."""
     spent, price = spent_by(context, deployment), serving.usd_per_hour if serving else None
     if serving is None or price is None:
         return spent
-    longest_s = context.ready_deadline_s(plan.chosen) + grace_s(serving.current)
-    return replaced(spent, usd=spent.usd + price * longest_s / 3600)
+    longest_s = context.ready_deadline_s(plan.chosen) + serving.current.grace_s
+    return replaced(spent, beside_usd_per_hour=price, beside_s=round(longest_s))
+
+
+def share_ceiling(
+    context: Context, deployment: Deployment, plan: Plan, attempt: Attempt, seen: Sequence[Found]
+) -> Deployment:
+    """Have the machine that serves end once both have spent --max-spend, as the new one will: nobody may come back.
+
+    `alone_again` takes that back.
+    """
+    ceiling, rollout = attempt.ends.max_spend_usd, deployment.rollout
+    expires_at = rollout.ends.expires_at if rollout and rollout.ends else None
+    serving = next((found for found in serving_resources(deployment, seen) if found.is_machine and found.alive), None)
+    if ceiling is None or serving is None or not reads_tags(serving.tags):
+        return deployment
+    deployment = context.executor().save(replaced(deployment, ends=attempt.ends))
+    spent = spent_in_all(context, deployment, plan, deployment)
+    dearest = max(item.cost.usd_per_hour for item in (plan.chosen, *plan.fallbacks))
+    left_s = max(1, int((ceiling - spent.usd) / (dearest + spent.beside_usd_per_hour) * 3600))
+    now = context.clock.now().replace(microsecond=0)
+    end = min(filter(None, (now + timedelta(seconds=left_s), expires_at)))
+    handler = context.cloud(serving.place).handler(serving.kind)
+    handler.complete(serving.attributes, {"tags": {TAG_EXPIRES: moved_tag(end, now)}})
+    return deployment
+
+
+def alone_again(
+    context: Context, before: Deployment | None, deployment: Deployment, seen: Sequence[Found]
+) -> Deployment:
+    """Save the record, and give its machine what is left of its ceiling, if by the record `before` two shared one."""
+    executor, record = context.executor(), deployment.machine
+    shared = before is not None and before.rollout is not None and before.rollout.strategy == "rolling"
+    if record is None or before is None or not shared or before.ends.max_spend_usd is None:
+        return executor.save(deployment)
+    machine = context.cloud(record.place).handler(record.kind).read(record.attributes)
+    if machine is None or not machine.alive:
+        return executor.save(deployment)
+    around = (found for found in seen if not found.is_machine)
+    at = Running(name=deployment.name, recorded=deployment, machine=machine, seen=(machine, *around))
+    return keep_ceiling(context, at, deployment.ends.max_spend_usd or Decimal(0)).recorded or deployment
 
 
 def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
@@ -172,12 +219,7 @@ def _drain(context: Context, deployment: Deployment, front: Front) -> None:
         number = revision_of(machine.key)
         if number != deployment.current.number and "id" in machine.attributes:
             context.reporter.note(f"revision {number} finishes its open requests: {machine.attributes['id']}")
-            front.drain(deployment, machine, grace_s(deployment.numbered(number)))
-
-
-def grace_s(revision: Revision | None) -> int:
-    """Return how long the engine of a revision may take to finish what is open."""
-    return revision.spec.container.stop.grace_s if revision and revision.spec else _GRACE_S
+            front.drain(deployment, machine, (deployment.numbered(number) or deployment.current).grace_s)
 
 
 def withdraw(context: Context, deployment: Deployment) -> Deployment:
@@ -195,4 +237,5 @@ def _without_outdated(context: Context, deployment: Deployment, after: Deploymen
     deployment = executor.execute(deployment, ChangeSet(steps=outdated_steps(after, seen)))
     stay = {None, after.current.number}
     resources = tuple(item for item in deployment.resources if revision_of(item.key) in stay)
-    return executor.save(replaced(after, resources=resources, serial=deployment.serial))
+    after = replaced(after, resources=resources, serial=deployment.serial)
+    return alone_again(context, deployment, after, seen)

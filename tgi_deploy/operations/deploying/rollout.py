@@ -88,9 +88,8 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
     if rollout is None or current.plan is None or current.number == rollout.destination:
         return None
     new, rolls = plan_to_record(plan, candidate), deployment.rolling
-    container = current.spec.container if current.spec else candidate.engine.container
     starts_s = round(sum(phase.expected_s for phase in estimate(candidate)))
-    drain_s = container.stop.grace_s
+    drain_s = current.grace_s
     overlap_s = starts_s + drain_s if rolls else 0
     price = candidate.rent_usd_per_hour
     return Update(

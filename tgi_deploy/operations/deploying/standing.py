@@ -1,16 +1,16 @@
-"""What `up` finds before it acts: the record, what there is, whether it is done, and what it refuses to replace."""
+"""What commands find before they act: the record, what there is, and for `up` what is done and what it leaves alone."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import ConflictError, Problem, warning
-from tgi_deploy.operations.deploying.rolling import (
-    serves_on,
-)
+from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
+from tgi_deploy.operations.deploying.rolling import finish, serves_on
 from tgi_deploy.operations.launching.launch import await_visible
 from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
+from tgi_deploy.operations.watching.known import is_stopped, look_at
+from tgi_deploy.operations.watching.limits import Running
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.resource import TAG_ID, revision_of
@@ -30,15 +30,51 @@ def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bo
     if recorded is None or recorded.status != "deleting":
         return recorded
     if dry_run:
-        raise ConflictError(
-            "being_removed",
-            f"the removal of '{recorded.name}' was begun and is not finished",
-            hint=f"'tgi-deploy down {recorded.name}' finishes it, and so does 'up' without --dry-run",
-        )
+        raise _being_removed(recorded.name, ", and so does 'up' without --dry-run")
     context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
     with removing(context, recorded.name):
         remove_own(context, recorded)
     return None
+
+
+def at_hand(context: Context, name: str) -> Running:
+    """Return a machine that runs or is stopped, and that no other command has yet to finish with.
+
+    An update that is promoted is brought to its end first.
+
+    Raises:
+        InputError: `unknown_deployment`.
+        ConflictError: `being_removed`, `update_unfinished`.
+        DeployError: `no_machine`; what an old machine that has yet to go raises.
+    """
+    recorded = context.store.load(name)
+    if recorded is not None and recorded.status != "deleting":
+        finish(context, recorded)
+    sight = look_at(context, name)
+    recorded, machine = sight.recorded, sight.machine
+    if recorded is not None and recorded.status == "deleting":
+        raise _being_removed(name)
+    if recorded is not None and recorded.rollout is not None:
+        raise ConflictError(
+            "update_unfinished",
+            f"an update of '{name}' is not finished",
+            hint=f"the same 'up' goes on with it, 'tgi-deploy rollback {name}' goes back; then try again",
+        )
+    if machine is None or not (machine.alive or is_stopped(recorded, machine)):
+        raise DeployError(
+            "no_machine",
+            f"'{name}' has no machine that runs, or that is stopped",
+            hint=f"'tgi-deploy status {name}' shows what there is, 'tgi-deploy up' makes a new one",
+        )
+    return Running(name=name, recorded=recorded, machine=machine, seen=sight.seen)
+
+
+def _being_removed(name: str, also: str = "") -> ConflictError:
+    return ConflictError(
+        "being_removed",
+        f"the removal of '{name}' was begun and is not finished",
+        hint=f"'tgi-deploy down {name}' finishes it{also}",
+    )
 
 
 def look(

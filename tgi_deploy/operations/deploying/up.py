@@ -34,6 +34,7 @@ from tgi_deploy.operations.deploying.in_place import with_limits, with_networks
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, started, step_of, to_start
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import (
+    alone_again,
     begin,
     cannot_roll,
     finish,
@@ -41,6 +42,7 @@ from tgi_deploy.operations.deploying.rolling import (
     hindrance,
     naming_recreate,
     promote,
+    share_ceiling,
     spent_in_all,
     taken_up,
     withdraw,
@@ -61,7 +63,7 @@ from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_
 from tgi_deploy.operations.launching.launch import first_attempt, launch
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.extend import LeaseKeeper, Running
+from tgi_deploy.operations.watching.limits import LeaseKeeper, Running
 from tgi_deploy.operations.watching.status import added_rules, second_machine
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.reconcile.errors import ClaimedError
@@ -222,9 +224,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             return _bring_up(context, request, way, deployment, seen, surplus)
         going = removal_of_surplus(surplus, deployment, seen)
         if going:
-            return _end_surplus(context, request, deployment, surplus, ChangeSet(steps=going))
+            return _end_surplus(context, request, recorded, deployment, surplus, ChangeSet(steps=going), seen)
         if deployment != recorded and not request.dry_run:
-            deployment = context.executor().save(deployment)
+            deployment = alone_again(context, recorded, deployment, seen)
         better = tuple(better_choice(deployment, request.plan))
         deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
         opened = with_networks(way, seen, dry_run=request.dry_run)
@@ -289,8 +291,8 @@ def _start_again(context: Context, request: UpRequest, deployment: Deployment, s
         zone=step.place,
         ends=deployment.ends,
     )
-    if request.dry_run or not request.confirm(proposal):
-        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=not request.dry_run)
+    if (unchanged := _left_alone(request, proposal)) is not None:
+        return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
         deployment, moved = with_limits(context, request.ends, deployment, stopped.seen, dry_run=False)
         asked = SwitchRequest(
@@ -303,7 +305,13 @@ def _start_again(context: Context, request: UpRequest, deployment: Deployment, s
 
 
 def _end_surplus(
-    context: Context, request: UpRequest, deployment: Deployment, surplus: tuple[Found, ...], changes: ChangeSet
+    context: Context,
+    request: UpRequest,
+    recorded: Deployment | None,
+    deployment: Deployment,
+    surplus: tuple[Found, ...],
+    changes: ChangeSet,
+    seen: Sequence[Found],
 ) -> UpOutcome:
     """End what runs beside a machine that serves. Nothing else is looked at: the plan may be another one by now."""
     proposal = Proposal(
@@ -314,14 +322,20 @@ def _end_surplus(
         ends=deployment.ends,
         surplus=surplus,
     )
-    if request.dry_run:
-        return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
-    if not request.confirm(proposal):
-        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
+    if (unchanged := _left_alone(request, proposal)) is not None:
+        return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
         executor = context.executor()
-        deployment = executor.save(executor.execute(deployment, proposal.changes))
+        deployment = alone_again(context, recorded, executor.execute(deployment, proposal.changes), seen)
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
+
+
+def _left_alone(request: UpRequest, proposal: Proposal) -> UpOutcome | None:
+    """Return the outcome of a dry run, or of a question that was answered with no; None where it is to be done."""
+    declined = not request.dry_run and bool(proposal.changes.changes) and not request.confirm(proposal)
+    if not (request.dry_run or declined):
+        return None
+    return UpOutcome(deployment=proposal.deployment, changed=False, proposal=proposal, declined=declined)
 
 
 def _bring_up(
@@ -365,15 +379,15 @@ def _bring_up(
         surplus=surplus,
         update=_update_of(context, request, deployment, attempt.candidate),
     )
-    if request.dry_run:
-        return UpOutcome(deployment=deployment, changed=False, proposal=proposal)
-    if proposal.changes.changes and not request.confirm(proposal):
-        return UpOutcome(deployment=deployment, changed=False, proposal=proposal, declined=True)
+    if (unchanged := _left_alone(request, proposal)) is not None:
+        return unchanged
     before = Before.of(
         deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
     )
-    with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
+    back = f", 'tgi-deploy rollback {deployment.name}' goes back" if deployment.rollout else ""
+    with naming_what_exists(context, deployment.name, go_on=f"the same 'up' goes on with it{back}"):
         deployment = _make_room(context, deployment, ChangeSet(steps=ending), attempt.changes)
+        deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
         launched = _launch(context, request, way, deployment, before)
         moved: tuple[Problem, ...] = ()
         if before.has_machine_of(launched.deployment):

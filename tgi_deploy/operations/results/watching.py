@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import warning
+from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.asking import ask
 from tgi_deploy.operations.watching.costs import costs
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment
 from tgi_deploy.operations.watching.explain import all_codes, explain
-from tgi_deploy.operations.watching.extend import extend
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.shell import run_there
@@ -59,11 +59,11 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.in_place import Extension
     from tgi_deploy.operations.watching.asking import Answer, Prompt
     from tgi_deploy.operations.watching.costs import Amounts, Costs
     from tgi_deploy.operations.watching.diagnose import Examined
     from tgi_deploy.operations.watching.explain import Explanation
-    from tgi_deploy.operations.watching.extend import Extension
     from tgi_deploy.operations.watching.listing import Listing, Row
     from tgi_deploy.operations.watching.status import Status
     from tgi_deploy.readiness.waiting import Probe

@@ -202,13 +202,13 @@ class Ec2Launch:
             if not _replaces_a_machine(attempt):
                 return attempt
         ceiling = self.ends.max_spend_usd
+        spent = Spent() if ceiling is None else self.spent(deployment)
         if ceiling is not None and is_under_way(deployment, seen, self.around.clock):
-            before = Spent(usd=deployment.ends.spent_before_usd or Decimal(0))
+            before = replaced(spent, usd=deployment.ends.spent_before_usd or Decimal(0))
             with suppress(InputError):
                 attempt = self._attempt_after(before, deployment, candidate, placement, seen)
                 if attempt.ends.ttl_s == deployment.ends.ttl_s and not _replaces_a_machine(attempt):
                     return attempt
-        spent = Spent() if ceiling is None else self.spent(deployment)
         if ceiling is not None and spent.usd:
             self._note("spent", spent_words(spent, ceiling))
         return self._attempt_after(spent, deployment, candidate, placement, seen)

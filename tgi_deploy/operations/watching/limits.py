@@ -1,4 +1,4 @@
-"""The use case `extend`: set, move or lift the limits of a machine that runs. They are tags, which the machine reads.
+"""The limits of a machine that runs: set, moved or lifted. They are tags, which the machine reads.
 
 A command that waits for a machine renews its lease by itself, so that nothing ends under the eyes of its owner.
 """
@@ -10,11 +10,9 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import ConflictError, DeployError, InputError, warning
-from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.known import is_stopped, look_at, money, price_of
+from tgi_deploy.errors import DeployError, InputError, warning
+from tgi_deploy.operations.watching.known import money, price_of
 from tgi_deploy.operations.watching.ledger import MOVED, Ledger, sighting, spent_by
-from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import (
     NO_LIMIT,
     TAG_IDLE_S,
@@ -38,27 +36,12 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.watching.known import Sight
-    from tgi_deploy.reconcile.ends import End
     from tgi_deploy.reconcile.ports import Listener
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
 # Renewed when this part of it is over: two renewals may fail before it ends.
 _BEAT: Final = 1 / 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Extension:
-    """`ends` are all ends there are now, the earliest first."""
-
-    name: str
-    machine_id: str
-    ends: tuple[End, ...]
-
-    @property
-    def lease(self) -> End | None:
-        return next((end for end in self.ends if end.reason == "lease"), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,67 +52,6 @@ class Running:
     recorded: Deployment | None
     machine: Found
     seen: Sequence[Found]
-
-
-def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
-    """Give a machine that runs the limits that are `wanted`, or renew its lease where none is.
-
-    Raises:
-        InputError: `unknown_deployment`; `no_lease`; what `moved` raises.
-        ConflictError: `locked`; `already_ending`.
-        DeployError: `no_machine`, and what the cloud raises: then the limits are as they were.
-    """
-    with context.store.lock(name, command=context.command):
-        sight = look_at(context, name)
-        recorded, machine = sight.recorded, _living_machine(sight)
-        running = Running(name=name, recorded=recorded, machine=machine, seen=sight.seen)
-        ends = _living(context, running)
-        if wanted == WantedEnds():
-            wanted = replaced(wanted, lease_s=_lease_s(name, ends))
-        with naming_what_exists(context, name, go_on="the same 'extend' tries again", machine=running.machine):
-            recorded, tags = move_limits(context, running, wanted)
-    ends = ends_of(recorded, [{**running.machine.tags, **tags}])
-    return Extension(name=name, machine_id=running.machine.id, ends=ends)
-
-
-def _living_machine(sight: Sight) -> Found:
-    machine = sight.machine
-    if machine is None or not (machine.alive or is_stopped(sight.recorded, machine)):
-        raise DeployError(
-            "no_machine",
-            f"'{sight.name}' has no machine that runs or is stopped, whose limits could be changed",
-            hint=f"'tgi-deploy status {sight.name}' shows what there is, 'tgi-deploy up' makes a new one",
-        )
-    return machine
-
-
-def _living(context: Context, running: Running) -> tuple[End, ...]:
-    """Return its ends. One that is past by this computer's clock alone may be put off: the machine still lives.
-
-    So may any end of a machine that is stopped.
-    """
-    ends = ends_of(running.recorded, [running.machine.tags])
-    if not running.machine.alive:
-        return ends
-    past = next((end.at for end in ends if end.at is not None and is_past(end.at, context.clock.now())), None)
-    if past is not None:
-        raise ConflictError(
-            "already_ending",
-            f"'{running.name}' ended at {stamp(past)}: its machine is ending",
-            hint=f"run 'tgi-deploy down {running.name}', then 'tgi-deploy up' for a new machine",
-        )
-    return ends
-
-
-def _lease_s(name: str, ends: Sequence[End]) -> int:
-    lease_s = next((end.seconds for end in ends if end.reason == "lease"), None)
-    if lease_s is None:
-        raise InputError(
-            "no_lease",
-            f"'{name}' has no lease to renew",
-            hint="name the limit to set: --ttl, --max-spend, --idle-timeout or --lease",
-        )
-    return lease_s
 
 
 def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple[Deployment | None, dict[str, str]]:
@@ -147,6 +69,20 @@ def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple
         cloud.move_outside_end(running.seen, ends.expires_at)
     cloud.handler(machine.kind).complete({"id": machine.id}, {"tags": tags})
     return (None if recorded is None else _record(context, recorded, ends, tags)), tags
+
+
+def keep_ceiling(context: Context, running: Running, ceiling_usd: Decimal) -> Running:
+    """Have --max-spend last for as long as it does at the price of now; save the record, whatever becomes of that."""
+    try:
+        recorded, tags = move_limits(context, running, WantedEnds(max_spend_usd=ceiling_usd))
+    except InputError as error:  # what is left does not pay for five minutes, or an end from outside cannot be lifted
+        context.reporter.note(f"its end stays as it is: {error.message}")
+        return replace(running, recorded=running.recorded and context.executor().save(running.recorded))
+    return replace(running, recorded=recorded, machine=with_tags(running.machine, tags))
+
+
+def with_tags(machine: Found, tags: dict[str, str]) -> Found:
+    return replaced(machine, tags={**machine.tags, **tags})
 
 
 def _check_moves(context: Context, running: Running, wanted: WantedEnds) -> None:
