@@ -118,11 +118,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: pytest.Item) -> str:
-    """`real` needs programs from outside PyPI; `sandbox` starts processes or takes seconds; `core` is the rest."""
+    """`real` needs programs from outside PyPI; `sandbox` runs the local cloud or takes seconds; `core` is the rest."""
     if any(item.get_closest_marker(name) for name in _REAL):
         return "real"
-    is_core = _CORE.intersection(item.path.parts) and not item.get_closest_marker("slow")
-    return "core" if is_core else "sandbox"
+    is_slow = item.get_closest_marker("slow") or "sandbox" in getattr(item, "fixturenames", ())
+    return "core" if _CORE.intersection(item.path.parts) and not is_slow else "sandbox"
 
 
 def _left_out(items: list[pytest.Item]) -> Iterator[str]:

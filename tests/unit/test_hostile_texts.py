@@ -70,6 +70,7 @@ def test_a_device_is_not_a_log(device, linked, trial):
     assert trial.run("diagnose", str(path) if linked else device) == (2, "unreadable_path")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["x" * 50_000_000, "{" * 1_000_000, '{"log":' * 100_000], ids=["x", "{", "log"])
 def test_one_endless_line_is_a_log(line, trial):
     path = trial.home / "file.log"
@@ -77,6 +78,7 @@ def test_one_endless_line_is_a_log(line, trial):
     assert trial.run("diagnose", str(path)) == (0, "ok")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028", "\f"])
 def test_of_more_lines_than_a_log_has_the_last_are_read(end):
     text = end.join(f"line {number}" for number in range(1, 450_001))

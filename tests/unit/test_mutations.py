@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from mutations.kinds import SHARES, inputs
 
+pytestmark = pytest.mark.slow
 # By the usual run; `--thorough` takes fifty times as many.
 SAMPLE = 120
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import os
@@ -10,7 +9,6 @@ import signal
 import socket
 import textwrap
 import time
-import urllib.request
 
 import pytest
 from botocore.exceptions import ClientError
@@ -35,36 +33,6 @@ def unit(service: str, *, unit_section: str = "", name: str = "job", runcmd: str
     )
 
 
-def test_files_are_written_and_commands_run_below_the_root(cloud):
-    instance_id, console = cloud.booted(
-        textwrap.dedent("""\
-        #cloud-config
-        write_files:
-          - path: /opt/tgi-deploy/say
-            permissions: "0755"
-            content: |
-              #!/bin/sh
-              echo "said $1"
-          - path: /etc/motd-of-ours
-            encoding: b64
-            content: aGVsbG8K
-        runcmd:
-          - /opt/tgi-deploy/say one
-          - [/opt/tgi-deploy/say, "two words"]
-          - cat /etc/motd-of-ours
-          - echo straight >/dev/console
-        """)
-    )
-    assert "cloud-init[" in console
-    assert "said one" in console
-    assert "said two words" in console
-    assert "]: hello" in console
-    assert "\nstraight\n" in console
-    root = cloud.home / "machines" / instance_id / "root"
-    assert (root / "opt/tgi-deploy/say").stat().st_mode & 0o777 == 0o755
-    assert (root / "etc/motd-of-ours").read_text() == "hello\n"
-
-
 def test_gzipped_user_data_runs(cloud):
     data = gzip.compress(script("echo unpacked").encode())
     instance_id = cloud.run(UserData=data)
@@ -84,17 +52,6 @@ def test_gzipped_user_data_runs(cloud):
 )
 def test_what_is_wrong_with_user_data_is_said_on_the_console(cloud, user_data, said):
     assert said in cloud.booted(user_data)[1]
-
-
-def test_user_data_from_a_launch_template_is_run(cloud):
-    data = {
-        "ImageId": cloud.image(),
-        "InstanceType": "g6.xlarge",
-        "UserData": base64.b64encode(script("echo by template").encode()).decode(),
-    }
-    cloud.ec2.create_launch_template(LaunchTemplateName="t", LaunchTemplateData=data)
-    launched = cloud.ec2.run_instances(LaunchTemplate={"LaunchTemplateName": "t"}, MinCount=1, MaxCount=1)
-    cloud.wait_for_line(launched["Instances"][0]["InstanceId"], "by template")
 
 
 def test_the_guest_has_nothing_of_the_callers_environment(cloud):
@@ -310,25 +267,6 @@ def test_the_console_keeps_its_latest_64_kib(cloud):
     assert "line 3000 of" in console
 
 
-def test_the_engine_answers_at_the_instances_address_and_port(cloud):
-    instance_id = cloud.run(
-        script(f"docker run --rm --name tgi --gpus all -p 8123:80 {IMAGE} --model-id {TINY} --num-shard 1")
-    )
-    address = cloud.wait(lambda: cloud.instance(instance_id)["PublicIpAddress"])
-
-    def healthy() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{address}:8123/health", timeout=2) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    cloud.wait(healthy)
-    cloud.ec2.terminate_instances(InstanceIds=[instance_id])
-    cloud.wait_for_state(instance_id, "terminated")
-    assert not healthy()
-
-
 def test_docker_refuses_what_docker_refuses(cloud):
     _, console = cloud.booted(
         script(
@@ -384,15 +322,6 @@ def test_a_failed_pull_can_be_tried_again(cloud):
     _, console = cloud.booted(script(f"docker pull {IMAGE} || docker pull -q {IMAGE} && echo pulled"))
     assert "TLS handshake timeout" in console
     assert "pulled" in console
-
-
-def test_an_engine_fault_is_handed_to_the_engine(cloud):
-    cloud.fault(name="engine")
-    _, console = cloud.booted(
-        script(f"docker run --rm --gpus all {IMAGE} --model-id {TINY} --num-shard 1; echo status $?")
-    )
-    assert "CUDA out of memory" in console
-    assert "status 1" in console
 
 
 def test_termination_kills_everything_the_machine_started(cloud):

@@ -175,6 +175,7 @@ def big(header_bytes, fill):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc tells the peak")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("header_bytes", "fill", "says"),
     [

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -168,12 +169,12 @@ def test_a_file_that_is_no_text_is_read_all_the_same(capsys, tmp_path):
     assert said(capsys, "diagnose", str(file))[0] == 0
 
 
-@pytest.mark.parametrize("item", all_codes("tgi"), ids=lambda item: item.code)
-def test_every_code_is_explained_in_100_columns(capsys, item):
-    code, out, _ = said(capsys, "explain", item.code)
-    assert code == 0
-    assert item.code in out
-    assert all(len(line) <= 100 for line in out.splitlines() if line.startswith("  ") and not line.startswith("    "))
+def test_every_code_is_explained_in_100_columns(capsys):
+    for item in all_codes("tgi"):
+        code, out, _ = said(capsys, "explain", item.code)
+        assert code == 0, item.code
+        assert item.code in out
+        assert not [line for line in out.splitlines() if re.match(r"  (?!  ).{99}", line)]
 
 
 def test_the_change_of_a_plan_that_is_told_is_the_one_that_heal_makes(capsys):

@@ -97,6 +97,7 @@ def test_whoever_comes_in_between_at_any_call_there_is_one_deployment(tmp_path, 
         assert office.world.left() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["rolling", "recreate"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("knows", ["the record", "nothing"])

@@ -80,6 +80,7 @@ def assert_nothing_left(around):
     assert around.store.names() == ()
 
 
+@pytest.mark.slow
 @some
 @every_clock
 @every_delay
@@ -95,6 +96,7 @@ def test_broken_off_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, f
             assert_nothing_left(around)
 
 
+@pytest.mark.slow
 @some
 @every_clock
 @every_delay
@@ -109,6 +111,7 @@ def test_broken_off_anywhere_a_down_right_after_it_leaves_nothing(tmp_path, firs
             assert_nothing_left(around)
 
 
+@pytest.mark.slow
 @some
 @every_clock
 @every_delay

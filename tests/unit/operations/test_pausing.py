@@ -385,6 +385,7 @@ def finish(around, then):
     assert spent(around).usd - before == pytest.approx(price, abs=Decimal("0.001"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "every"), [("stop", 1), ("start", 2), ("up", 3), ("down", 4)])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("killed", [stop, start], ids=["stop", "start"])

@@ -330,6 +330,7 @@ def test_rolling_back_is_a_rolling_update_too(around):
     assert around.store.load("demo").plan.chosen.quantize == "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "every"), [("on", 1), ("back", 1), ("elsewhere", 2), ("down", 3)])
 @pytest.mark.parametrize("after", [False, True])
 def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):

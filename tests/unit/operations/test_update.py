@@ -207,6 +207,7 @@ def test_a_ceiling_that_is_reached_refuses_before_anything_ends(around):
     assert around.world.running() == [old]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("then", "every"), [("on", 1), ("back", 2), ("elsewhere", 3), ("down", 4)])
 @pytest.mark.parametrize("after", [False, True])
 def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):

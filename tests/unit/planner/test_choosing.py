@@ -22,15 +22,13 @@ if TYPE_CHECKING:
     from tgi_deploy.planner.search import Configuration
     from tgi_deploy.values.request import Request
 
-SEEDS = range(5000)
 ONCE_BROKEN = (
     513, 1353, 1387, 1787, 2317, 2487, 2871, 3008, 3046, 3067, 3143, 3391, 4030, 4133, 4519, 4631, 4717, 6787,
 )  # fmt: skip
 REPLICAS = Replicas(least=1, most=16)
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(8))
 def test_more_money_load_room_or_certainty_is_answered_as_it_must_be(seed: int) -> None:
     assert list(broken(seed)) == []
 
@@ -40,8 +38,7 @@ def test_laws_that_a_request_once_broke_are_kept(seed: int) -> None:
     assert list(broken(seed)) == []
 
 
-@pytest.mark.sampled(16)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(100, 116))
 def test_brute_force_finds_the_same(seed: int) -> None:
     assert list(regret(seed)) == []
 
@@ -113,8 +110,7 @@ def test_the_fewest_replicas_that_come_as_near_where_a_single_request_is_too_slo
     assert any("not even to a request alone" in notice for notice in made.notices)
 
 
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", range(200, 208))
 def test_counting_every_number_of_replicas_finds_nothing_cheaper(seed: int, catalog: Catalog) -> None:
     """The search looks at few numbers, on machines that they fill; here each one is looked at."""
     request = replaced(drawn(seed), replicas=REPLICAS, prefer="cost", budget_usd_per_hour=None, max_machines=None)

@@ -235,6 +235,7 @@ def _remember(life: Life, name: str, outcome: Any) -> None:
         (life.found[kind],) = outcome
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("step", [step for step in STEPS if step not in _EMPTY])
 def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(recording, step):
@@ -248,6 +249,7 @@ def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(recording, 
     assert tried
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(30)
 @pytest.mark.parametrize("kind", ["cut", "empty", "of another protocol"])
 @pytest.mark.parametrize("step", STEPS)

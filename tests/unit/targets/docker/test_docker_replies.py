@@ -197,6 +197,7 @@ def test_what_a_docker_host_answers_is_read(engine, step):
     assert not isinstance(engine.do(step), DeployError)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(engine, step):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import base64
 import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -70,10 +69,6 @@ def test_botocore_would_refuse_a_wrong_key_or_type():
     assert problems("RunInstances", as_run_instances(data_of(plans.deployable()) | {"ImageId": 1}))
 
 
-def test_user_data_is_base64():
-    assert base64.b64decode(data_of(plans.deployable())["UserData"]).decode() == USER_DATA
-
-
 def test_machine_ends_with_its_shutdown_and_its_disk_with_it():
     data = data_of(plans.deployable())
     assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
@@ -100,39 +95,11 @@ def test_metadata_is_version_2_and_one_hop():
     }
 
 
-def test_one_interface_with_a_public_address():
-    data = data_of(plans.deployable())
-    assert data["NetworkInterfaces"] == [
-        {"DeviceIndex": 0, "AssociatePublicIpAddress": True, "DeleteOnTermination": True}
-    ]
-    assert "SecurityGroupIds" not in data
-    assert "KeyName" not in data
-
-
-def test_spot_is_asked_for_once_and_ends_in_termination():
-    assert "InstanceMarketOptions" not in data_of(on_market("on-demand"))
-    assert data_of(on_market("spot"))["InstanceMarketOptions"] == {
-        "MarketType": "spot",
-        "SpotOptions": {"SpotInstanceType": "one-time", "InstanceInterruptionBehavior": "terminate"},
-    }
-
-
-def test_image_is_resolved_by_ec2_unless_given():
-    assert data_of(plans.deployable())["ImageId"].startswith("resolve:ssm:/aws/service/deeplearning/ami/x86_64/")
-    assert data_of(plans.deployable(image_id="ami-12345678"))["ImageId"] == "ami-12345678"
-
-
 def test_role_by_name_or_arn():
     assert "IamInstanceProfile" not in data_of(plans.deployable())
     assert data_of(plans.deployable(instance_profile="reader"))["IamInstanceProfile"] == {"Name": "reader"}
     arn = "arn:aws:iam::123456789012:instance-profile/reader"
     assert data_of(plans.deployable(instance_profile=arn))["IamInstanceProfile"] == {"Arn": arn}
-
-
-def test_everything_that_is_made_carries_the_name():
-    found = {spec["ResourceType"]: spec["Tags"] for spec in data_of(plans.deployable())["TagSpecifications"]}
-    assert found.keys() == {"instance", "volume", "network-interface"}
-    assert all({"Key": "tgi-deploy:deployment", "Value": "example"} in tags for tags in found.values())
 
 
 def test_artifact_is_the_very_same_data():

@@ -18,6 +18,7 @@ from tgi_deploy.values.resource import TAG_EXPIRES, TAG_PREFIX
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
 READY_S = 3600  # what a deployable allows where nothing else is said
 
 

@@ -39,26 +39,6 @@ def with_engine(**changes: object) -> Deployable:
     return plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
 
 
-def test_files_and_permissions():
-    assert {path: file["permissions"] for path, file in files(plans.deployable()).items()} == {
-        "/opt/tgi-deploy/engine.env": "0600",
-        "/opt/tgi-deploy/run-engine": "0755",
-        "/etc/systemd/system/tgi-deploy-engine.service": "0644",
-        "/opt/tgi-deploy/expire": "0755",
-        "/etc/systemd/system/tgi-deploy-expire.service": "0644",
-        "/etc/systemd/system/tgi-deploy-expire.timer": "0644",
-        "/etc/systemd/system/tgi-deploy-expire-watch.service": "0644",
-    }
-
-
-@pytest.mark.parametrize("end", [{}, {"ttl_s": 60}, {"idle_s": 60}, {"lease_s": 60}], ids=str)
-def test_with_every_end_and_without_one_there_are_timer_and_watch(end: dict[str, int]):
-    assert "/opt/tgi-deploy/expire" in files(plans.deployable(**end))
-    commands = document(plans.deployable(**end))["runcmd"]
-    for name in ("tgi-deploy-expire.timer", "tgi-deploy-expire-watch.service"):
-        assert ["systemctl", "enable", "--now", name] in commands
-
-
 def test_the_watch_comes_back_and_outlives_a_shutdown():
     watch = unit(plans.deployable(ttl_s=60), "tgi-deploy-expire-watch.service")
     assert watch["Service"]["Restart"] == "always"
@@ -67,29 +47,11 @@ def test_the_watch_comes_back_and_outlives_a_shutdown():
     assert watch["Service"]["ExecStart"] == "/opt/tgi-deploy/expire watch"
 
 
-def test_spot_machines_alone_look_for_notices():
-    rented = plans.deployable(candidate=plans.candidate(offer=plans.offer(market="spot")))
-    added = set(files(rented)) - set(files(plans.deployable()))
-    assert added == {
-        "/opt/tgi-deploy/spot-watch",
-        "/etc/systemd/system/tgi-deploy-spot-watch.service",
-        "/etc/systemd/system/tgi-deploy-spot-watch.timer",
-    }
-    assert document(rented)["runcmd"][3] == ["systemctl", "enable", "--now", "tgi-deploy-spot-watch.timer"]
-    assert unit(rented, "tgi-deploy-spot-watch.timer")["Timer"]["OnUnitActiveSec"] == "5s"
-
-
 def test_a_look_that_hangs_is_not_the_last_one():
     rented = plans.deployable(ttl_s=60, candidate=plans.candidate(offer=plans.offer(market="spot")))
     for name in ("expire", "spot-watch"):
         service = unit(rented, f"tgi-deploy-{name}.service")["Service"]
         assert (service["Type"], service["TimeoutStartSec"]) == ("oneshot", "60")
-
-
-@pytest.mark.parametrize("name", ["expire", "expire-watch"])
-def test_what_they_print_is_not_among_what_is_left_out(name: str):
-    service = unit(plans.deployable(ttl_s=60), f"tgi-deploy-{name}.service")["Service"]
-    assert (service["SyslogLevel"], service["LogLevelMax"]) == ("notice", "notice")
 
 
 def test_all_ends_together_leave_room():
@@ -154,18 +116,6 @@ def test_engine_has_time_to_drain():
     service = unit(with_engine(stop_timeout_s=200), "tgi-deploy-engine.service")["Service"]
     assert service["ExecStop"] == "-/usr/bin/docker stop -t 200 tgi"
     assert int(service["TimeoutStopSec"]) > 200
-
-
-def test_console_carries_the_log():
-    service = unit(plans.deployable(), "tgi-deploy-engine.service")["Service"]
-    assert service["StandardOutput"] == "journal+console"
-    assert service["StandardError"] == "inherit"
-
-
-def test_timer_looks_again_and_again():
-    timer = unit(plans.deployable(ttl_s=60), "tgi-deploy-expire.timer")["Timer"]
-    assert timer["OnBootSec"] == "1s"
-    assert timer["OnUnitActiveSec"] == "30s"
 
 
 def test_units_hold_nothing_that_systemd_expands():
