@@ -212,10 +212,11 @@ class FakeHandler:
             self.world.properties[attributes["id"]] = {**known, **properties}
             self.world.leave(f"complete {self.kind}")
             return
-        cidrs = sorted({*known.get("allowed", ()), *properties["cidrs"]})
+        cidrs = sorted({*known.get("allowed", ()), *properties["cidrs"]} - set(properties.get("revoked", ())))
         self.world.properties[attributes["id"]] = {**known, "allowed": cidrs}
         found = self.world.things[attributes["id"]]
-        self._add(replaced(found, attributes={**found.attributes, "cidrs": " ".join(cidrs)}))
+        signed = {"cidrs": " ".join(cidrs), "signed_cidrs": " ".join(cidrs)}
+        self._add(replaced(found, attributes={**found.attributes, **signed}))
         self.world.leave(f"complete {self.kind}")
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:

@@ -216,6 +216,16 @@ class Api:
         group.change(self._now, rules=(*group.now["rules"], *rules))
         return {"Return": True}
 
+    def _revoke_security_group_ingress(self, _region, asked):
+        """By network and port: what a rule is described as does not count."""
+        method = "revoke_security_group_ingress"
+        group, gone = self._named("security-group", asked["GroupId"], method), asked["IpPermissions"]
+        left = tuple(rule for rule in group.now["rules"] if _bare(json.loads(rule)) not in map(_bare, gone))
+        if left == group.now["rules"]:
+            raise refusal(method, "InvalidPermission.NotFound")
+        group.change(self._now, rules=left)
+        return {"Return": True}
+
     def _run_instances(self, region, asked):
         method = "run_instances"
         made = self._earlier(region, method, asked)
@@ -320,6 +330,12 @@ class Api:
         return {}
 
 
+def _bare(rule):
+    """A rule without its description."""
+    bare = {name: [{"CidrIp": item["CidrIp"]} for item in rule[name]] for name in ("IpRanges",) if name in rule}
+    return {**rule, **bare}
+
+
 def _fits(members, one):
     name, values = one["Name"], one["Values"]
     if name == "tag-key":
@@ -344,7 +360,7 @@ def _instance(thing, members):
         "InstanceType": members["type"],
         "State": {"Name": members["state"]},
         "Placement": {"AvailabilityZone": members["zone"]},
-        "LaunchTime": moment(thing.made_at),
+        "LaunchTime": moment(members["launched_at"]),
         "Tags": _tags(members),
         **reason,
         **address,

@@ -23,6 +23,7 @@ ACTIONS = (
     "create_launch_template",
     "delete_security_group",
 )
+SECOND_HOME = 2  # the first user, with another home folder
 TWO_REGIONS = 3  # the number of the request whose second choice is in another region
 MOST_AHEAD_S = 290.0  # AWS refuses requests that are signed more than 5 minutes off
 LATEST_S = 45.0  # how late a thing may show; with what a late request adds, less than the minute that is waited
@@ -36,11 +37,12 @@ class Command(Fact):
     """`user` runs `verb` on `name` from `at_s`; `plan` is the number of what is asked for (simulation/requests.py).
 
     With `after` it begins so long after the end of the command before it. `ahead_s` is how far that computer's clock is
-    wrong while it runs. `waits`: for the engine; `recreates`: it ends an old machine first.
+    wrong while it runs. `waits`: for the engine; `recreates`: it ends an old machine first. `copy`: the user gets a
+    copy of the first user's home folder.
     """
 
     user: int
-    verb: Literal["up", "down", "gc", "extend", "rollback", "stop", "start", "restart"]
+    verb: Literal["up", "down", "gc", "extend", "rollback", "stop", "start", "restart", "copy"]
     name: str
     at_s: float
     after: bool = False
@@ -327,6 +329,33 @@ def _race(chance, seed):
     )
 
 
+def _update_race(chance, seed):
+    """A machine that serves, and two who know of it and update it to different specs at the same time."""
+    first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, waits=True)
+    one, other = chance.sample((4, 5), 2)
+    recreates = [chance.random() < 0.35 for _ in range(2)]
+    mine = replace(first, plan=one, recreates=recreates[0])
+    rival = replace(
+        first, user=chance.choice((1, SECOND_HOME)), plan=other, recreates=recreates[1], ahead_s=_ahead_s(chance)
+    )
+    later_s = round(chance.choice((chance.uniform(0, 5), chance.uniform(0, 30), chance.uniform(30, 200))), 1)
+    later, sooner = chance.sample((mine, rival), 2)
+    faults = [
+        fault
+        for _ in range(chance.choice((0, 0, 1, 1, 2)))
+        for fault in _break(chance, chance.choice((2, 3)), chance.choice((0, 0, 1, 2)))
+    ]
+    return History(
+        seed=seed,
+        commands=(first, replace(rival, verb="copy", after=True), replace(later, after=True, at_s=later_s), sooner),
+        faults=(*faults, *_faults(chance, 4, (0, 0, 1))),
+        events=_events(chance, 4, (0, 0, 0, 1)),
+        late_s=_late(chance, 0.25, instance=0.4),
+        boot_s=_boot_s(chance),
+        ending_s=_ending_s(chance),
+    )
+
+
 def _race_apart(chance, seed):
     """Two who want one name while it is uncertain in which of two regions they get a machine."""
     first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0], plan=TWO_REGIONS)
@@ -460,7 +489,16 @@ def _event(chance, commands):
     )
 
 
-_SHAPES = {_interrupted: 26, _updated: 22, _paused: 10, _ending: 9, _race: 11, _race_apart: 5, _mixed: 17}
+_SHAPES = {
+    _interrupted: 26,
+    _updated: 22,
+    _paused: 10,
+    _ending: 9,
+    _race: 11,
+    _race_apart: 5,
+    _update_race: 8,
+    _mixed: 17,
+}
 
 
 def as_json(history):

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from math import inf
 
 from simulation.api import CREATING, moment, tags_in
-from simulation.requests import asked, digests
+from simulation.history import SECOND_HOME
+from simulation.requests import DISK_USD_PER_HOUR, USD_PER_HOUR, asked, digests
 from simulation.world import PAUSED
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.reconcile.ends import certain_end, ends_of
+from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, revision_of
 
 # How long something new may go unseen: with it, what another computer removes is not all that there is.
 _UNSEEN_S = 60.0
 _ENDLESS_STEPS = 20_000
+CENT = Decimal("0.01")
 UPS = ("up", "rollback")
 _RECORDED = ("instance", "security-group", "launch-template")
-_SWITCHING = {"stop_instances": "stopping", "start_instances": "starting"}
+_SWITCHING = {"stop_instances": "stopping", "start_instances": "starting", "reboot_instances": ""}
 _SCHEME = re.compile(r"--quantize[^a-z]+([a-z0-9]+)")
 _DELETING = {
     "terminate_instances": "InstanceIds",
@@ -36,7 +40,8 @@ _LAWFUL = frozenset(
 
 def owner_of(user):
     """Return what tags call a user."""
-    return f"user{user}@computer{user}"
+    person = 0 if user == SECOND_HOME else user
+    return f"user{person}@computer{person}"
 
 
 class Invariants:
@@ -46,9 +51,12 @@ class Invariants:
         self._run = run
         self.broken = []
         self._began = {}
-        self._receipted = set()
+        self._receipted = {}
+        self._started = {}
         self._recorded = set()
         self._deleted = set()
+        self._inherited = set()
+        self._served = {}
         self._downs = []
 
     def _check(self, holds, name, text):
@@ -70,9 +78,7 @@ class Invariants:
                 program.ended_machines.add(machine)
                 self._rolls(program, machine)
         if what in _SWITCHING:
-            self._switch_on_record(program, _SWITCHING[what], parameters["InstanceIds"])
-        if what in {"stop_instances", "reboot_instances"}:
-            self._run.proved.difference_update(parameters["InstanceIds"])
+            self._switches(program, what, parameters["InstanceIds"])
         if what in _DELETING:
             ids = parameters[_DELETING[what]]
             for thing_id in (ids,) if isinstance(ids, str) else ids:
@@ -98,6 +104,16 @@ class Invariants:
         sound = len(pending) <= 1 and serving == active
         self._check(sound, "revisions", f"pending {pending}, serving {serving}, active {deployment.active}")
 
+        if serves and deployment.current.spec is not None:
+            revision = deployment.id, deployment.active
+            digest = self._served.setdefault(revision, deployment.current.spec.digest)
+            self._check(digest == deployment.current.spec.digest, "one update wins", f"{revision} serves two specs")
+
+    def after_copy(self, user):
+        """What was on the record that was copied is the user's, too."""
+        self._inherited |= {(user, thing_id) for known, thing_id in self._recorded if known == 0}
+        self._recorded |= self._inherited
+
     def after_time(self):
         self._one_machine()
         self._found()
@@ -113,10 +129,16 @@ class Invariants:
             f"{what} of {tags.get(TAG_KEY)} with {known and known.state}",
         )
 
-    def _switch_on_record(self, program, state, ids):
-        """That a machine is about to be stopped or started is on its user's record."""
+    def _switches(self, program, what, ids):
+        """That a machine is about to be stopped or started is on its user's record; it is to be proved again."""
+        if what == "start_instances":
+            for machine_id in ids:
+                self._started.setdefault(machine_id, set()).add(program.command.user)
+        else:
+            self._run.proved.difference_update(ids)
+        state = _SWITCHING[what]
         record = self._run.records.get(program.command.user, {}).get(program.command.name)
-        if record is not None and _machine_id(record) in ids:
+        if state and record is not None and _machine_id(record) in ids:
             self._check(record.machine.state == state, "intent before call", f"{state} {ids}: {record.machine.state}")
 
     def _record(self, program, tags):
@@ -169,9 +191,15 @@ class Invariants:
             record = self._run.records.get(program.command.user, {}).get(program.command.name)
             mine = record is not None and thing.tags.get(TAG_ID) == record.id
             self._check(mine, "up spares others", f"{thing.id} of {thing.tags.get(TAG_ID)} is deleted by another's up")
-            owner = thing.tags.get(TAG_OWNER)
-            spared = not thing.alive or owner == owner_of(program.command.user)
-            self._check(spared, "up spares others", f"{thing.id}, which {owner} has made, is ended by another's up")
+            self._spares_others(program, thing)
+
+    def _spares_others(self, program, thing):
+        """An `up` ends a machine, and what somebody works with, only if its own user has made it, or knew of it."""
+        maker = self._run.programs[thing.maker]
+        own = maker.command.user == program.command.user or (program.command.user, thing.id) in self._inherited
+        in_use = thing.alive or not (maker.ended or maker.dead)
+        text = f"{thing.id}, which {thing.tags.get(TAG_OWNER)} has made, is ended by another's up"
+        self._check(own or not in_use, "up spares others", text)
 
     def _on_record(self, program, thing):
         """What this user's record knows stays there until it is gone: whoever is killed in between finds it again."""
@@ -206,18 +234,26 @@ class Invariants:
 
     def _one_machine(self):
         """Of one deployment at most one machine is asked for, in a rolling update two."""
-        alive = {}
+        billed = {}
         for machine in self._run.world.machines:
             if machine.alive or machine.state in PAUSED:
-                alive.setdefault(machine.tags.get(TAG_ID, machine.id), []).append(machine.id)
-        many = [ids for name, ids in alive.items() if len(ids) > 1 and len(ids) > self._most_of(name)]
+                billed.setdefault(machine.tags.get(TAG_ID, machine.id), []).append(machine)
+        many = [
+            [machine.id for machine in machines]
+            for name, machines in billed.items()
+            if len(machines) > 1 and len(machines) > self._most_of(name, machines)
+        ]
         self._check(not many, "one machine", f"{many} are billed at once")
 
-    def _most_of(self, deployment_id):
-        """Two in a rolling update, and while the machine of one that was taken back is on record and goes."""
+    def _most_of(self, deployment_id, machines):
+        """Two in a rolling update, and while the machine of one that was taken back is on record and goes.
+
+        So there are in an update whose old machine is found stopped: that one is ended.
+        """
         known = [item for records in self._run.records.values() for item in records.values()]
         mine = [item for item in known if item.id == deployment_id]
-        rolls = any(item.rollout is not None and item.rollout.strategy == "rolling" for item in mine)
+        stopped = any(machine.state in PAUSED for machine in machines)
+        rolls = any(item.rollout is not None and (item.rollout.strategy == "rolling" or stopped) for item in mine)
         return 2 if rolls or any(map(_takes_back, mine)) else 1
 
     def _found(self):
@@ -255,8 +291,9 @@ class Invariants:
                 if item.exists and item.now.get("name") and item.maker is None
             ]
             self._check(holders, "errors are true", f"{program.command.verb} of {program.command.name}: {error}")
-        if error is not None:
+        if isinstance(error, DeployError):
             self._goes_back(program, error)
+            self._names_the_other(error)
         if not outcome.killed:
             self.what_is_left_is_on_record(program)
         if outcome.done and program.command.verb in UPS:
@@ -268,6 +305,13 @@ class Invariants:
         if outcome.done and program.command.verb == "stop":
             machine = self._run.world.things[outcome.result.machine_id]
             self._check(machine.state == "stopped", "stop stops", f"{machine.id} is {machine.state}")
+
+    def _names_the_other(self, error):
+        """Who gives way is told whose the name, or the update, is."""
+        thing = self._run.world.things.get(error.data.get("id")) if isinstance(error, ClaimedError) else None
+        if thing is not None:
+            owner = thing.tags[TAG_OWNER]
+            self._check(owner in error.message, "errors are true", f"{owner} has {thing.id}, and {error.message}")
 
     def _goes_back(self, program, error):
         """An update whose revision is refused by its proof puts back what served, or says that it could not.
@@ -336,6 +380,20 @@ class Invariants:
         groups = [self._run.world.things[item] for item in machine.groups]
         closed = [group.id for group in groups if group.now is not None and not group.now["rules"]]
         self._check(not closed, "up lets its caller in", f"nobody may connect through {closed}")
+        self._opens_what_was_named(program, [group for group in groups if group.now is not None])
+
+    def _opens_what_was_named(self, program, groups):
+        """Networks that `up` names may connect, and no other one, where it can see who may."""
+        named, verb = asked()[program.command.plan].cidrs, program.command.verb
+        rules = {rule for group in groups for rule in group.now["rules"]}
+        missing = [cidr for cidr in named if verb == "up" and not any(f'"{cidr}"' in rule for rule in rules)]
+        self._check(not missing, "up lets its caller in", f"{missing} may not connect")
+        history = self._run.history
+        sees = not history.faults and "security-group" not in history.late_s
+        alone = all(item is program or item.ended for item in self._run.programs if item.gate is not None)
+        if named and verb == "up" and sees and alone:
+            others = [rule for rule in rules if not any(f'"{cidr}"' in rule for cidr in named)]
+            self._check(not others, "up shuts others out", f"{others} may connect, and {named} are named")
 
     def _looked_at(self, program):
         """Where a program's plan may go: a name belongs to whoever has it in one of these regions."""
@@ -362,6 +420,7 @@ class Invariants:
         ]
         self._check(not left, "down leaves nothing", f"down of '{name}' succeeds and leaves {left}")
         self._downs.append((program, began, self._run.schedule.now))
+        self._served.clear()
         self._receipts(program, outcome)
 
     def _came_to_light(self):
@@ -387,16 +446,46 @@ class Invariants:
     def _ended_s(self, program):
         return next(item.ended_s or inf for item in self._run.outcomes if item.number == program.number)
 
-    def after_receipt(self, text):
-        self._receipted.update(line["id"] for line in json.loads(text)["resources"])
+    def after_receipt(self, program, file_name, text):
+        document = json.loads(text)
+        self._receipted[program.command.user, file_name] = document
+        lines, total = document["resources"], document["cost"]["usd"]
+        summed = sum(Decimal(line["usd"]) for line in lines if line["usd"] is not None)
+        self._check(total is None or Decimal(total) == summed, "receipts add up", f"{summed} are {total} together")
 
     def _receipts(self, program, outcome):
-        """Every machine that this user has learned of is on a receipt of its deployment's removals."""
-        ids = {receipt.id for receipt in outcome.result.receipts}
+        """Every machine that this user has learned of is on a receipt of its deployment's removals, at its price."""
+        ids, user = {receipt.id for receipt in outcome.result.receipts}, program.command.user
+        documents = [item for (known, _), item in self._receipted.items() if known == user and item["id"] in ids]
         for machine in self._run.world.machines:
-            known = (program.command.user, machine.id) in self._run.known
-            if known and machine.tags.get(TAG_ID) in ids:
-                self._check(machine.id in self._receipted, "receipts add up", f"{machine.id} is on no receipt")
+            if (user, machine.id) in self._run.known and machine.tags.get(TAG_ID) in ids:
+                self._is_billed(user, machine, documents)
+
+    def _is_billed(self, user, machine, documents):
+        """Of several receipts with a machine (a removal that did not finish) the last is the whole truth."""
+        found = [[line for line in item["resources"] if line["id"] == machine.id] for item in documents]
+        lines = max(found, key=lambda lines: sum(Decimal(line["usd"] or 0) for line in lines), default=[])
+        self._check(lines, "receipts add up", f"{machine.id} is on no receipt")
+        if not lines:
+            return
+        usd = sum(Decimal(line["usd"] or 0) for line in lines)
+        seen = all(line["gone_is"] == "seen" for line in lines)
+        least, most = bill_of(machine, self._run.schedule.now)
+        apart_s, late_s = self._apart_s()
+        price = price_of(machine) / 3600
+        unseen = self._started.get(machine.id, set()) - {user}  # nobody here has seen it run, or end
+        enough = (unseen and not seen) or usd >= least - price * apart_s - CENT
+        self._check(enough, "receipts add up", f"{machine.id} has cost {least:.4f} at least, {usd} are on its receipt")
+        rested = any(members and members["state"] == "stopped" for _, members in machine.states)
+        fair = not seen or (rested and self._run.history.faults) or usd <= most + price * (apart_s + late_s) + CENT
+        self._check(fair, "receipts add up", f"{machine.id} has cost {most:.4f} at most, {usd} are on its receipt")
+
+    def _apart_s(self):
+        """How far the clocks of this history are apart, and how late something may be seen in it."""
+        history = self._run.history
+        ahead_s = [0.0, *(command.ahead_s for command in history.commands)]
+        trouble_s = sum(event.seconds for event in history.events) + 60 * len(history.faults)
+        return Decimal(max(ahead_s) - min(ahead_s)), Decimal(2 * _UNSEEN_S + trouble_s)
 
     # At the end
 
@@ -422,6 +511,29 @@ class Invariants:
         self._run.pass_time(3600.0)
         left = [thing.id for thing in self._run.world.things.values() if _counts(thing) and thing.tags]
         self._check(not left, "nothing is left at the end", f"{left}")
+
+
+def price_of(machine):
+    """Return what EC2 bills for an hour in which a machine runs, with its disk."""
+    return USD_PER_HOUR[machine.states[0][1]["type"], machine.states[0][1]["spot"]] + DISK_USD_PER_HOUR
+
+
+def bill_of(machine, now):
+    """Return the least and the most that a machine has cost: whether it is billed while it comes and goes is left open.
+
+    A machine that is remembered as ended costs nothing any more.
+    """
+    least = most = Decimal(0)
+    ends = [at for at, _ in machine.states[1:]]
+    for (since, members), until in zip(machine.states, [*ends, now], strict=True):
+        hours = Decimal(until - since) / 3600
+        if members is None or members["state"] == "terminated":
+            continue
+        rests = members["state"] == "stopped"
+        most += hours * (DISK_USD_PER_HOUR if rests else price_of(machine))
+        if members["state"] in {"running", "stopped"}:
+            least += hours * (DISK_USD_PER_HOUR if rests else price_of(machine))
+    return least, most
 
 
 def _takes_back(deployment):

@@ -247,7 +247,7 @@ class Disk:
             self._program.invariants.after_save(self._program, result)
             self._saved[result.name] = result
         if name == "save_receipt":
-            self._program.invariants.after_receipt(words[1])
+            self._program.invariants.after_receipt(self._program, *words)
         if name == "remove":
             self._saved.pop(words[0], None)
         self._program.invariants.after_step()

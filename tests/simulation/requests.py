@@ -14,11 +14,20 @@ from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.launching.launch import spec_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.plan import Cost
+from tgi_deploy.values.supply import ROOT_VOLUME, CostLine
 
 TTL_S = 7200
 LEASE_S = 1800
 IDLE_S = 900
 CEILING_USD = Decimal(3)
+# What EC2 bills for a machine that runs, by type and whether it is a spot machine, and beside it for its disk.
+USD_PER_HOUR = {
+    ("g6e.xlarge", False): Decimal("1.861"),
+    ("g6e.xlarge", True): Decimal("0.7"),
+    ("g6.xlarge", False): Decimal("0.8048"),
+}
+DISK_USD_PER_HOUR = Decimal("0.04")
 # What `extend` asks for, by number.
 WANTED = (
     WantedEnds(),
@@ -31,24 +40,35 @@ WANTED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A plan, and how its machine is asked to end by itself."""
+    """A plan, and how its machine is asked to end by itself; `cidrs` are the networks that it names."""
 
     plan: Any
     ends: dict[str, Any]
+    cidrs: tuple[str, ...] = ()
+
+
+def priced(made):
+    """Return a candidate at what EC2 bills for its machine, and for the disk of that."""
+    offered = made.offer
+    machine_usd = USD_PER_HOUR[offered.instance_type.name, offered.market == "spot"]
+    lines = (("instance", machine_usd), (ROOT_VOLUME, DISK_USD_PER_HOUR))
+    cost = Cost(lines=tuple(CostLine(item=item, usd_per_hour=usd) for item, usd in lines))
+    return replaced(made, cost=cost)
 
 
 @cache
 def asked():
     """Return every request by number: 0 to 3 run the same on different machines, 4 and 5 something else each."""
-    other, spot = on("g6.xlarge"), on("g6e.xlarge", market="spot")
-    elsewhere = on("g6.xlarge", region="us-west-2")
-    awq, gptq = (candidate(engine=engine(quantize=scheme)) for scheme in ("awq", "gptq"))
+    other, spot = priced(on("g6.xlarge")), priced(on("g6e.xlarge", market="spot"))
+    elsewhere = priced(on("g6.xlarge", region="us-west-2"))
+    awq, gptq = (priced(candidate(engine=engine(quantize=scheme))) for scheme in ("awq", "gptq"))
+    first = priced(candidate())
     return (
-        Asked(plan(other), {"ttl_s": TTL_S}),
-        Asked(plan(on("g6e.xlarge"), chosen=spot), {"ttl_s": TTL_S, "lease_s": LEASE_S}),
-        Asked(plan(other, concurrency=9), {"idle_s": IDLE_S, "lease_s": LEASE_S}),
-        Asked(plan(elsewhere), {"ttl_s": TTL_S, "max_spend_usd": CEILING_USD}),
-        Asked(plan(chosen=awq, quantize="awq"), {"ttl_s": TTL_S}),
+        Asked(plan(other, chosen=first), {"ttl_s": TTL_S}),
+        Asked(plan(priced(on("g6e.xlarge")), chosen=spot), {"ttl_s": TTL_S, "lease_s": LEASE_S}),
+        Asked(plan(other, chosen=first, concurrency=9), {"idle_s": IDLE_S, "lease_s": LEASE_S}, ("192.0.2.0/24",)),
+        Asked(plan(elsewhere, chosen=first), {"ttl_s": TTL_S, "max_spend_usd": CEILING_USD}),
+        Asked(plan(chosen=awq, quantize="awq"), {"ttl_s": TTL_S}, ("192.0.2.0/24", "198.51.100.0/24")),
         Asked(plan(chosen=gptq, quantize="gptq"), {"ttl_s": TTL_S, "max_spend_usd": CEILING_USD}),
     )
 
@@ -78,7 +98,8 @@ def again(revision):
 def up_request(command):
     """Return the `up` of a command."""
     wanted = asked()[command.plan]
-    return _request(command, wanted.plan, dict(wanted.ends))
+    named = {"allow_cidr": wanted.cidrs} if wanted.cidrs else {}
+    return _request(command, wanted.plan, {**wanted.ends, **named})
 
 
 def rollback_request(command, recorded):

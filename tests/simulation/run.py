@@ -61,7 +61,6 @@ QUIET_S = 1200.0
 TRIES = 3
 _SHORTAGES = {"no capacity": ("InsufficientInstanceCapacity", 500), "no quota": ("VcpuLimitExceeded", 400)}
 LATE_GC = 1  # the plan of a `gc` that also takes running machines that no record knows
-_SWITCHES = {"stop": stop, "start": start, "restart": restart}
 _MEMORY = Path("/dev/shm")  # noqa: S108 -- records are written and read in memory where there is such a disk
 _IMAGES = [{"arch": "x86_64", "name": "/image"}]
 
@@ -80,7 +79,7 @@ class Outcome:
 
     @property
     def done(self):
-        return self.error is None and not self.killed
+        return self.result is not None and self.error is None and not self.killed
 
 
 @dataclass
@@ -136,6 +135,28 @@ class _decoding_once:  # noqa: N801 -- used like a function
 @cache
 def _table():
     return ErrorTable.of(Store.behind().json("aws/errors.json"))
+
+
+def _rollback(context, command):
+    recorded = context.store.load(command.name)
+    if recorded is None:
+        raise unrecorded_deployment(context, command.name)
+    return up(context, requests.rollback_request(command, recorded))
+
+
+def _gc(context, command):
+    late = command.plan == LATE_GC
+    return gc(context, GcRequest(older_than_s=3600.0, confirm=lambda _groups: True, include_unrecorded=late))
+
+
+_SWITCHES = {"stop": stop, "start": start, "restart": restart}
+_ACTS = {
+    "up": lambda context, command: up(context, requests.up_request(command)),
+    "down": lambda context, command: down(context, [command.name], lambda _removals: True),
+    "extend": lambda context, command: extend(context, command.name, requests.WANTED[command.plan]),
+    "rollback": _rollback,
+    "gc": _gc,
+}
 
 
 class _Engine(FakeEngine):
@@ -240,7 +261,7 @@ class _Run:
         self.invariants.before_command(program)
         self.note(program, f"begins {program.command.verb} {program.command.name}")
         try:
-            outcome.result = self._act(self._context(program), program.command)
+            outcome.result = self._act(program)
         except DeployError as error:
             outcome.error = error
         except Killed:
@@ -257,26 +278,26 @@ class _Run:
         if following == len(self.programs) < len(self.history.commands):
             self._add_from(following)
 
+    def _copy_home(self, user):
+        """Give a user all that the first one has on disk by now."""
+        if (self.home / "user-0").exists():
+            shutil.copytree(self.home / "user-0", self.home / f"user-{user}", dirs_exist_ok=True)
+        self.records[user] = dict(self.records.get(0, {}))
+        self.known |= {(user, machine_id) for known, machine_id in self.known if known == 0}
+        self.invariants.after_copy(user)
+        return user
+
     def note(self, program, text):
         who = f"user {program.command.user}, command {program.number}" if program else "EC2"
         self.log.append(f"{self.schedule.now:9.1f} s  {who}: {text}")
 
-    def _act(self, context, command):
-        if command.verb == "up":
-            return up(context, requests.up_request(command))
-        if command.verb == "down":
-            return down(context, [command.name], lambda _removals: True)
-        if command.verb == "extend":
-            return extend(context, command.name, requests.WANTED[command.plan])
+    def _act(self, program):
+        command, context = program.command, self._context(program)
+        if command.verb == "copy":
+            return self._copy_home(command.user)
         if command.verb in _SWITCHES:
             return _SWITCHES[command.verb](context, SwitchRequest(name=command.name, level="fast"))
-        if command.verb == "rollback":
-            recorded = context.store.load(command.name)
-            if recorded is None:
-                raise unrecorded_deployment(context, command.name)
-            return up(context, requests.rollback_request(command, recorded))
-        late = command.plan == LATE_GC
-        return gc(context, GcRequest(older_than_s=3600.0, confirm=lambda _groups: True, include_unrecorded=late))
+        return _ACTS[command.verb](context, command)
 
     def _context(self, program):
         user = program.command.user

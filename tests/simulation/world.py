@@ -143,6 +143,7 @@ class World:
             spot=request["spot"],
             reason=None,
             address=self._address(),
+            launched_at=at,
             shutdown=request["shutdown"],
         )
         parts = []
@@ -223,7 +224,7 @@ class World:
 
     def start(self, machine, at):
         if machine.state == "stopped":
-            machine.change(at, state="pending", reason=None, address=self._address())
+            machine.change(at, state="pending", reason=None, address=self._address(), launched_at=at)
             self.at(at + self.boot_s, lambda moment: self._boot(machine, moment))
 
     def _address(self):

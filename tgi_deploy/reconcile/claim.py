@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.errors import ClaimedError
-from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_OWNER, revision_of
+from tgi_deploy.values.resource import TAG_CREATED, TAG_ID, TAG_OWNER, TAG_UPDATE, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,14 +36,16 @@ def reject_foreign(deployment: Deployment, found: Sequence[Found]) -> None:
 
 
 def reject_concurrent_update(deployment: Deployment, found: Iterable[Found]) -> None:
-    """Raise ClaimedError if another owner is already updating this deployment to the same revision."""
-    rollout = deployment.rollout
-    if rollout is None:
-        return
-    for item in found:
-        first = item.alive and revision_of(item.key) == rollout.destination
-        if first and item.tags.get(TAG_OWNER, deployment.owner) != deployment.owner:
-            raise claimed_error(deployment.name, item, owner=deployment.owner)
+    """Raise ClaimedError if another run is already updating this deployment to the same revision."""
+    first = next((item for item in found if item.alive and is_of_other_update(deployment, item)), None)
+    if first is not None:
+        raise claimed_error(deployment.name, first, owner=deployment.owner)
+
+
+def is_of_other_update(deployment: Deployment, found: Found) -> bool:
+    """Return whether another update made it, under the number of a revision that the record has, too."""
+    revision = deployment.numbered(revision_of(found.key))
+    return revision is not None and found.tags.get(TAG_UPDATE, revision.update) != revision.update
 
 
 def claimed_error(name: str, found: Found, *, owner: str, until: str = "") -> ClaimedError:

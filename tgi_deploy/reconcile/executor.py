@@ -41,6 +41,7 @@ from tgi_deploy.values.resource import (
     TAG_PRICE,
     TAG_SPEC,
     TAG_STOPPED_PRICE,
+    TAG_UPDATE,
     TAG_VERSION,
     ChangeSet,
     Found,
@@ -298,7 +299,7 @@ class Executor:
         self.reporter.step(step, "begun")
         deployment = self._mark_deleting(deployment, step)
         deployment = self._forget(self._delete_until_gone(deployment, step), step)
-        data = event_data(step, step.attributes, deployment)
+        data = event_data(step, step.attributes, deployment) | {"alive": step.alive}
         text = f"{step.kind} {step.attributes.get('id', '')} is gone"
         self.event(deployment, "deleted", text, step=step.key, data=data)
         self.reporter.step(step, "done")
@@ -349,6 +350,9 @@ class Executor:
         }
         if deployment.owner:
             tags[TAG_OWNER] = deployment.owner
+        revision = deployment.numbered(revision_of(resource.key))
+        if revision is not None and revision.update:
+            tags[TAG_UPDATE] = revision.update
         record = deployment.record(resource.key)
         if record is not None and INTENDED in record.notes:
             tags[TAG_CREATED] = record.notes[INTENDED]
@@ -356,7 +360,7 @@ class Executor:
         if price is not None:
             tags[TAG_PRICE] = str(price)
         if resource.is_machine:
-            revision = deployment.numbered(revision_of(resource.key)) or deployment.wanted
+            revision = revision or deployment.wanted
             tags |= serving_tags(revision.service, resource.notes, plaintext=deployment.plaintext)
             if revision.stopped_usd_per_hour is not None:
                 tags[TAG_STOPPED_PRICE] = str(revision.stopped_usd_per_hour)

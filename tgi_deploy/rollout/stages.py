@@ -7,6 +7,7 @@ drains and is deleted. With both, the claim to the name and all shared resources
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from tgi_deploy.values.base import replaced
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.values.deployment import Deployment, DeploymentStatus, ResourceRecord, Revision, Strategy
-    from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.resource import ChangeSet, Found
 
 
 def next_number(deployment: Deployment) -> int:
@@ -146,3 +147,12 @@ def end_steps(deployment: Deployment, machines: Sequence[Found]) -> tuple[Step, 
     steps = tuple(Step.deletion(found, reason) for found in machines)
     hidden = record is not None and record.attributes.get("id", "") not in {"", *seen}
     return (*steps, Step.deletion(record, reason)) if hidden and record is not None else steps
+
+
+def claiming_steps(making: ChangeSet) -> tuple[Step, ...]:
+    """Return what comes before the machine, where it claims the new revision and needs nothing to go first."""
+    if any(step.action == "delete" and revision_of(step.key) is None for step in making.steps):
+        return ()
+    made = (step for step in making.steps if step.action == "create")
+    first = tuple(takewhile(lambda step: not step.is_machine, made))
+    return first if any(revision_of(step.key) is not None for step in first) else ()

@@ -90,6 +90,7 @@ _NOT_FOUND: Final = {
     "DescribeInstanceStatus": "InvalidInstanceID.NotFound",
     "DescribeSecurityGroups": "InvalidGroup.NotFound",
     "AuthorizeSecurityGroupIngress": "InvalidGroup.NotFound",
+    "RevokeSecurityGroupIngress": "InvalidGroup.NotFound",
     "DescribeLaunchTemplates": "InvalidLaunchTemplateId.NotFound",
     "DescribeLaunchTemplateVersions": "InvalidLaunchTemplateId.NotFound",
     "CreateTags": "InvalidID",

@@ -237,15 +237,22 @@ class Failover(Protocol):
         """Record that the attempt found no room."""
 
 
+class NetworkChange(Frozen, frozen=True, kw_only=True):
+    """Networks to allow, and networks that this tool has allowed and that are no longer named."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 @runtime_checkable
 class Opening(Protocol):
-    """A launch that can allow more networks while its machine runs."""
+    """A launch that can change the allowed networks while its machine runs."""
 
-    def not_let_in(self, seen: Sequence[Found]) -> tuple[str, ...]:
-        """Return the networks in the options that are not allowed yet."""
+    def networks(self, seen: Sequence[Found]) -> NetworkChange:
+        """Return what the networks in the options change; nothing if the options name none."""
 
-    def let_in(self, seen: Sequence[Found], networks: tuple[str, ...]) -> None:
-        """Allow them, in addition to those already allowed."""
+    def change_networks(self, seen: Sequence[Found], change: NetworkChange) -> None:
+        """Allow the added networks, then revoke the removed ones. Safe to repeat."""
 
 
 @runtime_checkable

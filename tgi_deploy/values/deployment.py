@@ -104,7 +104,8 @@ class Revision(Value, frozen=True, kw_only=True):
 
     `spec` is None if known only from a record of schema 1 or from tags, `plan` if known only from tags. `marks` is what
     the target's options add to the request; `options` are the target's own as given, with names of secrets, never
-    values. The first of `pools` is where its replica is, or is being tried.
+    values. The first of `pools` is where its replica is, or is being tried. `update` distinguishes this update from
+    another one to the same number, begun with a copy of the record; it is empty for a first revision.
     """
 
     number: int
@@ -116,6 +117,7 @@ class Revision(Value, frozen=True, kw_only=True):
     plan: PlanDocument | None = None
     marks: Mapping[str, Any] = {}
     options: Mapping[str, Any] = {}
+    update: str = ""
 
     @property
     def grace_s(self) -> int:

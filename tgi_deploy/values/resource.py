@@ -37,6 +37,7 @@ TAG_PRICE: Final = f"{TAG_PREFIX}usd-per-hour"
 TAG_STOPPED_PRICE: Final = f"{TAG_PREFIX}stopped-usd-per-hour"
 TAG_SPEC: Final = f"{TAG_PREFIX}spec"
 TAG_OWNER: Final = f"{TAG_PREFIX}owner"
+TAG_UPDATE: Final = f"{TAG_PREFIX}update"
 
 
 _OF_REVISION: Final = re.compile(r"@([1-9][0-9]{0,8})(?:\.[1-9][0-9]{0,8})?$", re.ASCII)
@@ -124,7 +125,10 @@ class Found(Value, frozen=True, kw_only=True):
 
 
 class Step(Value, frozen=True, kw_only=True):
-    """One step. Creating steps have the desired resource, the others the known attributes of the existing one."""
+    """One step. Creating steps have the desired resource, the others the known attributes of the existing one.
+
+    `alive` is False if a resource to delete may have ended before: it was ending when last seen, or was not seen.
+    """
 
     action: Action
     key: str
@@ -134,6 +138,7 @@ class Step(Value, frozen=True, kw_only=True):
     resource: Resource | None = None
     attributes: Mapping[str, str] = {}
     is_machine: bool = False
+    alive: bool = True
 
     @classmethod
     def deletion(cls, thing: Found | ResourceRecord, reason: str) -> Step:
@@ -146,6 +151,7 @@ class Step(Value, frozen=True, kw_only=True):
             reason=reason,
             attributes=thing.attributes,
             is_machine=thing.is_machine,
+            alive=isinstance(thing, Found) and thing.alive,
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from builders.plans import candidate, engine
 from fakes.surroundings import Surroundings, on, plan, request
 
+from tgi_deploy.cli.views.deployment import changes_text
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.values.base import replaced
 
@@ -174,3 +175,41 @@ def test_networks_named_anew_are_let_in_without_a_new_machine(around):
     assert (said.code, added.code) == ("networks_added", "networks_added")
     assert around.world.properties[group.id]["allowed"] == ["198.51.100.7/32", "203.0.113.0/24"]
     assert untouched(around, plan(), settings=both).remarks == ()
+
+
+def test_networks_that_are_named_no_more_are_shut_out_if_somebody_says_so(around):
+    bring_up(around, settings={"allow_cidr": ("203.0.113.0/24", "198.51.100.7/32")})
+    (group,) = around.world.there("security-group")
+    other = {"allow_cidr": ("203.0.113.0/24", "192.0.2.0/24")}
+    declined = bring_up(around, settings=other, confirm=lambda _proposal: False)
+    assert declined.declined
+    assert changes_text(declined.proposal.changes).splitlines() == [
+        "  + network 192.0.2.0/24 (is named by --allow-cidr)",
+        "  - network 198.51.100.7/32 (is no longer named by --allow-cidr)",
+    ]
+    assert around.world.properties[group.id]["allowed"] == ["198.51.100.7/32", "203.0.113.0/24"]
+    outcome = bring_up(around, settings=other)
+    assert [item.code for item in outcome.remarks] == ["networks_added", "networks_removed"]
+    assert around.world.properties[group.id]["allowed"] == ["192.0.2.0/24", "203.0.113.0/24"]
+    assert untouched(around, plan(), settings=other).remarks == ()
+
+
+def test_an_update_shuts_out_networks_once_its_machine_is_launched(around):
+    bring_up(around, settings={"allow_cidr": ("203.0.113.0/24",)})
+    (group,) = around.world.there("security-group")
+    asked = []
+    bring_up(
+        around,
+        plan(chosen=CHEAPER, quantize="awq"),
+        settings={"allow_cidr": ("192.0.2.0/24",)},
+        confirm=lambda proposal: asked.append(changes_text(proposal.changes)) or True,
+    )
+    assert "  - network 203.0.113.0/24 (is no longer named by --allow-cidr)" in asked[0]
+    assert around.world.properties[group.id]["allowed"] == ["192.0.2.0/24"]
+
+
+def test_without_the_option_nobody_is_shut_out(around):
+    bring_up(around, settings={"allow_cidr": ("192.0.2.0/24",)})
+    (group,) = around.world.there("security-group")
+    assert untouched(around, plan()).remarks == ()
+    assert around.world.properties[group.id]["allowed"] == ["192.0.2.0/24"]

@@ -49,6 +49,9 @@ def changes_text(changes: ChangeSet) -> str:
 
 def proposal_text(proposal: Proposal) -> str:
     """What is about to be done, and what it costs."""
+    if proposal.changes_networks_alone:
+        head = heading(f"{proposal.deployment.name}: who may connect")
+        return f"{head}\n{changes_text(proposal.changes)}"
     if proposal.ends_surplus_alone:
         return _surplus_text(proposal)
     if [step.action for step in proposal.changes.steps] == ["start"]:

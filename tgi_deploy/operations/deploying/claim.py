@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.watching.known import born
-from tgi_deploy.reconcile.claim import claimed_error, foreign, owned_by
+from tgi_deploy.reconcile.claim import claimed_error, foreign, is_of_other_update, owned_by
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of
 
@@ -55,7 +55,12 @@ def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owne
 
 def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
     """Raise ClaimedError where an update is under way, or was made, that this record knows nothing of."""
-    newer = [item for item in ours if item.alive and (revision_of(item.key) or 0) > recorded.revision.number]
+    last = recorded.revision.number
+    newer = [
+        item
+        for item in ours
+        if item.alive and ((revision_of(item.key) or 0) > last or is_of_other_update(recorded, item))
+    ]
     if newer:
         raise claimed_error(recorded.name, newer[0], owner=context.owner)
 

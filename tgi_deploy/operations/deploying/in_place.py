@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.errors import ConflictError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.acceptance import limit_options, other_limits
@@ -13,9 +13,10 @@ from tgi_deploy.operations.watching.known import machine_of
 from tgi_deploy.operations.watching.limits import Running, move_limits
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import ends_of, stamp
-from tgi_deploy.targets.protocol import Opening
+from tgi_deploy.targets.protocol import NetworkChange, Opening
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.resource import Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Launch
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
+
+NETWORK: Final = "network"  # what a step of a question is about, where it is no resource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,15 +91,32 @@ def _lease_s(name: str, ends: Sequence[End]) -> int:
     return lease_s
 
 
-def with_networks(way: Launch, seen: Sequence[Found], *, dry_run: bool) -> tuple[Problem, ...]:
-    """Let networks connect that options name anew; return a word about it."""
-    networks = way.not_let_in(seen) if isinstance(way, Opening) else ()
-    if not networks or not isinstance(way, Opening):
-        return ()
-    if dry_run:
-        return (warning("networks_added", f"{', '.join(networks)} would be let in"),)
-    way.let_in(seen, networks)
-    return (warning("networks_added", f"{', '.join(networks)} may connect now; what was let in before still may"),)
+def networks_of(way: Launch, seen: Sequence[Found]) -> NetworkChange:
+    """Return which networks the options add and remove."""
+    return way.networks(seen) if isinstance(way, Opening) else NetworkChange()
+
+
+def network_steps(change: NetworkChange, place: str) -> tuple[Step, ...]:
+    """Return what the question shows of it."""
+
+    def step(action: Literal["create", "delete"], cidr: str, reason: str) -> Step:
+        return Step(action=action, key=NETWORK, kind=NETWORK, place=place, reason=reason, attributes={"id": cidr})
+
+    added = (step("create", cidr, "is named by --allow-cidr") for cidr in change.added)
+    removed = (step("delete", cidr, "is no longer named by --allow-cidr") for cidr in change.removed)
+    return (*added, *removed)
+
+
+def with_networks(way: Launch, seen: Sequence[Found], change: NetworkChange, *, dry_run: bool) -> tuple[Problem, ...]:
+    """Allow networks that the options name, revoke those that they no longer name; return a warning for each kind."""
+    added, removed = ", ".join(change.added), ", ".join(change.removed)
+    opened, closed = (
+        ("would be allowed", "would be revoked") if dry_run else ("may connect now", "may no longer connect")
+    )
+    if not dry_run and isinstance(way, Opening) and change != NetworkChange():
+        way.change_networks(seen, change)
+    words = (("networks_added", added, opened), ("networks_removed", removed, closed))
+    return tuple(warning(code, f"{networks} {what}") for code, networks, what in words if networks)
 
 
 def with_limits(

@@ -116,7 +116,7 @@ def stop(context: Context, request: SwitchRequest) -> Switched:
 
     Raises:
         InputError: `unknown_deployment`; `spot_stays` for a machine that cannot be stopped.
-        ConflictError: `locked`, `being_removed`, `update_unfinished`.
+        ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
         DeployError: `no_machine`, `not_stopped`, and what the cloud raises.
     """
     with context.store.lock(request.name, command=context.command):
@@ -141,7 +141,7 @@ def start(context: Context, request: SwitchRequest) -> Switched:
 
     Raises:
         InputError: `unknown_deployment`; `max_spend_reached`.
-        ConflictError: `locked`, `being_removed`, `update_unfinished`; `end_passed`.
+        ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`; `end_passed`.
         DeployError: `no_machine`; `not_started`, also where there is no capacity: then it is stopped as before;
             NotHealthyError for an engine that does not become ready: then the machine runs.
     """

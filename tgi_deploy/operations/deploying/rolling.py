@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_deploy.errors import ConflictError, DeployError
+from tgi_deploy.errors import ConflictError, DeployError, InputError, Problem, warning
 from tgi_deploy.operations.removing.down import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.limits import Running, keep_ceiling
-from tgi_deploy.reconcile.claim import owned_by
+from tgi_deploy.reconcile.claim import is_of_other_update, owned_by
 from tgi_deploy.reconcile.ends import moved_tag, reads_tags
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.rollout.stages import (
@@ -24,13 +24,14 @@ from tgi_deploy.rollout.stages import (
     serving_resources,
 )
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_EXPIRES, TAG_OWNER, ChangeSet, revision_of
+from tgi_deploy.values.resource import TAG_EXPIRES, ChangeSet, revision_of
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.rollout import Again
     from tgi_deploy.targets.protocol import Attempt, Front
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Spent
@@ -232,10 +233,24 @@ def _without_outdated(context: Context, deployment: Deployment, after: Deploymen
     """Delete what is of no revision of the record that comes `after`, then save that."""
     executor = context.executor()
     there = owned_by(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
-    # What another owner's update has made under the same number is not ours to remove.
-    seen = [item for item in there if item.tags.get(TAG_OWNER, deployment.owner) == deployment.owner]
+    # What another update has made under the same number is not ours to remove.
+    seen = [item for item in there if not is_of_other_update(deployment, item)]
     deployment = executor.execute(deployment, ChangeSet(steps=outdated_steps(after, seen)))
     stay = {None, after.current.number}
     resources = tuple(item for item in deployment.resources if revision_of(item.key) in stay)
     after = replaced(after, resources=resources, serial=deployment.serial)
     return alone_again(context, deployment, after, seen)
+
+
+def no_way_back(context: Context, again: Again, deployment: Deployment) -> tuple[Problem, ...]:
+    """Warn before an update of what could not be put back, should the new revision fail."""
+    source = deployment.numbered(deployment.rollout.source) if deployment.rollout else None
+    if source is None or deployment.rolling:
+        return ()
+    try:
+        again(source)
+    except (ConflictError, InputError) as error:
+        found = warning("no_way_back", f"if this fails, nothing is put back: {error.message}")
+        context.reporter.warn(found)
+        return (found,)
+    return ()

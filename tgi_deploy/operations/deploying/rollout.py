@@ -59,10 +59,13 @@ class Update:
     extra_usd: Decimal | None
 
 
-def next_revision(deployment: Deployment, plan: Plan, way: Launch, *, origin: Origin, at: datetime) -> Revision:
-    """Return the revision that is to replace what the machine runs."""
+def next_revision(
+    deployment: Deployment, plan: Plan, way: Launch, *, origin: Origin, at: datetime, update: str
+) -> Revision:
+    """Return the revision that is to replace what the machine runs. `update`: an id for one that begins now."""
     made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, way.place), at)
-    return replaced(made, number=next_number(deployment), origin=origin)
+    known = deployment.numbered(number := next_number(deployment))
+    return replaced(made, number=number, origin=origin, update=known.update if known else update)
 
 
 def near(plan: Plan) -> Plan:
@@ -71,14 +74,14 @@ def near(plan: Plan) -> Plan:
     return replaced(plan, fallbacks=fallbacks)
 
 
-def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime) -> Deployment:
+def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime, update: str) -> Deployment:
     """Return the record of what has no machine any more, with a revision of its own for another spec that served."""
     wanted, place = deployment.wanted, way.place
     made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, place), at)
     same = wanted.spec is not None and made.spec is not None and wanted.spec.digest == made.spec.digest
     if same or wanted.state in _UNPROVED:
         return replaced(deployment, status="creating", endpoint=None)
-    made = replaced(made, number=deployment.revision.number + 1)
+    made = replaced(made, number=deployment.revision.number + 1, update=update)
     return replaced(deployment.in_state("retired").with_revision(made), status="creating", endpoint=None)
 
 

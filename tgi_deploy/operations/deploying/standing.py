@@ -11,9 +11,10 @@ from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.watching.known import is_stopped, look_at
 from tgi_deploy.operations.watching.limits import Running
+from tgi_deploy.reconcile.claim import claimed_error, foreign
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
-from tgi_deploy.values.resource import TAG_ID, revision_of
+from tgi_deploy.values.resource import TAG_ID, TAG_UPDATE, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def at_hand(context: Context, name: str) -> Running:
 
     Raises:
         InputError: `unknown_deployment`.
-        ConflictError: `being_removed`, `update_unfinished`.
+        ConflictError: `being_removed`, `update_unfinished`, `name_taken`.
         DeployError: `no_machine`; what an old machine that has yet to go raises.
     """
     recorded = context.store.load(name)
@@ -54,6 +55,8 @@ def at_hand(context: Context, name: str) -> Running:
     recorded, machine = sight.recorded, sight.machine
     if recorded is not None and recorded.status == "deleting":
         raise _being_removed(name)
+    if machine is not None and recorded is not None and foreign((machine,), recorded.id):
+        raise claimed_error(name, machine, owner=context.owner)
     if recorded is not None and recorded.rollout is not None:
         raise ConflictError(
             "update_unfinished",
@@ -103,6 +106,7 @@ def new_deployment(context: Context, request: UpRequest, place: str, seen: Seque
     now = context.clock.now()
     known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
     number = max((revision_of(found.key) or 1 for found in seen), default=1)
+    updates = (found.tags.get(TAG_UPDATE, "") for found in seen if revision_of(found.key) == number)
     return Deployment(
         name=request.deployment_name,
         id=known or context.new_id(),
@@ -112,7 +116,14 @@ def new_deployment(context: Context, request: UpRequest, place: str, seen: Seque
         updated_at=now,
         owner=context.owner,
         revisions=(
-            Revision(number=number, origin=request.origin, state="pending", created_at=now, pools=(Pool(place=place),)),
+            Revision(
+                number=number,
+                origin=request.origin,
+                state="pending",
+                created_at=now,
+                pools=(Pool(place=place),),
+                update=next(filter(None, updates), ""),
+            ),
         ),
     )
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
-from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, Problem, warning
+from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.acceptance import (
     as_running,
@@ -30,7 +29,7 @@ from tgi_deploy.operations.deploying.failure_report import (
     report_serves_on,
     with_diagnosis,
 )
-from tgi_deploy.operations.deploying.in_place import with_limits, with_networks
+from tgi_deploy.operations.deploying.in_place import NETWORK, network_steps, networks_of, with_limits, with_networks
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, started, step_of, to_start
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import (
@@ -41,6 +40,7 @@ from tgi_deploy.operations.deploying.rolling import (
     front_of,
     hindrance,
     naming_recreate,
+    no_way_back,
     promote,
     share_ceiling,
     spent_in_all,
@@ -71,6 +71,7 @@ from tgi_deploy.rollout.stages import (
     as_recreate,
     at_status,
     begin_update,
+    claiming_steps,
     end_steps,
     is_ending,
     machines_to_end,
@@ -80,7 +81,7 @@ from tgi_deploy.rollout.stages import (
     only_launched,
     serving_resources,
 )
-from tgi_deploy.targets.protocol import LaunchRequest
+from tgi_deploy.targets.protocol import LaunchRequest, NetworkChange
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.names import check_name, default_name
 from tgi_deploy.values.resource import ChangeSet, revision_of
@@ -132,7 +133,13 @@ class Proposal:
     @property
     def ends_surplus_alone(self) -> bool:
         """Whether nothing else is done."""
-        return bool(self.changes.steps) and all(step.action == "delete" for step in self.changes.steps)
+        ends = bool(self.changes.steps) and all(step.action == "delete" for step in self.changes.steps)
+        return ends and not self.changes_networks_alone
+
+    @property
+    def changes_networks_alone(self) -> bool:
+        """Whether nothing changes but who may connect."""
+        return bool(self.changes.steps) and all(step.kind == NETWORK for step in self.changes.steps)
 
 
 class UpRequest(LaunchRequest, frozen=True, kw_only=True):
@@ -224,13 +231,42 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             return _bring_up(context, request, way, deployment, seen, surplus)
         going = removal_of_surplus(surplus, deployment, seen)
         if going:
-            return _end_surplus(context, request, recorded, deployment, surplus, ChangeSet(steps=going), seen)
-        if deployment != recorded and not request.dry_run:
-            deployment = alone_again(context, recorded, deployment, seen)
-        better = tuple(better_choice(deployment, request.plan))
-        deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
-        opened = with_networks(way, seen, dry_run=request.dry_run)
-        return UpOutcome(deployment=deployment, changed=False, remarks=(*moved, *opened, *better))
+            return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
+        return _change_in_place(context, request, way, recorded, deployment, seen)
+
+
+def _change_in_place(
+    context: Context,
+    request: UpRequest,
+    way: Launch,
+    recorded: Deployment | None,
+    deployment: Deployment,
+    seen: Sequence[Found],
+) -> UpOutcome:
+    """Record the request, and change the limits and networks of the machine, which stays."""
+    change = networks_of(way, seen)
+    proposal = _without_new(request, deployment, network_steps(change, deployment.region))
+    if change.removed and (unchanged := _left_alone(request, proposal)) is not None:
+        return unchanged
+    if deployment != recorded and not request.dry_run:
+        deployment = alone_again(context, recorded, deployment, seen)
+    better = tuple(better_choice(deployment, request.plan))
+    deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
+    remarks = (*moved, *with_networks(way, seen, change, dry_run=request.dry_run), *better)
+    if change.removed:
+        return UpOutcome(deployment=deployment, changed=True, proposal=proposal, remarks=remarks)
+    return UpOutcome(deployment=deployment, changed=False, remarks=remarks)
+
+
+def _without_new(request: UpRequest, deployment: Deployment, steps: tuple[Step, ...]) -> Proposal:
+    """Return the proposal of steps that make no new machine."""
+    return Proposal(
+        deployment=deployment,
+        candidate=request.plan.chosen,
+        changes=ChangeSet(steps=steps),
+        zone=deployment.region,
+        ends=deployment.ends,
+    )
 
 
 def _way_of(context: Context, request: UpRequest, deployment: Deployment | None = None) -> Launch:
@@ -271,26 +307,19 @@ def _starting_point(
     if same(recorded):
         return (with_request(recorded, plan) if request.exact else recorded), plan
     if not seen and recorded.rollout is None:
-        return anew(recorded, plan, way, at=now), plan
+        return anew(recorded, plan, way, at=now, update=context.new_id()), plan
     exact = request.exact or recorded.rollout is not None
     stays = None if exact else as_running(recorded, plan, way.marks, request.judge)
     if stays is not None:
         return with_request(recorded, stays), stays
     context.reporter.note(f"'{name}' has different settings{differences(recorded, plan)}")
-    revision = next_revision(recorded, plan, way, origin=request.origin, at=now)
+    revision = next_revision(recorded, plan, way, origin=request.origin, at=now, update=context.new_id())
     return begin(context, recorded, revision, seen, asked=request.strategy, wait=request.wait), plan
 
 
 def _start_again(context: Context, request: UpRequest, deployment: Deployment, stopped: Running) -> UpOutcome:
     """Start the machine that is there, with what it has on its disk."""
-    step = step_of(stopped.machine, "start")
-    proposal = Proposal(
-        deployment=deployment,
-        candidate=request.plan.chosen,
-        changes=ChangeSet(steps=(step,)),
-        zone=step.place,
-        ends=deployment.ends,
-    )
+    proposal = _without_new(request, deployment, (step_of(stopped.machine, "start"),))
     if (unchanged := _left_alone(request, proposal)) is not None:
         return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
@@ -310,18 +339,11 @@ def _end_surplus(
     recorded: Deployment | None,
     deployment: Deployment,
     surplus: tuple[Found, ...],
-    changes: ChangeSet,
+    going: tuple[Step, ...],
     seen: Sequence[Found],
 ) -> UpOutcome:
     """End what runs beside a machine that serves. Nothing else is looked at: the plan may be another one by now."""
-    proposal = Proposal(
-        deployment=deployment,
-        candidate=request.plan.chosen,
-        changes=changes,
-        zone=deployment.region,
-        ends=deployment.ends,
-        surplus=surplus,
-    )
+    proposal = replace(_without_new(request, deployment, going), surplus=surplus)
     if (unchanged := _left_alone(request, proposal)) is not None:
         return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
@@ -365,13 +387,14 @@ def _bring_up(
         changes = ChangeSet(steps=(*ending, *attempt.changes.steps))
         findings = (
             *in_the_clear(context, way),
-            *_no_way_back(context, request, deployment),
+            *no_way_back(context, request.again, deployment),
             *(preflight(context, way, deployment, replaced(attempt, changes=changes)) if request.preflight else ()),
         )
+    closing = replaced(networks_of(way, rest), added=()) if request.origin == "up" else NetworkChange()
     proposal = Proposal(
         deployment=deployment,
         candidate=attempt.candidate,
-        changes=changes,
+        changes=ChangeSet(steps=(*changes.steps, *network_steps(closing, attempt.place))),
         cidrs=attempt.cidrs,
         ends=attempt.ends,
         zone=attempt.zone,
@@ -389,6 +412,7 @@ def _bring_up(
         deployment = _make_room(context, deployment, ChangeSet(steps=ending), attempt.changes)
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
         launched = _launch(context, request, way, deployment, before)
+        with_networks(way, rest, closing, dry_run=False)
         moved: tuple[Problem, ...] = ()
         if before.has_machine_of(launched.deployment):
             limited, moved = with_limits(context, request.ends, launched.deployment, seen, dry_run=request.dry_run)
@@ -413,35 +437,12 @@ def _make_room(context: Context, deployment: Deployment, ending: ChangeSet, maki
         return executor.execute(deployment, ending)
     deployment = executor.save(deployment)
     try:
-        deployment = executor.execute(deployment, ChangeSet(steps=_claiming(making)))
+        deployment = executor.execute(deployment, ChangeSet(steps=claiming_steps(making)))
     except ClaimedError:
         executor.save(mark_withdrawn(context.store.load(deployment.name) or deployment))
         raise
     refusing = executor.save(mark_draining(deployment, context.clock.now()))
     return executor.save(mark_old_gone(executor.execute(refusing, ending)))
-
-
-def _claiming(making: ChangeSet) -> tuple[Step, ...]:
-    """Return what comes before the machine, where it claims the new revision and needs nothing to go first."""
-    if any(step.action == "delete" and revision_of(step.key) is None for step in making.steps):
-        return ()
-    made = (step for step in making.steps if step.action == "create")
-    first = tuple(takewhile(lambda step: not step.is_machine, made))
-    return first if any(revision_of(step.key) is not None for step in first) else ()
-
-
-def _no_way_back(context: Context, request: UpRequest, deployment: Deployment) -> tuple[Problem, ...]:
-    """Warn before an update of what could not be put back, should the new revision fail."""
-    source = deployment.numbered(deployment.rollout.source) if deployment.rollout else None
-    if source is None or deployment.rolling:
-        return ()
-    try:
-        request.again(source)
-    except (ConflictError, InputError) as error:
-        found = warning("no_way_back", f"if this fails, nothing is put back: {error.message}")
-        context.reporter.warn(found)
-        return (found,)
-    return ()
 
 
 def _of_surplus(deployment: Deployment, machine: Found) -> Problem:
@@ -450,7 +451,6 @@ def _of_surplus(deployment: Deployment, machine: Found) -> Problem:
 
 def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deployment, before: Before) -> Launched:
     """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
-    name = deployment.name
     try:
         launched = launch(context, way, request.plan, deployment)
         yield_to_elder(context, launched.deployment, regions_of(request.plan, way))
@@ -459,7 +459,7 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
             raise
         context.reporter.note("taking away what was made on the way")
         try:
-            _abandon(context, name, before)
+            _abandon(context, deployment, before)
         except LeftBehindError:
             context.reporter.warn(error.problem)
             raise
@@ -471,13 +471,16 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
     return launched
 
 
-def _abandon(context: Context, name: str, before: Before) -> None:
-    recorded = context.store.load(name)
-    if recorded is not None and recorded.rolling:
+def _abandon(context: Context, deployment: Deployment, before: Before) -> None:
+    """Remove what was made on the way; an update that never came on record has made nothing."""
+    recorded = context.store.load(deployment.name)
+    if recorded is None or (recorded.rollout is None and deployment.rollout is not None):
+        return
+    if recorded.rolling:
         withdraw(context, recorded)
-    elif recorded is not None and recorded.rollout is not None:
+    elif recorded.rollout is not None:
         remove_beside(context, recorded, before)
-    elif recorded is not None:
+    else:
         remove_made(context, recorded, before)
 
 
@@ -573,7 +576,8 @@ def _gone_back(context: Context, request: UpRequest, error: DeployError, before:
         back = _request_of(request, source)
         way = _way_of(context, back)
         now = context.clock.now()
-        revision = next_revision(deployment, back.plan, way, origin="rollback", at=now)
+        update = context.new_id()
+        revision = next_revision(deployment, back.plan, way, origin="rollback", at=now, update=update)
         deployment = begin_update(deployment, revision, "recreate")
         deployment = context.executor().save(mark_old_gone(deployment))
         launched = _launch(context, back, way, deployment, before)

@@ -87,7 +87,8 @@ def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch,
     candidate, wanted = attempt.candidate, deployment.wanted
     zone = "" if attempt.zone == attempt.place else attempt.zone
     made = pending_revision(plan, candidate, way, replaced(pool_of(candidate, attempt.place), zone=zone), clock.now())
-    return replaced(made, number=wanted.number, origin=wanted.origin, created_at=wanted.created_at)
+    kept = {name: getattr(wanted, name) for name in ("number", "origin", "created_at", "update")}
+    return replaced(made, **kept)
 
 
 def pending_revision(plan: Plan, candidate: Candidate, way: Launch, pool: Pool, at: datetime) -> Revision:

@@ -66,7 +66,7 @@ def remove_beside(context: Context, deployment: Deployment, before: Before) -> N
 def deletions(deployment: Deployment, made: Callable[[ResourceRecord], bool]) -> tuple[Step, ...]:
     """The last made first; without what outlives its deployment."""
     return tuple(
-        Step.deletion(item, "was made by this run")
+        replaced(Step.deletion(item, "was made by this run"), alive=item.state == "created")
         for item in reversed(deployment.resources)
         if made(item) and KEPT not in item.notes
     )

@@ -18,7 +18,7 @@ from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.values.deployment import Event
 from tgi_deploy.values.ends import Spent
-from tgi_deploy.values.resource import TAG_PRICE
+from tgi_deploy.values.resource import TAG_PRICE, TAG_STOPPED_PRICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -101,9 +101,10 @@ class Ledger:
             created=None,
             is_machine=data.get("is_machine") is True,
         )
-        if event.code == STOPPED:
+        code = self._switched_elsewhere(known, event) or event.code
+        if code == STOPPED:
             self._stopped(known, event)
-        elif event.code == STARTED:
+        elif code == STARTED:
             self._started(known, event)
         elif (disk := self._disk_of(known)) is None:
             self._seen(known, event)
@@ -111,6 +112,13 @@ class Ledger:
             self._put(_gone_by(disk, event.at, None) if event.code == "gone" else replace(disk, gone=event.at))
         elif event.code == MOVED:
             self._put(replace(known, expires=moment_of(event.data.get("expires"))))
+
+    def _switched_elsewhere(self, known: Line, event: Event) -> str | None:
+        """Return what a look shows that this history does not tell: somebody else has stopped or started it."""
+        rests, was_at_rest = event.data.get("rests"), self._disk_of(known) is not None
+        if rests is None or rests is was_at_rest or known.created is None:
+            return None
+        return STOPPED if rests else STARTED
 
     def _put(self, line: Line) -> None:
         """The current lines of a machine and of its disk have plain keys."""
@@ -124,7 +132,7 @@ class Ledger:
     def _stopped(self, machine: Line, event: Event) -> None:
         if self._disk_of(machine) is not None:
             return
-        self._put(replace(machine, gone=event.at))
+        self._put(replace(machine, gone=event.at, exact="rests" not in event.data))
         self._put(
             Line(
                 kind=_DISK,
@@ -138,32 +146,38 @@ class Ledger:
     def _started(self, machine: Line, event: Event) -> None:
         """Set the lines so far aside, and begin another of the machine."""
         disk = self._disk_of(machine)
-        if disk is None:
+        if disk is None or disk.created is None:
+            self._put(replace(machine, exact=False))  # since when it had been stopped is not known
             return
+        launched = moment_of(event.data.get("created")) if "rests" in event.data else event.at
+        since = max(launched or disk.created, disk.created)
         del self.lines[f"{machine.id} {_DISK}"]
         self.lines[f"{machine.id} {machine.run}"] = machine
-        self.lines[f"{machine.id} {machine.run} {_DISK}"] = replace(disk, gone=event.at)
+        self.lines[f"{machine.id} {machine.run} {_DISK}"] = replace(disk, gone=since)
         del self.lines[machine.id]
-        self._put(replace(machine, created=event.at, gone=None, exact=True, clocks_agree=True, run=machine.run + 1))
+        self._put(replace(machine, created=since, gone=None, exact=True, clocks_agree=True, run=machine.run + 1))
 
     def _seen(self, known: Line, event: Event) -> None:
-        data = event.data
+        data, alive = event.data, event.data.get("alive") is not False
         cloud, here = moment_of(data.get("created")), event.at if event.code == "created" else None
         agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
+        again = cloud is not None and known.created is not None and cloud - known.created > _AGREED
+        restarted = again and known.is_machine and known.clocks_agree  # and stopped before that, by somebody else
         line = replace(
             known,
+            exact=known.exact and not restarted,
             created=min((at for at in (known.created, cloud, here) if at is not None), default=None)
             if known.run == 1
             else known.created,
-            gone=event.at if event.code == "deleted" else known.gone,
+            gone=event.at if event.code == "deleted" and alive else known.gone,
             usd_per_hour=price if known.is_machine else None,
             expires=moment_of(data.get("expires"))
             if event.code == MOVED
             else known.expires or moment_of(data.get("expires")),
             clocks_agree=known.clocks_agree and (agree or known.run > 1),
         )
-        found_gone = event.code == "gone" and line.gone is None
+        found_gone = (event.code == "gone" or not alive) and line.gone is None
         self.lines[known.id] = _gone_by(line, event.at, None) if found_gone else line
 
     @property
@@ -188,8 +202,8 @@ def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
 def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name: str, code: str = "seen") -> Event:
     """The event that tells of a thing that was found (or, with code `deleted`, that went)."""
     price = deployment.price_of(found.key) if deployment else None
-    born_at = born(found)
-    data = {
+    born_at, rests = born(found), found.state == "stopped"
+    data: dict[str, Any] = {
         "kind": found.kind,
         "id": found.id,
         "region": found.place,
@@ -197,6 +211,10 @@ def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name:
         "created": born_at.isoformat() if born_at else None,
         "usd_per_hour": found.tags.get(TAG_PRICE) or (str(price) if price is not None else None),
     }
+    if found.is_machine and code == "seen":
+        data["alive"] = found.alive or rests
+        if found.alive or rests:
+            data |= {"rests": rests, "stopped_usd_per_hour": found.tags.get(TAG_STOPPED_PRICE)}
     return Event(at=at, deployment=name, code=code, text=f"{found.kind} {found.id} {code}", step=found.key, data=data)
 
 

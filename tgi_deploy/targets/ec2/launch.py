@@ -19,7 +19,8 @@ from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
 from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_rooms
 from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, Machine, pool_name, resources
-from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
+from tgi_deploy.targets.ec2.security_group import SIGNED
+from tgi_deploy.targets.protocol import Attempt, Deployable, NetworkChange, Traffic
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, Spent, spent_words
 
@@ -124,13 +125,16 @@ class Ec2Launch:
         else:
             self._no_quota(attempt, error)
 
-    def not_let_in(self, seen: Sequence[Found]) -> tuple[str, ...]:
-        known = {cidr for group in _groups(seen) for cidr in group.attributes.get("cidrs", "").split()}
-        return tuple(cidr for cidr in self.options.networks if cidr not in known)
+    def networks(self, seen: Sequence[Found]) -> NetworkChange:
+        named, groups = self.options.networks, _groups(seen)
+        known = {cidr for group in groups for cidr in group.attributes.get("cidrs", "").split()}
+        own = {cidr for group in groups for cidr in group.attributes.get(SIGNED, "").split()}
+        added = tuple(cidr for cidr in named if cidr not in known)
+        return NetworkChange(added=added, removed=tuple(sorted(own - set(named))) if named else ())
 
-    def let_in(self, seen: Sequence[Found], networks: tuple[str, ...]) -> None:
+    def change_networks(self, seen: Sequence[Found], change: NetworkChange) -> None:
         for group in _groups(seen):
-            properties = {"port": self.plan.request.port, "cidrs": networks}
+            properties = {"port": self.plan.request.port, "cidrs": change.added, "revoked": change.removed}
             self.region(group.place).handler(GROUP).complete(group.attributes, properties)
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:

@@ -14,10 +14,12 @@ from tgi_deploy.targets.reply import Reply, ReplyError
 from tgi_deploy.values.resource import STRANGE_RULES, TAG_KEY, Found
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 KIND = "security-group"
+SIGNED: Final = "signed_cidrs"
 _SIGNATURE: Final = "tgi-deploy"
+_REVOKING: Final = "revoking the access of a network"
 _TRIES: Final = 3
 _T = TypeVar("_T")
 
@@ -47,9 +49,13 @@ class SecurityGroups:
         )
 
     def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Allow the requested networks, leaving other rules unchanged."""
+        """Allow the requested networks, then revoke those that are no longer requested; leave rules of others alone."""
+        group_id, port = attributes["id"], properties["port"]
         for cidr in properties["cidrs"]:
-            self._allow(attributes["id"], properties["port"], cidr)
+            self._allow(group_id, port, cidr)
+        for cidr in properties.get("revoked", ()):
+            rule = [_rule(port, cidr)]
+            self.api.remove("revoke_security_group_ingress", _REVOKING, GroupId=group_id, IpPermissions=rule)
 
     def _allow(self, group_id: str, port: int, cidr: str) -> None:
         """Add a rule, repeating until it is certain to exist: AWS rejects a duplicate."""
@@ -66,17 +72,12 @@ class SecurityGroups:
                 return
 
     def _ask_for_rule(self, group_id: str, port: int, cidr: str) -> None:
-        ranges = (
-            {"Ipv6Ranges": [{"CidrIpv6": cidr, "Description": _SIGNATURE}]}
-            if ":" in cidr
-            else {"IpRanges": [{"CidrIp": cidr, "Description": _SIGNATURE}]}
-        )
         self.api.change(
             "authorize_security_group_ingress",
             "allowing the caller's address",
             _done,
             GroupId=group_id,
-            IpPermissions=[{"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **ranges}],
+            IpPermissions=[_rule(port, cidr, Description=_SIGNATURE)],
         )
 
     def _allows(self, group_id: str, port: int, cidr: str) -> bool:
@@ -110,6 +111,7 @@ class SecurityGroups:
                 "name": group.optional_text("GroupName"),
                 "network": group.optional_text("VpcId"),
                 "cidrs": " ".join(rules),
+                SIGNED: " ".join(sorted(_signed(group))),
                 **_strange(group),
             },
             tags=dict(tags),
@@ -120,6 +122,20 @@ class SecurityGroups:
 def _done(reply: Reply) -> None:
     if not reply.flag("Return"):
         raise ReplyError("'Return' is missing")
+
+
+def _rule(port: int, cidr: str, **words: str) -> dict[str, Any]:
+    ranges = {"Ipv6Ranges": [{"CidrIpv6": cidr, **words}]} if ":" in cidr else {"IpRanges": [{"CidrIp": cidr, **words}]}
+    return {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, **ranges}
+
+
+def _signed(group: Reply) -> Iterator[str]:
+    """Yield the networks that are allowed by rules with this tool's description."""
+    for rule in group.optional_parts("IpPermissions"):
+        for name, word in (("IpRanges", "CidrIp"), ("Ipv6Ranges", "CidrIpv6")):
+            for source in rule.optional_parts(name):
+                if source.optional_text("Description") == _SIGNATURE:
+                    yield source.text(word)
 
 
 def _strange(group: Reply) -> dict[str, str]:

@@ -52,6 +52,18 @@ def test_letting_in_twice_is_no_error(bench):
     bench.cloud().handler("security-group").complete(found.attributes, {"port": 8080, "cidrs": ["203.0.113.7/32"]})
 
 
+def test_only_rules_of_this_tool_are_taken_back(bench):
+    found, groups = bench.group(), bench.cloud().handler("security-group")
+    rule = {"IpProtocol": "tcp", "FromPort": 8080, "ToPort": 8080, "IpRanges": [{"CidrIp": "192.0.2.0/24"}]}
+    api = bench.cloud().api
+    api.sessions.client("ec2", api.region).authorize_security_group_ingress(GroupId=found.id, IpPermissions=[rule])
+    assert groups.read(found.attributes).attributes["signed_cidrs"] == "2001:db8::7/128 203.0.113.7/32"
+    change = {"port": 8080, "cidrs": ["198.51.100.0/24"], "revoked": ["203.0.113.7/32", "2001:db8::7/128"]}
+    for _ in range(2):  # to repeat it changes nothing
+        groups.complete(found.attributes, change)
+        assert groups.read(found.attributes).attributes["cidrs"] == "192.0.2.0/24 198.51.100.0/24"
+
+
 def test_a_group_of_the_same_name_means_look_first(bench):
     bench.group()
     with pytest.raises(LostReplyError):
