@@ -47,6 +47,7 @@ def test_the_first_page_has_the_commands_of_every_day():
         ("why-not", "plan MODEL --why-not TYPE"),
         ("what-if m --sweep budget=1,2 --csv -", "plan m --sweep budget=1,2 --csv -"),
         ("renew m --ttl 2h", "extend m --ttl 2h"),
+        ("init m --budget 5", "profile init m --budget 5"),
         ("catalog compare A10G L4 --region eu-west-1", "catalog list A10G L4 --region eu-west-1"),
     ],
 )

@@ -73,7 +73,6 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("ls", "ps"), "list"),
     **dict.fromkeys(("describe", "info", "inspect"), "status"),
     **dict.fromkeys(("bill", "cost", "spend"), "costs"),
-    "init": "profile",
     **dict.fromkeys(("clean", "cleanup", "prune"), "gc"),
     **dict.fromkeys(("log", "tail"), "logs"),
     **dict.fromkeys(("check", "preflight"), "doctor"),

@@ -30,6 +30,7 @@ REMOVED: Final = (
     Removed("why-not", "plan", "plan MODEL --why-not TYPE", option="--why-not"),
     Removed("what-if", "plan", "plan MODEL --sweep NAME=VALUES"),
     Removed("renew", "extend", "extend NAME --ttl DURATION"),
+    Removed("init", "profile init", "profile init MODEL"),
     Removed("catalog compare", "catalog list", "catalog list TYPE..."),
 )
 

@@ -18,7 +18,7 @@ from tgi_deploy.cli.up import check_startable, options_of, up_command
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.operations.planning.deployment_file import read_deployments
 from tgi_deploy.operations.watching.fleet import names_of_owner
-from tgi_deploy.values.base import as_dict
+from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def up_of_file(path: Path | None, given: Mapping[str, Any], *, prune: bool) -> R
     for item in described.deployments:
         made = run.planned(item)
         if isinstance(made, NoFeasiblePlan):
-            return no_plan_result("up", item.texts, made)
+            return run.without_plan(item, made)
         places.extend(run.places(item, made))
     results: list[Result] = []
     for item in described.deployments:
@@ -91,6 +91,12 @@ class _Run(NamedTuple):
                 check_startable(target, made)
         return made
 
+    def without_plan(self, item: FileDeployment, outcome: NoFeasiblePlan) -> Result:
+        """Return what `plan` shows of it: a change belongs into the file, and the command that is printed is `plan`."""
+        result = no_plan_result("plan", item.texts, outcome)
+        named = (replaced(problem, message=self._of(item, problem.message)) for problem in result.errors)
+        return replaced(result, errors=tuple(named))
+
     def places(self, item: FileDeployment, plan: Plan) -> tuple[str, ...]:
         target = wiring.target_named(self._words(item)["target"])
         return plan.request.regions if target.facts.regions else target.locations(())
@@ -122,16 +128,20 @@ class _Run(NamedTuple):
         apart = {"name": item.name, "strategy": item.strategy, "owner": self.file.owner}
         return {**self.given, **item.own, **apart, "target": item.target or self.given["target"]}
 
+    def _of(self, item: FileDeployment, message: str) -> str:
+        return f"'{item.name}' of {self.path}: {message}"
+
     @contextmanager
     def _named(self, item: FileDeployment, *, stand: int = 0) -> Iterator[None]:
         """Name the deployment in what is raised, and those of the file that stand."""
         try:
             yield
         except DeployError as error:
-            message = f"'{item.name}' of {self.path}: {error.message}"
             before = ", ".join(done.name for done in self.file.deployments[:stand])
             words = f"of the same file, {before} stand: the same command goes on from there"
-            raise error.copy(message=message, hint=error.hint_and(words) if stand else error.hint) from error
+            raise error.copy(
+                message=self._of(item, error.message), hint=error.hint_and(words) if stand else error.hint
+            ) from error
 
 
 def _together(results: Sequence[Result], removed: Result) -> Result:
