@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -42,7 +43,8 @@ def logs_command(*, client: Client, name: str, following: bool, tail: int | None
     """Print what the machine and the engine have said, without secrets."""
     _check_followable(following=following)
     if following:
-        _print(client.follow_logs(name, tail=tail, raw=raw), coloured=not raw)
+        with suppress(KeyboardInterrupt):  # that is how one stops reading
+            _print(client.follow_logs(name, tail=tail, raw=raw), coloured=not raw)
         return Result(data={"name": name})
     found = client.logs(name, tail=tail, raw=raw)
     return printed(found, found.outcome if raw else "\n".join(map(_coloured, found.data.lines)))

@@ -103,14 +103,14 @@ def write_result(command: str, result: Result, *, as_json: bool) -> None:
 
 
 def _message_lines(result: Result) -> list[str]:
-    lines = [
-        f"{click.style(f'warning[{item.code}]', fg='yellow')}: {one_line(item.message)}"
-        for item in result.warnings
-        if item.code not in result.already_shown
-    ]
+    lines = [message_line(item) for item in result.warnings if item.code not in result.already_shown]
     if result.failure_text:
         return [*lines, result.failure_text]
     return [*lines, *(line for error in result.errors for line in error_lines(error))]
+
+
+def message_line(item: Problem) -> str:
+    return f"{click.style(f'warning[{item.code}]', fg='yellow')}: {one_line(item.message)}"
 
 
 def error_lines(error: Problem) -> Iterator[str]:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Without a terminal a phase says now and then how far it is.
 _TELL_EVERY_S = 30.0
+# A line that a terminal folds when it gets narrower leaves copies of itself behind.
+_LIVE_CHARS = 74
 
 
 class Progress:
@@ -91,7 +93,7 @@ class Progress:
         if self._status is None:
             self._status = _new_status()
             self._status.start()
-        self._status.update(Text(one_line(text, limit=100)))
+        self._status.update(Text(one_line(text, limit=_LIVE_CHARS), no_wrap=True, overflow="ellipsis"))
 
 
 def _new_status() -> Status:

@@ -23,16 +23,18 @@ from tgi_deploy.cli.options import (
     templates_dir_option,
     yes_option,
 )
-from tgi_deploy.cli.output import Result, tell
+from tgi_deploy.cli.output import Result, message_line, tell
 from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress, can_ask, command_line, confirm, need_answer
 from tgi_deploy.cli.stopping import stopped_up
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
+from tgi_deploy.text import rate
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from decimal import Decimal
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Revision, Strategy
-    from tgi_deploy.values.ends import WantedEnds
+    from tgi_deploy.values.ends import Ends, WantedEnds
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.wiring import Setup
 
@@ -108,7 +110,7 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
     type=click.Choice(("ask", "keep", "remove")),
     default="ask",
     show_default=True,
-    help="What to do with a machine whose engine fails; without a terminal 'ask' removes what this run has made.",
+    help="What to do with a machine whose engine fails; with --yes or without a terminal, 'ask' removes it.",
 )
 @click.option(
     "--heal", is_flag=True, help="Cure a failure by the change it calls for, inside the budget; twice at most."
@@ -151,7 +153,7 @@ def up_command(*, texts: OptionTexts, target: str, file: Path | None, prune: boo
         else:
             texts, plan = plan_of_lock(options.lock, texts, catalog, force=options.force)
         if isinstance(plan, NoFeasiblePlan):
-            return no_plan_result("up", texts, plan)
+            return no_plan_result(f"up --name {options.name}" if options.name else "up", texts, plan)
         check_startable(options.target, plan)
         check_answerable(options)
         setup = setup_of(options, _places(texts, plan, found), progress)
@@ -203,8 +205,14 @@ def up_result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem
         data=up_document(outcome, cures),
         text=up_text(outcome),
         warnings=(*warnings, *_healed(cures)),
-        already_shown=frozenset(item.code for item in (outcome.proposal.warnings if outcome.proposal else ())),
+        already_shown=_shown_before(outcome),
     )
+
+
+def _shown_before(outcome: UpOutcome) -> frozenset[str]:
+    """Return the codes of what was printed before the question."""
+    asked = {"notice", "no_end"} if outcome.changed or outcome.declined else set()
+    return frozenset(asked | {item.code for item in (outcome.proposal.warnings if outcome.proposal else ())})
 
 
 def _healer(catalog: Catalog, options: Options) -> Healer:
@@ -265,7 +273,7 @@ def up_request(
         ends=ends,
         supplied=found,
         environ=wiring.environment(sandbox=options.sandbox),
-        confirm=lambda proposal: _confirm(proposal, options, progress),
+        confirm=lambda proposal: _confirm(proposal, plan, options, progress),
         on_failure=lambda error: _on_failure(error, options, progress),
         remove_all=options.on_failure == "remove",
         versions=catalog.release(plan.chosen.engine.version).reported_as,
@@ -324,18 +332,26 @@ def check_answerable(options: Options) -> None:
         need_answer(options.target.facts.begins)
 
 
-def _confirm(proposal: Proposal, options: Options, progress: Progress) -> bool:
+def _confirm(proposal: Proposal, plan: Plan, options: Options, progress: Progress) -> bool:
+    """Show all that speaks for and against it, then ask."""
     from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- see up_command
 
-    tell(f"{proposal_text(proposal)}\n")
     progress.stop()
-    return confirm("Go on?", yes=options.yes, what=options.target.facts.begins)
+    tell(f"{proposal_text(proposal, plan.request)}\n")
+    price = proposal.candidate.cost.usd_per_hour if proposal.candidate.offer.usd_per_hour is not None else None
+    for item in (*_notices(plan), *_endless(proposal.ends, price)):
+        tell(f"{message_line(item)}\n")
+    if options.sandbox:
+        tell("  sandbox: nothing is billed; its clock runs 60 times as fast, and so do the times and speeds below\n")
+    launches = price is not None and any(step.action == "create" for step in proposal.changes.steps)
+    question = f"Go on, for {rate(price)}?" if launches else "Go on?"
+    return confirm(question, yes=options.yes, what=options.target.facts.begins)
 
 
 def _on_failure(error: DeployError, options: Options, progress: Progress) -> Decision:
     if options.on_failure == "keep":
         return "keep"
-    if options.on_failure == "remove" or not can_ask():
+    if options.on_failure == "remove" or options.yes or not can_ask():
         return "remove"
     progress.stop()
     click.echo(f"{error.message}", err=True)
@@ -344,9 +360,8 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
 
 def up_warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Problem, ...]:
     from tgi_deploy.operations.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- likewise
 
-    warnings = [warning("notice", text) for text in plan.notices]
+    warnings = [*_notices(plan)]
     if notice is not None:
         warnings.append(warning("default_region", notice))
     if outcome.proof is not None:
@@ -356,13 +371,23 @@ def up_warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Pro
     if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
         warnings.append(warning("unencrypted", told))
     deployment = outcome.deployment
-    if outcome.changed and not deployment.ends.any and deployment.usd_per_hour is not None:
-        month = usd_per_month(deployment.usd_per_hour)
-        warnings.append(
-            warning(
-                "no_end",
-                f"nothing ends this machine by itself: about ${month:,.0f} a month; "
-                "--ttl, --max-spend, --idle-timeout or --lease would",
-            )
-        )
+    if outcome.changed:
+        warnings.extend(_endless(deployment.ends, deployment.usd_per_hour))
     return tuple(warnings)
+
+
+def _notices(plan: Plan) -> Iterator[Problem]:
+    return (warning("notice", text) for text in plan.notices)
+
+
+def _endless(ends: Ends, usd_per_hour: Decimal | None) -> Iterator[Problem]:
+    """Yield a warning where nothing would stop the billing."""
+    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- help is printed without what acts
+
+    if not ends.any and usd_per_hour is not None:
+        month = usd_per_month(usd_per_hour)
+        yield warning(
+            "no_end",
+            f"nothing ends this machine by itself: about ${month:,.0f} a month; "
+            "--ttl, --max-spend, --idle-timeout or --lease would",
+        )

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
+import pytest
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli import up as cli_up
+from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.progress import Progress
+from tgi_deploy.errors import DeployError
 from tgi_deploy.values.progress import NoteEvent, PhaseEvent
 
 
@@ -48,3 +55,23 @@ def test_a_reader_of_stderr_that_has_gone_cuts_nothing(monkeypatch):
         with Progress() as progress:
             progress(NoteEvent(text="one"))
             progress(PhaseEvent(phase="loading", detail="", elapsed_s=0, expected_s=0))
+
+
+def test_a_reader_who_stops_following_a_log_has_not_failed(monkeypatch, capsys):
+    def interrupted(_client, _name, **_how):
+        yield "router: Connected"
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tgi_deploy.api.Client.follow_logs", interrupted)
+    assert frame.run(ROOT, ["logs", "demo", "-f"]) == 0
+    assert capsys.readouterr() == ("router: Connected\n", "")
+
+
+@pytest.mark.parametrize(("yes", "asked"), [(True, False), (False, True)])
+def test_yes_never_asks_what_becomes_of_a_failed_machine(yes, asked, monkeypatch):
+    questions = []
+    monkeypatch.setattr(cli_up, "can_ask", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda question, **_how: questions.append(question) or True)
+    options = SimpleNamespace(on_failure="ask", yes=yes)
+    assert cli_up._on_failure(DeployError("engine_failed", "m", hint="h"), options, Progress()) == "remove"
+    assert bool(questions) is asked

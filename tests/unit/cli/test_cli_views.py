@@ -98,6 +98,14 @@ def test_a_cell_is_one_line():
     assert item_text({"note": "two\nlines\x1b[31m"}) == "note  two lines\\x1b[31m\n"
 
 
+def test_the_question_shows_model_precision_context_speed_and_time(tmp_path):
+    made = plan()
+    outcome = up(Surroundings(home=tmp_path).context(), request(made, dry_run=True))
+    shown = proposal_text(outcome.proposal, made.request)
+    for word in (made.request.model.model.hub_id, made.chosen.dtype, "tokens of context", "tokens/s", "ready in about"):
+        assert word in shown
+
+
 ROWS = [("one", "ready", "Llama-3-13B-Instruct", "$1.8768"), ("another", "booting", "phi", "$0.80")]
 
 

@@ -31,6 +31,15 @@ def test_the_console_and_the_plan_make_the_remedy(around, monkeypatch):
     assert "hf_abc" not in finding.evidence
 
 
+def test_the_remedys_command_keeps_the_callers_limits(tmp_path, monkeypatch):
+    around = Surroundings(home=tmp_path)
+    up(around.context(), request(settings={"ttl_s": 7200, "idle_s": 600}))
+    (finding,) = examined(around, monkeypatch, OOM).reading.findings
+    command = finding.remedy.rpartition("tgi-deploy up ")[2].split()
+    for flag, value in (("--budget", "5"), ("--ttl", "2h"), ("--idle-timeout", "10m"), ("--name", "demo")):
+        assert command[command.index(flag) + 1] == value
+
+
 def test_the_machines_state_reason_is_read(around, monkeypatch):
     (machine,) = around.world.running()
     around.world.reasons[machine.id] = "Server.SpotInstanceTermination"

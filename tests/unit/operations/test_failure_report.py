@@ -114,7 +114,7 @@ def test_the_command_knows_the_plan(around, monkeypatch):
     around.probe = Probe(outcome="refused")
     data = failure(around).data
     assert (data["phase"], data["finding"], data["line"]) == ("loading", "oom_load", 3)
-    assert data["command"] == "tgi-deploy up example-org/example-13b --name demo --num-shard 2"
+    assert data["command"] == "tgi-deploy up example-13b --budget 5 --name demo --num-shard 2"
     assert data["remedy"].endswith(f" Command: {data['command']}")
 
 
@@ -180,7 +180,7 @@ def test_a_log_that_says_nothing_is_not_waited_for_without_end(around, monkeypat
     error = failure(around)
     assert (error.data["finding"], error.data["cause"]) == (None, None)
     assert error.data["evidence"].startswith("it answered 424")
-    assert error.data["command"] == "tgi-deploy up example-org/example-13b --name demo --on-failure keep"
+    assert error.data["command"] == "tgi-deploy up example-13b --budget 5 --name demo --on-failure keep"
     assert len(looks) <= 5
 
 

@@ -376,7 +376,7 @@ def test_a_folder_is_brought_up_again_by_its_path(around, docker):
     around.engine = FakeEngine(model_id="org/other")
     with pytest.raises(NotHealthyError, match="planned /model") as caught:
         up(context(around, docker), of_a_folder())
-    assert caught.value.data["command"].startswith("tgi-deploy up /models/mine --name demo --target docker")
+    assert caught.value.data["command"].startswith("tgi-deploy up /models/mine --budget 5 --name demo --target docker")
 
 
 def test_a_change_of_the_plan_is_told_for_the_host(around, docker):

@@ -10,7 +10,7 @@ from tgi_deploy.operations.results.watching import deployment_data
 from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.readiness.proof_load import measured_document
-from tgi_deploy.text import duration, plural, usd
+from tgi_deploy.text import count, duration, one_line, plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
     from tgi_deploy.operations.removing.down import Removal
     from tgi_deploy.readiness.waiting import ReadyReport
+    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.request import Request
     from tgi_deploy.values.resource import ChangeSet
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-", "start": "~"}
@@ -47,8 +49,8 @@ def changes_text(changes: ChangeSet) -> str:
     )
 
 
-def proposal_text(proposal: Proposal) -> str:
-    """What is about to be done, and what it costs."""
+def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
+    """What is about to be done, for what `request`, and what it costs."""
     if proposal.changes_networks_alone:
         head = heading(f"{proposal.deployment.name}: who may connect")
         return f"{head}\n{changes_text(proposal.changes)}"
@@ -65,12 +67,13 @@ def proposal_text(proposal: Proposal) -> str:
     update = () if proposal.update is None else (update_text(proposal.update),)
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
+        *(_service_lines(proposal.candidate, request) if request else ()),
         *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
         "  no price: the machine is yours; nothing ends the deployment but 'down'"
         if owned
-        else f"  {usd(cost.usd_per_hour)} an hour for everything; {end}",
+        else f"  {'about ' if offer.estimated else ''}{usd(cost.usd_per_hour)} an hour for everything; {end}",
         *credits_lines(proposal.candidate),
         interruptions_text(proposal.candidate, first="  "),
     ]
@@ -90,6 +93,23 @@ def update_document(update: Update) -> dict[str, Any]:
         "overlap_s": update.overlap_s,
         "extra_usd": update.extra_usd,
     }
+
+
+def _service_lines(candidate: Candidate, request: Request) -> Iterator[str]:
+    """Yield what is served, and how well it is predicted to be."""
+    from tgi_deploy.cli.views.plan import cards, precision  # noqa: PLC0415 -- status needs no plan
+    from tgi_deploy.planner.time_to_ready import to_go_through  # noqa: PLC0415 -- only a launch asks
+
+    speed, settings = candidate.performance, candidate.engine.settings
+    yield (
+        f"  runs      {one_line(request.model.model.hub_id)} on {cards(candidate)}, {precision(candidate)},"
+        f" {count(settings.max_total_tokens)} tokens of context"
+    )
+    ready_s = sum(phase.expected_s for phase in to_go_through(candidate))
+    yield (
+        f"  expected  first token {count(speed.ttft_ms)} ms, {count(speed.output_tokens_per_s)} tokens/s at"
+        f" {plural(request.concurrency, 'request')} at once; ready in about {duration(ready_s)}"
+    )
 
 
 def update_text(update: Update) -> str:

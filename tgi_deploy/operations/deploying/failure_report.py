@@ -8,7 +8,7 @@ from tgi_deploy.diagnosis.finding import command_of, diagnosis_of
 from tgi_deploy.errors import DeployError, Diagnosis, Failure, Thing
 from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
-from tgi_deploy.operations.watching.known import target_option, typed_model
+from tgi_deploy.operations.watching.known import target_option, typed_request
 from tgi_deploy.readiness.not_ready import hint_of
 from tgi_deploy.values.base import replaced
 
@@ -98,7 +98,8 @@ def report_removed(
 ) -> DeployError:
     """Return the error of a machine that is gone, and costs nothing any more. What was there `before` is not."""
     name, diagnosis = deployment.name, _diagnosis(error)
-    again = f"tgi-deploy up {typed_model(deployment.plan)} --name {name}{target_option(context, deployment.region)}"
+    typed = typed_request(deployment.plan, deployment.ends)
+    again = f"tgi-deploy up {typed} --name {name}{target_option(context, deployment.region)}"
     unknown = diagnosis.cause is None and error.code not in _PLAIN
     return _report(
         error,

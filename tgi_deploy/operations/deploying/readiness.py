@@ -63,6 +63,6 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
             settle_s=context.pace.settle_s,
             unseen_s=0.0 if context.target_at(machine.place).facts.shows_at_once else context.pace.unsettled_s,
             name=deployment.name,
-            subject=subject_of(context, deployment.name, plan, machine.place, hang_s=hang_s),
+            subject=subject_of(context, deployment, machine.place, plan=plan, hang_s=hang_s),
         ),
     )

@@ -164,5 +164,5 @@ def _reading(context: Context, deployment: Deployment, machine: ResourceRecord) 
         log = context.cloud(machine.place).console(machine.attributes["id"])
     except DeployError:
         return Reading()
-    subject = subject_of(context, deployment.name, deployment.plan, machine.place)
+    subject = subject_of(context, deployment, machine.place)
     return read(log, context.grammar_of(deployment), subject=subject)

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.finding import COMMAND, command_of, sentence_of
 from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
-from tgi_deploy.operations.watching.known import target_option, typed_model
+from tgi_deploy.operations.watching.known import target_option, typed_request
 from tgi_deploy.operations.watching.logs import locate
 
 if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.resource import MachineState
 
@@ -38,7 +40,7 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
     cloud = context.cloud(place)
     machine = cloud.machine(instance_id)
     log = cloud.console(instance_id) if machine.state != "missing" else ""
-    subject = subject_of(context, name, deployment.plan, place)
+    subject = subject_of(context, deployment, place)
     text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
     found = read(text, context.grammar_of(deployment), subject=subject)
     last_line = log.count("\n") + 1 if log else 0
@@ -46,10 +48,11 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
 
 
 def subject_of(
-    context: Context, name: str, plan: PlanDocument | None, place: str, *, hang_s: float = HANG_S
+    context: Context, deployment: Deployment, place: str, *, plan: PlanDocument | None = None, hang_s: float = HANG_S
 ) -> Subject:
-    """Return what is known of a deployment's engine beside its log."""
-    facts = {"name": name, **(_facts(context, plan) if plan else {})}
+    """Return what is known of a deployment's engine beside its log. `plan`: in place of the recorded one."""
+    plan = plan or deployment.plan
+    facts = {"name": deployment.name, **(_facts(context, plan, deployment.ends) if plan else {})}
     label = context.target_at(place).facts.state_label
     return Subject(facts=facts, planned=True, hang_s=hang_s, state_label=label)
 
@@ -72,14 +75,14 @@ def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> 
     )
 
 
-def _facts(context: Context, plan: PlanDocument) -> dict[str, str]:
-    """Return what the commands of remedies are filled with."""
+def _facts(context: Context, plan: PlanDocument, ends: Ends) -> dict[str, str]:
+    """Return what the commands of remedies are filled with. MODEL brings the caller's options: a later one wins."""
     found = {
         "num_shard": str(plan.chosen.num_shard),
         "context": str(plan.requirements.context_tokens),
         "disk_gib": str(plan.storage.root_volume_gib),
         "instance": plan.chosen.instance_type,
-        "model": typed_model(plan),
+        "model": typed_request(plan, ends),
     }
     args = plan.engine.args
     for fact, flag in context.engine(plan.engine.name).remedy_flags:

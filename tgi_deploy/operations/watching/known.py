@@ -12,6 +12,7 @@ from tgi_deploy.reconcile.claim import owned_by
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of
+from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import is_folder
 from tgi_deploy.values.deployment import Pool, ResourceRecord, Revision, TaggedDeployment
 from tgi_deploy.values.ends import Ends
@@ -28,12 +29,13 @@ from tgi_deploy.values.resource import (
 from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.request import RequestDocument
     from tgi_deploy.values.resource import Found
 
 # States of the record of a machine that somebody stops, has stopped, or starts again.
@@ -239,11 +241,35 @@ def money(text: object) -> Decimal | None:
     return amount if amount.is_finite() and amount >= 0 else None
 
 
-def typed_model(plan: PlanDocument | None) -> str:
-    """Return the MODEL of a command line, from a plan: a folder goes by its path."""
+def typed_request(plan: PlanDocument | None, ends: Ends) -> str:
+    """Return MODEL of a command line with the caller's options, so that no limit is lost: a folder goes by its path."""
     if plan is None:
         return "MODEL"
-    return shlex.quote(plan.model.served_id if is_folder(plan.model.served_id) else plan.model.id)
+    model = plan.model.served_id if is_folder(plan.model.served_id) else plan.model.profile
+    return " ".join((shlex.quote(model), *_given_options(plan.requirements, ends)))
+
+
+# Options that change what is planned or what it may cost, with the field and the default of each.
+_GIVEN: Final = (
+    ("--budget", "budget_usd_per_hour", None), ("--context", "context_tokens", 8192),
+    ("--concurrency", "concurrency", 8), ("--input-tokens", "input_tokens", 1024),
+    ("--output-tokens", "output_tokens", 256), ("--ttft-ms", "ttft_ms", None), ("--tpot-ms", "tpot_ms", None),
+    ("--min-tokens-per-s", "min_tokens_per_s", None), ("--prefer", "prefer", "cost"), ("--quality", "quality", "auto"),
+    ("--quantize", "quantize", "auto"), ("--num-shard", "num_shard", None), ("--instance", "instance_type", None),
+)  # fmt: skip
+
+
+def _given_options(request: RequestDocument, ends: Ends) -> Iterator[str]:
+    for flag, field, default in _GIVEN:
+        value = getattr(request, field)
+        if value != default:
+            yield f"{flag} {shlex.quote(format(value, 'g') if isinstance(value, float) else str(value))}"
+    if request.markets != ("on-demand",) and not request.hardware:
+        yield f"--market {'any' if len(request.markets) > 1 else request.markets[0]}"
+    limits = (("--ttl", ends.asked_ttl_s), ("--idle-timeout", ends.idle_s), ("--lease", ends.lease_s))
+    yield from (f"{flag} {option_duration(seconds)}" for flag, seconds in limits if seconds)
+    if ends.max_spend_usd is not None:
+        yield f"--max-spend {ends.max_spend_usd}"
 
 
 def target_option(context: Context, place: str) -> str:
