@@ -107,4 +107,4 @@ def _lines(came: Switched) -> Iterator[str]:
     if is_stop:
         yield f"  next      'tgi-deploy start {came.name}' starts it again"
     elif came.deployment is None:
-        yield f"  next      'tgi-deploy status {came.name}': without its record nothing waits for the engine here"
+        yield f"  next      'tgi-deploy smoke {came.name}' proves it: only its record says how long a start may take"

@@ -435,6 +435,7 @@ def test_a_machine_that_only_tags_know_is_never_ended_to_make_room(around):
     with pytest.raises(ConflictError) as caught:
         up(around.context(), request(plan(chosen=on("p4d.24xlarge"))))
     assert caught.value.code == "name_taken"
+    assert "copy that record's folder here (deployments/demo)" in caught.value.hint
     assert len(around.world.running()) == 1
 
 

@@ -158,7 +158,9 @@ def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[F
             raise ConflictError(
                 "name_taken",
                 many if len(running) > 1 else made,
-                hint=f"choose another --name, or run 'tgi-deploy down {deployment.name}' first",
+                hint=f"run 'up' on the computer that has its record, or copy that record's folder here "
+                f"(deployments/{deployment.name}); 'tgi-deploy down {deployment.name}' removes what runs; "
+                "another --name makes another deployment",
             )
 
 
