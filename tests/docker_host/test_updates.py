@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]
 STREAMS = 50
 # A tenth of a real start, and of a real grace, which is longer than a stream.
 SPEED = 10
-BODY = {"inputs": "on", "parameters": {"max_new_tokens": 60}}
+BODY = {"inputs": "on", "parameters": {"max_new_tokens": 60, "details": True}}
 
 
 @pytest.fixture

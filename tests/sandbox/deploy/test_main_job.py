@@ -79,36 +79,11 @@ def test_no_capacity_in_a_zone_is_the_next_zones_chance(program):
     assert zones == ["us-east-1a", "us-east-1b"]
 
 
-def test_no_quota_stops_with_the_quotas_code_and_leaves_nothing(program):
-    program.fault(name="quota", times=50)
-    said = program.here(*UP, "--no-wait")
-    assert (said.code, said.json["errors"][0]["code"]) == (1, "quota_exceeded")
-    assert "L-DB2E81BA" in said.json["errors"][0]["hint"]
-    assert program.instances() == []
-
-
 def test_a_lost_reply_makes_one_machine(program):
     program.fault(name="lost-reply")
     assert program.here(*UP, "--no-wait").code == 0
     assert program.here("down", "--all", "--yes").code == 0
     assert program.instances() == []
-
-
-def test_an_engine_out_of_memory_ends_in_five_and_nothing_left(program):
-    program.fault(name="engine", engine="oom-warmup")
-    said = program.here(*UP)
-    assert said.code == 5, said.out
-    assert said.json["errors"][0]["code"] == "engine_failed"
-    assert "removed" in said.json["errors"][0]["hint"]
-    assert program.instances() == []
-
-
-def test_an_engine_out_of_memory_can_be_kept(program):
-    program.fault(name="engine", engine="oom-warmup")
-    said = program.here(*UP, "--on-failure", "keep")
-    assert said.code == 5
-    assert "tgi-deploy down --sandbox llama3-13b" in said.json["errors"][0]["hint"]
-    assert program.instances()[0]["phase"] == "failed"
 
 
 def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(program):
@@ -175,15 +150,6 @@ def test_any_compatible_endpoint_will_do(program, endpoint):
     assert (program.home / "deployments" / "llama3-13b" / "deployment.json").is_file()
     assert program.run("down", "llama3-13b", "--yes", "--json").code == 0
     assert program.run("list", "--json").json["data"]["deployments"] == []
-
-
-def test_a_lost_record_is_no_lost_machine(program, endpoint, monkeypatch):
-    program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
-    monkeypatch.setenv("TGI_DEPLOY_HOME", str(program.home / "elsewhere"))
-    (row,) = program.run("list", "--json").json["data"]["deployments"]
-    assert (row["recorded"], row["machine"]) == (False, "running")
-    said = program.run("down", "--all", "--yes", "--json")
-    assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])
 
 
 def test_a_cloud_that_is_gone_is_one_sentence(program, monkeypatch):

@@ -115,7 +115,10 @@ def test_no_stream_is_cut_by_a_rolling_update(program: Program) -> None:
 def test_no_stream_is_cut_by_an_update_that_recreates_and_its_refusal_is_measured(program: Program) -> None:
     first = program.here(*UP, "--num-shard", "1")
     assert first.code == 0, first.out
-    url, body = first.json["data"]["endpoint"], {"inputs": "go on", "parameters": {"max_new_tokens": 200}}
+    url, body = (
+        first.json["data"]["endpoint"],
+        {"inputs": "go on", "parameters": {"max_new_tokens": 200, "details": True}},
+    )
     with crowd_at(url, "/generate_stream", body, last=b'"finish_reason"', streams=50, renewed=True) as crowd:
         second = program.here(*UP, "--num-shard", "2", "--strategy", "recreate")
     assert second.code == 0, second.out

@@ -84,7 +84,7 @@ def test_requests_in_flight_are_finished(start_engine):
 
 def test_open_streams_end_whole_and_idle_connections_are_closed(start_engine):
     kind = {"Content-Type": "application/json"}
-    body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 200}})
+    body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 200, "details": True}})
     with start_engine("--graceful-termination-timeout", "20000", speed=20) as engine, ExitStack() as open_ones:
         engine.wait_until_ready()
         idle, *busy = (

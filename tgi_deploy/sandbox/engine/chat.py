@@ -96,7 +96,7 @@ def common_parameters(body: Mapping[str, Any], **own: object) -> Parameters:
     raw = {
         "temperature": None if temperature == _GREEDY else temperature,
         "do_sample": temperature is not None and temperature != _GREEDY,
-        "top_p": body.get("top_p") if body.get("top_p") != 1 else None,
+        "top_p": body.get("top_p"),
         "seed": body.get("seed"),
         "frequency_penalty": body.get("frequency_penalty"),
         "stop": [stop] if isinstance(stop, str) else stop,

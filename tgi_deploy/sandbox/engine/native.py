@@ -146,7 +146,8 @@ def _event(prepared: Prepared, step: Step, index: int, text: str) -> dict[str, A
     if prepared.parameters.top_n_tokens:
         event["top_tokens"] = [_token(token) for token in step.top]
     event["generated_text"] = None if step.finish_reason is None else _shown_text(prepared, text)
-    event["details"] = None if step.finish_reason is None else _stream_details(prepared, step, index)
+    wanted = step.finish_reason is not None and prepared.parameters.details
+    event["details"] = _stream_details(prepared, step, index) if wanted else None
     return event
 
 

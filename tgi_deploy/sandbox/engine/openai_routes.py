@@ -178,7 +178,9 @@ def _chunks(
 
 def _complete(service: Service, exchange: Exchange, body: Mapping[str, Any]) -> None:
     if body.get("suffix") is not None:
-        raise ApiError("validation", "Suffix is not supported and can be accomplished by preprocessing the prompt.")
+        raise ApiError(
+            "suffix not supported", "Suffix is not supported and can be achieved by preprocessing the prompt."
+        )
     prompts, parameters = _prompts(service, body), _completion_parameters(body)
     if body.get("stream") is True:
         _stream(service, exchange, _completion_chunks(service, prompts, parameters, usage=includes_usage(body)))
@@ -199,7 +201,7 @@ def _prompts(service: Service, body: Mapping[str, Any]) -> list[str]:
         raise undeserializable("missing field `prompt`")
     most = service.inference.situation.arguments.required_number("max-client-batch-size", 4)
     if len(prompts) > most:
-        raise ApiError("validation", f"Number of prompts exceeds the maximum allowed batch size of {most}")
+        raise ApiError("batch size exceeded", f"Number of prompts exceeds the maximum allowed batch size of {most}")
     return prompts
 
 

@@ -126,7 +126,7 @@ def _best_of_problem(parameters: Parameters, bounds: Bounds, *, streaming: bool)
     if count < 1 or count > bounds.max_best_of:
         return f"`best_of` must be > 0 and <= {bounds.max_best_of}. Given: {count}"
     if streaming:
-        return "`best_of` != 1 is not allowed when streaming tokens"
+        return "`best_of` != 1 is not supported when streaming tokens"
     if not parameters.samples:
         return "you must use sampling when `best_of` is > 1"
     return "`seed` must not be set when `best_of` > 1" if parameters.seed is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
-_STATUS: Final = {"validation": 422, "template_error": 422, "tool_error": 422, "generation": 424, "overloaded": 429}
+_STATUS: Final = {"generation": 424, "overloaded": 429}  # 422 for all the others
 
 
 class ApiError(Exception):
@@ -18,7 +18,7 @@ class ApiError(Exception):
 
     @property
     def status(self) -> int:
-        return _STATUS[self.kind]
+        return _STATUS.get(self.kind, 422)
 
     def body(self) -> dict[str, str]:
         return {"error": self.message, "error_type": self.kind}
