@@ -37,7 +37,7 @@ ONE_IN_TEN = NormalDist().inv_cdf(0.9)
 MET, NEVER = (1.0, 0.0), (math.inf, math.inf)
 LATE = frozenset({"ttft_too_slow", "tpot_too_slow", "throughput_too_low", "load_too_high"})
 Missed = tuple[float, float]
-Cache = tuple[int, int, int]  # tokens, a batch of prompts, steps that prompts are held back
+Cache = tuple[int, int, int, bool]  # tokens, a batch of prompts, steps that prompts are held back, hardly enough
 KERNEL_BLOCKS_ARE_CHUNKED = ("flashinfer", "flashdecoding")
 
 
@@ -78,6 +78,7 @@ class Verdict:
     tpot_ms: float
     missed: Missed
     alone: Missed
+    tight: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +101,7 @@ class Choice:
     ttft_ms: float
     tpot_ms: float
     missed: Missed
+    tight: bool
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -217,17 +219,19 @@ def judge(
     }
     share = replaced(request, concurrency=math.ceil(request.concurrency / replicas))
     caches = _caches(share, release, hardware, num_shard, way)
-    rate, ttft_ms, tpot_ms, missed, alone = 0.0, 0.0, 0.0, NEVER, NEVER
+    rate, ttft_ms, tpot_ms, missed, alone, tight = 0.0, 0.0, 0.0, NEVER, NEVER, False
     if isinstance(caches, str):
         codes.add(caches)
     elif not codes:
         served_so = [_served(request, supply, hardware, num_shard, way, replicas, cache) for cache in caches]
-        late, rate, ttft_ms, tpot_ms, missed, alone = min(served_so, key=_best_served)
+        place = min(range(len(caches)), key=lambda place: _best_served(served_so[place]))
+        late, rate, ttft_ms, tpot_ms, missed, alone = served_so[place]
+        tight = caches[place][3]
         codes |= late
     return Verdict(
         instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, way=way,
         codes=frozenset(codes), output_tokens_per_s=rate, ttft_ms=ttft_ms, tpot_ms=tpot_ms, missed=missed,
-        alone=alone,
+        alone=alone, tight=tight,
     )  # fmt: skip
 
 
@@ -445,10 +449,13 @@ def _caches(
             unused = max(0, measured) * (1 - release.memory_share)
         left -= max(int(unused), _graphs(request, served, way))
         tokens = max(0, left) // (per_token * block) * block
-        if tokens >= max(request.context_tokens, each, longest_answered):
+        needed = max(request.context_tokens, each, longest_answered)
+        if tokens >= needed:
             # Each that runs has its prompt in the cache, which smaller batches leave no more than all working memory.
             most = most or (tokens + working // per_token) // max(1, request.input_tokens)
-            found.append((tokens, prefill, 0 if chunked else WAITING_STEPS))
+            unsure = 256 * 2**20 + working // 4
+            tight = left - needed * per_token < unsure
+            found.append((tokens, prefill, 0 if chunked else WAITING_STEPS, tight))
     if found:
         whole = request.input_tokens + min(request.concurrency, most)
         return found[:1] + [cache for cache in found[1:] if chunked and cache[1] >= whole]
@@ -558,7 +565,7 @@ def _speed(
     request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, load: Traffic,
     cache: Cache,
 ) -> Performance:  # fmt: skip
-    tokens, prefill, held_back = cache
+    tokens, prefill, held_back, _ = cache
     scheme = Scheme(
         name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published,
         method=way.rule.method if way.rule else None, cuda_graphs=way.rule is None or way.rule.cuda_graphs,
@@ -599,7 +606,7 @@ def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> It
                 lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(request.model.model),
                 after=verdict.way.rule.after if verdict.way.rule else 0,
                 output_tokens_per_s=verdict.output_tokens_per_s, ttft_ms=verdict.ttft_ms, tpot_ms=verdict.tpot_ms,
-                missed=verdict.missed,
+                missed=verdict.missed, tight=verdict.tight,
             )  # fmt: skip
 
 
@@ -700,10 +707,10 @@ def _order(choice: Choice, prefer: str, within: Missed, *, unspoken: bool) -> tu
     )  # fmt: skip
     lost, wait = _lost(choice), (round(choice.ttft_ms, 1), round(choice.tpot_ms, 2))
     preferred = {
-        "cost": (dearness, lost, slowness, wait, names),
-        "quality": (lost, dearness, slowness, wait, names),
-        "speed": (slowness, dearness, lost, wait, names),
-        "value": (-float(dearness) / slowness, lost, dearness, wait, names),
+        "cost": (dearness, choice.tight, lost, slowness, wait, names),
+        "quality": (lost, dearness, choice.tight, slowness, wait, names),
+        "speed": (slowness, dearness, choice.tight, lost, wait, names),
+        "value": (-float(dearness) / slowness, choice.tight, lost, dearness, wait, names),
     }[prefer]
     # Up to twice what everybody expects is bearable, and better than 4-bit weights that nobody asked for.
     unusable, times = _near(choice.missed, within)

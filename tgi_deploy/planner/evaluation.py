@@ -83,6 +83,7 @@ class Evaluator:
             raise InputError(problem.code, problem.message, hint=problem.hint)
         self.schemes = engine.schemes(request.model, self.release, request.quantize)
         self._known: dict[tuple[Any, ...], Evaluation] = {}
+        self._with_each: dict[tuple[Any, ...], list[Evaluation]] = {}
         self._downloads: dict[tuple[str, str], int] = {}
         self._qualities: dict[tuple[str, float], MethodQuality] = {}
 
@@ -100,7 +101,7 @@ class Evaluator:
         return self.engine.shard_counts(self.model, self.release, hardware.accelerator_count)
 
     def evaluation(self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int = 1) -> Evaluation:
-        key = (*_kind(hardware, num_shard), num_shard, scheme.name, scheme.hub_id, replicas)
+        key = _key(hardware, num_shard, scheme, replicas)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._with_prefill(hardware, num_shard, scheme, replicas)
@@ -120,10 +121,15 @@ class Evaluator:
     ) -> Iterator[Evaluation]:
         """Yield the configuration with each prefill batch that holds a prompt, the largest first."""
         share = -(-self.request.concurrency // replicas)
-        largest = self.fit(hardware, num_shard, scheme, share)
-        yield self.judge(self.request, largest, replicas)
-        for tokens in largest.smaller_prefills:
-            yield self.judge(self.request, self.fit(hardware, num_shard, scheme, share, tokens), replicas)
+        known = self._with_each.setdefault(_key(hardware, num_shard, scheme, replicas), [])
+        if not known:
+            known.append(self.judge(self.request, self.fit(hardware, num_shard, scheme, share), replicas))
+        yield known[0]
+        for place, tokens in enumerate(known[0].fit.smaller_prefills, start=1):
+            if place == len(known):
+                smaller = self.fit(hardware, num_shard, scheme, share, tokens)
+                known.append(self.judge(self.request, smaller, replicas))
+            yield known[place]
 
     def _may_be_better_with_less(self, largest: Evaluation) -> bool:
         """Whether its first token is late, or requests wait for a place in the KV cache."""
@@ -245,10 +251,11 @@ def traffic(request: Request, replicas: int) -> Traffic:
     )  # fmt: skip
 
 
-def _kind(hardware: InstanceType, num_shard: int) -> tuple[Any, ...]:
-    """Two instance types of one kind get the same verdict from every check."""
+def _key(hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int) -> tuple[Any, ...]:
+    """Instance types that share it get the same verdict from every check."""
     chip = hardware.accelerator
     return (
         chip.name, hardware.memory_bytes_per_accelerator, hardware.cpu_arch, hardware.partition,
         hardware.interconnect if num_shard > 1 else "none", min(hardware.accelerator_count, num_shard),
+        num_shard, scheme.name, scheme.hub_id, replicas,
     )  # fmt: skip

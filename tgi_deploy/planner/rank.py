@@ -25,12 +25,14 @@ _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "acc
 class Merit(Frozen, frozen=True, kw_only=True):
     """All that ranks a candidate. `loss` is the place of its weights in the order of quality, 0 for exact ones.
 
+    `tight` says that it may not start: less memory is left than its arithmetic is sure of.
     `coarse` says that the weights are below what an unspoken request takes; `missed`, `unusable` and `times`, how far
     the default service level is missed. Speeds are those that are shown: sums in another order are the same figure.
     `names` make the order total.
     """
 
     loss: int
+    tight: bool
     coarse: bool
     missed: bool
     unusable: bool
@@ -59,12 +61,12 @@ def sort_key(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
 def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
     price, speed, latency = merit.usd_per_hour, -merit.output_tokens_per_s, (merit.ttft_ms, merit.tpot_ms)
     if prefer == "cost":
-        return (price, merit.loss, speed, latency, merit.names)
+        return (price, merit.tight, merit.loss, speed, latency, merit.names)
     if prefer == "quality":
-        return (merit.loss, price, speed, latency, merit.names)
+        return (merit.loss, price, merit.tight, speed, latency, merit.names)
     if prefer == "speed":
-        return (speed, price, merit.loss, latency, merit.names)
-    return (float(price) / merit.output_tokens_per_s, merit.loss, price, latency, merit.names)
+        return (speed, price, merit.tight, merit.loss, latency, merit.names)
+    return (float(price) / merit.output_tokens_per_s, merit.tight, merit.loss, price, latency, merit.names)
 
 
 def distance(item: Rejection) -> tuple[Any, ...]:

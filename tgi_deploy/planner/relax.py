@@ -171,18 +171,23 @@ class _Relaxer:
         """Yield it with every number of replicas that was asked for, and with the fewest for each set of limits."""
         each = slots(way.hardware, way.num_shard)
         asked = counts_of(self.request, self.supply.most_replicas, each)
-        yield from (self._with_replicas(way, count) for count in asked)
         any_number = replaced(self.request, replicas=Replicas(least=1, most=MOST_REPLICAS), max_machines=None)
-        slowest = self._missed(self._with_replicas(way, asked[-1]))
-        known = [] if slowest is None else [slowest]
-        for count in counts_of(any_number, 1, each):
-            if _NOTHING in known:
-                return
-            more = self._with_replicas(way, count)
-            missed = None if count in asked else self._missed(more)
+        others = [count for count in counts_of(any_number, 1, each) if count not in asked]
+        contexts = dict.fromkeys((self.least_context, self.request.context_tokens))
+        enough = {count for context in contexts for count in self._fewest(way, context, asked[-1], others)}
+        yield from (self._with_replicas(way, count) for count in (*asked, *sorted(enough)))
+
+    def _fewest(self, way: _Way, context: int, asked: int, others: Sequence[int]) -> Iterator[int]:
+        """Yield the other numbers of replicas that keep, at this context, limits that none before them kept."""
+        least = self._missed(way, context, asked)
+        if not others or self._missed(way, context, others[-1]) == least:  # more of them are never slower
+            return
+        known = [] if least is None else [least]
+        for count in others:
+            missed = self._missed(way, context, count)
             if missed is not None and not any(fewer <= missed for fewer in known):
                 known.append(missed)
-                yield more
+                yield count
 
     def _with_replicas(self, way: _Way, count: int) -> _Way:
         request = self.request
@@ -197,9 +202,9 @@ class _Relaxer:
         )  # fmt: skip
         return replaced(way, replicas=count, axes=way.axes | axes)
 
-    def _missed(self, way: _Way) -> Axes | None:
-        """Return the limits that it misses under the whole load, if with less context; None where it does not work."""
-        evaluation = self._evaluation(way, self.least_context, self.most_load)
+    def _missed(self, way: _Way, context: int, count: int) -> Axes | None:
+        """Return the limits that so many replicas miss under the whole load; None where they do not work."""
+        evaluation = self._evaluation(replaced(way, replicas=count), context, self.most_load)
         return None if evaluation.problems else frozenset(self._slow(evaluation))
 
     def _hardware(self) -> Iterator[tuple[InstanceType, tuple[tuple[Offer, Axes], ...]]]:

@@ -223,6 +223,7 @@ class Search:
         unusable, times = nearness
         return rank.Merit(
             loss=evaluation.quality.order,
+            tight=evaluation.memory.tight,
             coarse=unspoken and is_below(evaluation.quality.grade, AUTO),
             missed=evaluation.shortfall.missed,
             unusable=unusable,

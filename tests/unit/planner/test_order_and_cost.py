@@ -119,6 +119,12 @@ def test_preferences(prefer: Preference, better: tuple[int, str, float], worse: 
     assert key(*better) < key(*worse)
 
 
+def test_at_the_same_price_what_surely_starts_comes_before_better_weights() -> None:
+    sure, tight = merit(loss=1), merit(loss=0, tight=True, output_tokens_per_s=101.0)
+    assert sort_key("cost", sure) < sort_key("cost", tight) < sort_key("cost", replaced(sure, usd_per_hour=Decimal(2)))
+    assert sort_key("quality", tight) < sort_key("quality", sure)
+
+
 @pytest.mark.parametrize("prefer", get_args(Preference))
 def test_what_nobody_typed_comes_before_every_preference(prefer: Preference) -> None:
     """Met and near-lossless, bearably slow, in 4 bits, and only then what nobody would use, the least bad first."""
@@ -145,8 +151,8 @@ def missed(times: float) -> dict[str, object]:
 
 def merit(**changes: object) -> Merit:
     values = {
-        "loss": 0, "coarse": False, "missed": False, "unusable": False, "times": 1.0, "usd_per_hour": Decimal(1),
-        "output_tokens_per_s": 100.0, "ttft_ms": 100.0, "tpot_ms": 10.0, "names": ("same",),
+        "loss": 0, "tight": False, "coarse": False, "missed": False, "unusable": False, "times": 1.0,
+        "usd_per_hour": Decimal(1), "output_tokens_per_s": 100.0, "ttft_ms": 100.0, "tpot_ms": 10.0, "names": ("same",),
     }  # fmt: skip
     return Merit(**(values | changes))
 

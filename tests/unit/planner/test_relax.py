@@ -335,3 +335,11 @@ def test_minimal_keeps_what_contains_no_other() -> None:
     sets = {frozenset(text) for text in ("ab", "abc", "c", "cd", "bd")}
     assert set(minimal(sets)) == {frozenset("ab"), frozenset("c"), frozenset("bd")}
     assert in_order(frozenset({"tpot", "budget", "region"})) == ("budget", "region", "tpot")
+
+
+def test_replicas_are_enough_for_the_context_that_was_asked_for() -> None:
+    """Three g5.xlarge bear 32 users with the shortest context, five with all of it: less room is left for requests."""
+    request = requested({"model": "qwen2.5-14b", "context": "8192", "concurrency": "32", "ttft_ms": "1500"})
+    found = {item.axes: item.candidate for item in relaxations(request, small_supply(), shared_catalog().engine)}
+    several = found["replicas",]
+    assert (several.offer.instance_type.name, several.replicas) == ("g5.xlarge", 5)

@@ -66,7 +66,7 @@ def test_the_same_plan_gives_the_same_lock(made, catalog):
 def test_a_lock_comes_back_as_it_was(locked):
     lock = read_lock(locked[0].read_text(), "plan.lock")
     assert lock.texts == OptionTexts(model="llama3-13b", budget="5", regions=("us-east-1",))
-    assert lock.plan.chosen.instance_type == "g6e.xlarge"
+    assert lock.plan.chosen.instance_type == "g5.xlarge"
 
 
 def test_the_environment_becomes_part_of_the_request(made, catalog):
