@@ -71,7 +71,3 @@ def test_a_local_directory_needs_no_hub(catalog, watched, tmp_path):
     assert run(_container({"faults": ["network"]}, catalog), ["--model-id", str(tmp_path)], options) == 0
     assert "Files are already present on the host. Skipping download." in out.getvalue()
     assert "Using the Hugging Face API" not in out.getvalue()
-
-
-def test_there_are_cases():
-    assert len(CASES) > 60

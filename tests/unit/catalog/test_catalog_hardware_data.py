@@ -41,13 +41,6 @@ def test_nothing_shipped_names_the_place_it_was_gathered_in():
                 assert foreign not in content, f"{path}: {foreign}"
 
 
-def test_accelerators_are_the_surveyed_ones_and_those_a_machine_needs(catalog):
-    entries = raw("accelerators.json")["accelerators"]
-    surveyed = [name for name, entry in entries.items() if entry.get("surveyed", True)]
-    assert len(surveyed) == 45
-    assert set(catalog.accelerators()) == set(entries)
-
-
 def test_accelerators_have_memory_bandwidth_and_a_source(catalog):
     known_bases = set(raw("accelerators.json")["memory_basis"])
     for name, entry in raw("accelerators.json")["accelerators"].items():
@@ -85,12 +78,6 @@ def test_ambiguous_names_are_nobodys_and_their_choices_exist(catalog):
         assert folded_card(short) not in spellings, short
         assert len(choices) > 1
         assert set(choices) <= set(catalog.accelerators())
-
-
-def test_instance_types_by_status(catalog):
-    statuses = [machine.status for machine in catalog.instance_types().values()]
-    assert len(statuses) == 97
-    assert (statuses.count("offered"), statuses.count("gone"), statuses.count("announced")) == (80, 16, 1)
 
 
 def test_instance_types_are_whole(catalog):
@@ -198,7 +185,7 @@ def test_every_price_is_positive_and_has_date_and_source(path: Path, catalog):
 
 def test_every_region_has_prices_and_extras(catalog):
     regions = catalog.regions()
-    assert len(regions) == 31
+    assert "us-east-1" in regions
     assert set(raw("aws/extras.json")["regions"]) == set(regions)
 
 
@@ -211,7 +198,7 @@ def test_offers_are_exactly_what_the_files_offer(catalog):
     }
     supply = catalog.supply(release="3.3.7", regions=(), markets=("on-demand",))
     assert {(offer.instance_type.name, offer.region) for offer in supply.offers} == expected
-    assert len(supply.offers) == len(expected) == 1009
+    assert len(supply.offers) == len(expected)
 
 
 def test_the_headline_price(catalog):

@@ -20,28 +20,25 @@ NOT_BY_FORMULA = {"gemma3", "mllama", "llama4", "nemotron-nas", "deepseek_v3"}
 
 
 def test_all_shapes_resolve_by_hub_id():
-    assert len(CATALOG.hub_ids()) == 144
     for hub_id in CATALOG.hub_ids():
         assert CATALOG.resolve(hub_id).model.hub_id == hub_id
 
 
-@pytest.mark.parametrize("hub_id", sorted(SHAPES))
-def test_shape_is_sound(hub_id):
-    model = CATALOG.resolve(hub_id).model
-    assert model.source
-    assert model.attention_heads % model.kv_heads == 0
-    assert model.torch_dtype in {"float16", "bfloat16", "float32"}
-    if model.experts:
-        assert 0 < model.experts_per_token <= model.experts
-        assert model.expert_intermediate_size > 0
-    if model.model_type not in NOT_BY_FORMULA:
-        assert count_parameters(msgspec.to_builtins(model)) == pytest.approx(model.parameters, rel=0.01)
+def test_shapes_are_sound():
+    for hub_id in SHAPES:
+        model = CATALOG.resolve(hub_id).model
+        assert model.source, hub_id
+        assert model.attention_heads % model.kv_heads == 0, hub_id
+        assert model.torch_dtype in {"float16", "bfloat16", "float32"}, hub_id
+        if model.experts:
+            assert 0 < model.experts_per_token <= model.experts, hub_id
+            assert model.expert_intermediate_size > 0, hub_id
+        if model.model_type not in NOT_BY_FORMULA:
+            assert count_parameters(msgspec.to_builtins(model)) == pytest.approx(model.parameters, rel=0.01), hub_id
 
 
-def test_profiles_are_many_and_resolve():
-    names = CATALOG.profile_names()
-    assert len(names) >= 40
-    for name in names:
+def test_profiles_resolve():
+    for name in CATALOG.profile_names():
         profile = CATALOG.resolve(name)
         assert profile.name == name
         assert re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,29}", name)

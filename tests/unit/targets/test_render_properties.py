@@ -50,9 +50,7 @@ def many() -> list[Deployable]:
 
 
 def test_sizes_secrets_and_determinism_over_many_candidates():
-    deployables = many()
-    assert len(deployables) > 100
-    for deployable in deployables:
+    for deployable in many():
         user_data = written("user-data", deployable)
         assert len(user_data.text.encode()) <= MAX_BYTES
         assert yaml.safe_load(user_data.text)

@@ -147,7 +147,3 @@ def assert_within(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     assert {name: str(value) for name, value in wanted.items()} == {
         name: str(found.get(name, "missing")) for name in wanted
     }
-
-
-def test_there_are_cases_enough() -> None:
-    assert len(CASES) >= 40
