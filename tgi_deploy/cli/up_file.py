@@ -56,6 +56,8 @@ def up_of_file(path: Path | None, given: Mapping[str, Any], *, prune: bool) -> R
     results: list[Result] = []
     for item in described.deployments:
         results.append(run.brought_up(item, stand=len(results)))
+        if results[-1].exit_code:
+            return _together(results, Result())
     return _together(results, run.pruned(tuple(dict.fromkeys(places))) if prune else Result())
 
 
@@ -151,7 +153,8 @@ def _together(results: Sequence[Result], removed: Result) -> Result:
         data={"deployments": [item.data for item in results], "pruned": removed.data or None},
         text="\n".join(item.text.rstrip("\n") for item in every if item.text),
         warnings=tuple(problem for item in every for problem in item.warnings),
-        exit_code=removed.exit_code,
-        errors=removed.errors,
+        exit_code=every[-2].exit_code or removed.exit_code,
+        errors=tuple(problem for item in every for problem in item.errors),
+        failure_text=removed.failure_text,
         already_shown=frozenset().union(*(item.already_shown for item in every)),
     )

@@ -1,0 +1,91 @@
+"""`up -f`: each deployment of a file is one call of `up`, and a call that fails ends the run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tgi_deploy.cli.frame import run
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.up import up_command
+from tgi_deploy.errors import ConflictError, Problem, warning
+
+THREE = """
+owner = "search-team"
+budget = 5
+
+[deployments.one]
+model = "llama3-8b"
+ttl = "2h"
+
+[deployments.two]
+model = "llama3-8b"
+allow_cidr = "203.0.113.0/24"
+
+[deployments.three]
+model = "llama3-8b"
+"""
+FAILED = Result(exit_code=3, errors=(Problem(code="no_feasible_plan", message="not any more"),))
+
+
+@pytest.fixture
+def calls(monkeypatch, tmp_path):
+    """What `up` was called with, by the deployment's name; `outcomes` are what comes of it instead of a success."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.toml").write_text(THREE, encoding="utf-8")
+    made = {}
+
+    def up(**given):
+        made[given["name"]] = given
+        outcome = calls.outcomes.get(given["name"], Result(data={"name": given["name"]}, text=given["name"]))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    # The command that click was asked for goes by the original function; each deployment by the one in its place.
+    original = up_command.callback
+    monkeypatch.setattr(up_command, "callback", lambda **given: (original if given["file"] else up)(**given))
+    calls = type("Calls", (), {"made": made, "outcomes": {}})()
+    return calls
+
+
+def up_of_file(capsys, *words):
+    code = run(ROOT, ["up", "-f", "d.toml", "--yes", "--sandbox", "--json", *words])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_each_deployment_is_a_call_with_its_own_options_and_those_of_the_run(calls, capsys):
+    code, document = up_of_file(capsys, "--ready", "fast")
+    one, two, three = (calls.made[name] for name in ("one", "two", "three"))
+    assert (code, document["data"]) == (0, {"deployments": [{"name": n} for n in calls.made], "pruned": None})
+    assert (one["budget"], one["ttl"], one["allow_cidr"]) == ("5", "2h", ())
+    assert (two["budget"], two["ttl"], two["allow_cidr"]) == ("5", None, ("203.0.113.0/24",))
+    assert {item["owner"] for item in (one, two, three)} == {"search-team"}
+    assert [(item["ready"], item["yes"], item["sandbox"], item["target"]) for item in (one, three)] == [
+        ("fast", True, True, "ec2"),
+        ("fast", True, True, "ec2"),
+    ]
+
+
+def test_a_call_without_a_plan_ends_the_run_with_its_exit_code(calls, capsys):
+    calls.outcomes["two"] = FAILED
+    code, document = up_of_file(capsys, "--prune")
+    assert (code, [item["code"] for item in document["errors"]]) == (3, ["no_feasible_plan"])
+    assert list(calls.made) == ["one", "two"]
+
+
+def test_an_error_names_the_deployment_and_those_that_stand(calls, capsys):
+    calls.outcomes["three"] = ConflictError("name_taken", "it is taken", hint="take another")
+    code, document = up_of_file(capsys)
+    (error,) = document["errors"]
+    assert (code, error["code"], error["message"]) == (4, "name_taken", "'three' of d.toml: it is taken")
+    assert error["hint"] == ("take another; of the same file, one, two stand: the same command goes on from there")
+
+
+def test_warnings_of_every_deployment_are_shown(calls, capsys):
+    for name in ("one", "three"):
+        calls.outcomes[name] = Result(warnings=(warning("no_end", f"nothing ends {name}"),))
+    _, document = up_of_file(capsys)
+    assert [item["message"] for item in document["warnings"]] == ["nothing ends one", "nothing ends three"]
