@@ -33,7 +33,7 @@ _COMMANDS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """How much longer `command` may take than `base`: so many times as long, or so many seconds more."""
+    """How much longer `command` may take than `base`: as a factor, or in seconds."""
 
     command: str
     base: str

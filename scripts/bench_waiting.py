@@ -90,7 +90,7 @@ class Bench:
         return self.program("up", MODEL, "--name", NAME, "--yes")
 
     def measure(self, phase: str, seconds: float) -> Waited:
-        """A wait that is interrupted after so many seconds of `phase`."""
+        """A wait that is interrupted after this many seconds of `phase`."""
         self.ask("POST", "faults", _LONG[phase])
         with self.up() as program:
             _read_until(program, f"{phase} (about ")

@@ -26,11 +26,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from disruptions import matrix, storm  # noqa: E402 -- found through the path above
-from disruptions.checks import Account  # noqa: E402 -- likewise
-from disruptions.program import Program  # noqa: E402 -- likewise
-from disruptions.stage import Result, Stage  # noqa: E402 -- likewise
+from disruptions.checks import Account  # noqa: E402 -- as above
+from disruptions.program import Program  # noqa: E402 -- as above
+from disruptions.stage import Result, Stage  # noqa: E402 -- as above
 
-# So many points use one deployment that serves, which takes longer to bring up than a point to try.
+# Number of points that share a serving deployment, which takes longer to bring up than a point.
 CHAIN: Final = 6
 
 if TYPE_CHECKING:

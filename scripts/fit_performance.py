@@ -93,7 +93,7 @@ class _Error(NamedTuple):
 
 
 def _scale(errors: Sequence[_Error], prior: float, *, drawn: float = _DRAWN) -> float:
-    """The mean size of errors, drawn towards the prior as if so many rows had it."""
+    """Return the mean error, shrunk toward the prior as if this many rows had it."""
     size = sum(error.weight * abs(error.log) for error in errors) + drawn * prior
     return size / (sum(error.weight for error in errors) + drawn)
 

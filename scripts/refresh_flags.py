@@ -75,7 +75,7 @@ def _values(body: str) -> tuple[str, ...]:
     return tuple(re.findall(r"^ +- ([\w-]+):? ", long.partition("\n\n")[0].partition("[env")[0], re.MULTILINE))
 
 
-def _likely_kind(takes_value: bool, values: tuple[str, ...], default: str | None) -> FlagKind:  # noqa: FBT001 -- likewise
+def _likely_kind(takes_value: bool, values: tuple[str, ...], default: str | None) -> FlagKind:  # noqa: FBT001 -- as above
     if not takes_value or set(values) == {"true", "false"}:
         return "bool"
     if values:

@@ -121,7 +121,7 @@ def describe(region: str, session: Any) -> Iterator[Mapping[str, Any]]:  # noqa:
         yield from (info for info in page["InstanceTypes"] if any(key in info for key in _ACCELERATED))
 
 
-def refreshed(known: Mapping[str, Any], regions: Iterable[str], session: Any, catalog: Catalog) -> dict[str, Any]:  # noqa: ANN401 -- likewise
+def refreshed(known: Mapping[str, Any], regions: Iterable[str], session: Any, catalog: Catalog) -> dict[str, Any]:  # noqa: ANN401 -- as above
     """All entries, old and new, in the order of their names."""
     seen: dict[str, Mapping[str, Any]] = {}
     places: dict[str, list[str]] = {}

@@ -93,7 +93,7 @@ def price_list(region: str, names: Iterable[str], session: Any) -> Iterator[tupl
                     yield name, amount
 
 
-def refreshed(content: Mapping[str, Any], region: str, names: list[str], session: Any) -> dict[str, Any]:  # noqa: ANN401 -- likewise
+def refreshed(content: Mapping[str, Any], region: str, names: list[str], session: Any) -> dict[str, Any]:  # noqa: ANN401 -- as above
     """The price file of a region with today's figures."""
     ec2 = session.client("ec2", region_name=region)
     offerings = ec2.get_paginator("describe_instance_type_offerings").paginate(LocationType="region")

@@ -35,7 +35,7 @@ CHUNK = 50
 def failing(seeds: range) -> list[tuple[int, str]]:
     """Return the seeds whose histories fail, with the first invariant that each breaks."""
     from simulation.history import make  # noqa: PLC0415 -- `planted` must not load the product
-    from simulation.run import run  # noqa: PLC0415 -- likewise
+    from simulation.run import run  # noqa: PLC0415 -- startup time
 
     found = ((seed, run(make(seed)).broken) for seed in seeds)
     return [(seed, broken[0][0]) for seed, broken in found if broken]
@@ -58,16 +58,16 @@ def histories(first: int, count: int, workers: int) -> int:
 
 def print_shrunk(seed: int, broken: str) -> None:
     """Print the history that remains of a failing one: a file for tests/cases/simulation."""
-    from simulation.history import as_json, make  # noqa: PLC0415 -- likewise
-    from simulation.shrink import shrink  # noqa: PLC0415 -- likewise
+    from simulation.history import as_json, make  # noqa: PLC0415 -- startup time
+    from simulation.shrink import shrink  # noqa: PLC0415 -- startup time
 
     print(as_json(shrink(make(seed), broken)), end="")
 
 
 def show(what: str) -> int:
     """Run one history; return 1 where it fails."""
-    from simulation.history import as_json, from_json, make  # noqa: PLC0415 -- likewise
-    from simulation.run import run  # noqa: PLC0415 -- likewise
+    from simulation.history import as_json, from_json, make  # noqa: PLC0415 -- startup time
+    from simulation.run import run  # noqa: PLC0415 -- startup time
 
     history = make(int(what)) if what.isdigit() else from_json(Path(what).read_text(encoding="utf-8"))
     report = run(history)
@@ -90,7 +90,7 @@ def search(count: int, number: int) -> str | None:
 
 def kill(points: int, operations: str, number: int) -> str | None:
     """Run a sample of the kill matrix on a copy with one planted bug; return what failed, None where nothing did."""
-    from simulation.planted import bugs, planted_source  # noqa: PLC0415 -- likewise
+    from simulation.planted import bugs, planted_source  # noqa: PLC0415 -- startup time
 
     bug = bugs()[number]
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
@@ -109,7 +109,7 @@ def kill(points: int, operations: str, number: int) -> str | None:
 
 def planted(find: Callable[[int], str | None], workers: int, only: list[int]) -> int:
     """Print which bugs are found; return 1 where one is not."""
-    from simulation.planted import bugs  # noqa: PLC0415 -- likewise
+    from simulation.planted import bugs  # noqa: PLC0415 -- startup time
 
     rows = bugs()
     numbers = only or list(range(len(rows)))

@@ -77,7 +77,7 @@ def problem(rows: Sequence[Measured], constants: Constants) -> Problem:
 
 
 def cell_weights(rows: Sequence[Measured]) -> Vector:
-    """What a row counts: rows of a cell err alike, so a hundred of them say little more than ten."""
+    """Return a row's weight: errors within a cell are correlated, so a hundred rows count little more than ten."""
     sizes = Counter(item.cell for item in rows)
     return [1 / (1 + _ALIKE * (sizes[item.cell] - 1)) for item in rows]
 

@@ -34,7 +34,7 @@ Written by `scripts/update_cli_docs.py` from `--help`; a test fails when it is o
 
 - stdout carries the result only. Progress, warnings, prompts and errors go to stderr, an error as one line
   `error[code]: message` followed by `hint: what to do now`.
-- `--json` prints one object on success and on failure alike:
+- `--json` prints one object on success and on failure:
   `{"schema": 1, "command": "plan", "status": "ok"|"error", "exit_code": 0, "data": {…},
   "warnings": [{"code", "message"}], "errors": [{"code", "message", "hint"}]}`.
 - Settings come from flag > environment > profile > default. The environment variable of `--max-spend` is

@@ -64,10 +64,10 @@ class Setup(Frozen, frozen=True, kw_only=True):
 def context(setup: Setup) -> Context:
     """The use cases' surroundings. Nothing is asked of any cloud yet; with `sandbox` the local one runs then."""
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
-    from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- likewise
-    from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- likewise
-    from tgi_deploy.values.progress import Events  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- startup time
+    from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- startup time
+    from tgi_deploy.values.progress import Events  # noqa: PLC0415 -- startup time
 
     events = Events(setup.progress)
     unsearched: dict[tuple[str, str], str] = {}
@@ -103,12 +103,12 @@ def target_named(name: str) -> Target:
 
 
 def target_names() -> tuple[str, ...]:
-    """Return the name of every target, the one that is meant where none is named first."""
+    """Return the names of all targets, the default first."""
     return tuple(_TARGETS)
 
 
 def targets() -> tuple[Target, ...]:
-    """Return every target, the one that is meant where none is named first."""
+    """Return all targets, the default first."""
     return tuple(map(target_named, _TARGETS))
 
 
@@ -131,7 +131,7 @@ def target_of(place: str) -> Target:
 
 def target_options(command: str) -> tuple[Option, ...]:
     """Return the options that targets add to a command."""
-    from tgi_deploy.values.options import options_of  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.options import options_of  # noqa: PLC0415 -- startup time
 
     return options_of((target.options for target in targets()), command)
 
@@ -144,9 +144,9 @@ def written(form: str, deployable: Deployable, templates_dir: Path | None = None
 
 def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
-    from tgi_deploy.targets.ec2.connection import Connection  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.ec2.options import hub_token_variable  # noqa: PLC0415 -- likewise
-    from tgi_deploy.targets.ec2.target import Ec2Target  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.ec2.connection import Connection  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.ec2.options import hub_token_variable  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.ec2.target import Ec2Target  # noqa: PLC0415 -- startup time
 
     local = sandbox_start() if setup and setup.sandbox else None
     environ = environment(sandbox=local is not None)
@@ -182,14 +182,14 @@ def _docker_target(_setup: Setup | None, _unsearched: dict[tuple[str, str], str]
     return docker_target(os.environ)
 
 
-# By name; the first is meant where none is named.
+# By name; the first is the default.
 _TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target}
 
 
 def _caller_cidr() -> str:
     """How machines see this computer: from beside them where the cloud's endpoint is on this computer, too."""
     from tgi_deploy.readiness.http import caller_address  # noqa: PLC0415 -- see context()
-    from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- startup time
 
     if is_loopback(os.environ.get("AWS_ENDPOINT_URL", "")):
         return _LOOPBACK
@@ -223,7 +223,7 @@ def engine_named(name: str | None = None) -> Engine:
 def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None) -> Catalog:
     """Return the catalogue with every engine. Raises InputError `unreadable_path`."""
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalog
-    from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- likewise
+    from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- startup time
 
     return Catalog.open(user_dir, more=more, engines=engines(), default_region=default_region)
 
@@ -231,8 +231,8 @@ def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None
 def _owner() -> str:
     """Who begins deployments here, as tags may say it. CI jobs that follow each other may be one owner."""
     import getpass  # noqa: PLC0415 -- planning belongs to nobody
-    import re  # noqa: PLC0415 -- likewise
-    import socket  # noqa: PLC0415 -- likewise
+    import re  # noqa: PLC0415 -- startup time
+    import socket  # noqa: PLC0415 -- startup time
 
     try:
         user = getpass.getuser()
@@ -269,7 +269,7 @@ def region_notice(setup: Setup) -> str | None:
 def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
     """The catalogue with the hub behind it: models that it does not know are read there, once for each commit."""
     from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalogue
-    from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- likewise
+    from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
     kept = KeptModels(models_folder(os.environ))
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
@@ -328,8 +328,8 @@ def rehearsal(setup: Setup) -> Iterator[tuple[Context, Stage]]:
     """Surroundings in a sandbox of their own, with a home of its own: both are gone afterwards."""
     from tempfile import TemporaryDirectory  # noqa: PLC0415 -- see rehearsable()
 
-    from tgi_deploy.sandbox import control  # noqa: PLC0415 -- likewise
-    from tgi_deploy.sandbox.rehearsal import SandboxStage  # noqa: PLC0415 -- likewise
+    from tgi_deploy.sandbox import control  # noqa: PLC0415 -- startup time
+    from tgi_deploy.sandbox.rehearsal import SandboxStage  # noqa: PLC0415 -- startup time
 
     before = os.environ.get(HOME_VARIABLE)
     with TemporaryDirectory(prefix="tgi-deploy-rehearsal-", ignore_cleanup_errors=True) as home:
@@ -395,7 +395,7 @@ def _pace(*, sandbox: bool) -> Pace:
 def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> LogGrammar:
     """Return what logs of an engine are read by; None: of what plans are made with. Raises InputError."""
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- see context()
-    from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- likewise
+    from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- startup time
 
     known = engine if engine in logged_engines() else engine_named(engine).name
     return grammar_from(read_phases(known, user_dir=profiles_dir))
@@ -411,7 +411,7 @@ def logged_engines() -> tuple[str, ...]:
 def engine_of_log(text: str) -> str:
     """Return the engine that wrote a log, by what it is full of: what plans are made with where nothing shows it."""
     from tgi_deploy.catalog.phases import read_signs  # noqa: PLC0415 -- see context()
-    from tgi_deploy.diagnosis.patterns import most_signs  # noqa: PLC0415 -- likewise
+    from tgi_deploy.diagnosis.patterns import most_signs  # noqa: PLC0415 -- startup time
 
     return most_signs(text, read_signs(), otherwise=engines()[0].name)
 

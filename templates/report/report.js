@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const REACH = 26; // pixels around the pointer in which a mark is meant
+  const REACH = 26; // pixels around the pointer that select a mark
 
   const described = (row) => {
     const cells = [...row.cells].map((cell) => cell.textContent.trim());

@@ -103,7 +103,7 @@ class Crowd:
 def crowd_at(
     url: str, path: str, body: dict[str, object], *, last: bytes, streams: int, renewed: bool = False
 ) -> Iterator[Crowd]:
-    """Have so many streams open as the block begins, and one caller ask until it is over and all of them have ended."""
+    """Open this many streams before the block, and let one caller send requests until all have ended."""
     crowd = Crowd(url=url, path=path, body=body, last=last, renewed=renewed)
     begun = [threading.Event() for _ in range(streams)]
     callers = [threading.Thread(target=crowd.read_streams, args=(event,), daemon=True) for event in begun]

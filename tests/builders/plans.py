@@ -154,7 +154,7 @@ def container(*, num_shard: int = 1) -> Container:
 
 
 def altered(run: EngineRun, **changes: Any) -> EngineRun:
-    """The engine with other fields, its container's among them: `args`, `env` (a table), `image` and the like."""
+    """The engine with other fields, its container's among them: `args`, `env` (a table), `image` and others."""
     into: dict[str, Callable[[Any], dict[str, Any]]] = {
         "args": lambda args: {"args": tuple(args)},
         "env": lambda env: {"env": tuple(sorted(env.items()))},

@@ -134,10 +134,10 @@ def test_docs_are_current():
         assert f"`{PROGRAM} {' '.join(path)}`" in text
 
 
-@pytest.mark.parametrize(("word", "meant"), [("ps", "list"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")])
-def test_a_word_of_other_tools_is_answered_with_ours(capsys, word, meant):
+@pytest.mark.parametrize(("word", "expected"), [("ps", "list"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")])
+def test_a_word_of_other_tools_is_answered_with_ours(capsys, word, expected):
     assert run(ROOT, [word, "x"]) == 2
-    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+    assert f"did you mean '{expected}'?" in capsys.readouterr().err
 
 
 def test_words_of_other_tools_lead_to_commands_and_are_none():

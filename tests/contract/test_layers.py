@@ -55,7 +55,7 @@ STILL_BELOW = {
 # Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
 KNOW_ENGINES = {"engines", "sandbox", "wiring"}
 PROTOCOL = "engines.protocol"
-# Likewise for targets: what `targets/protocol.py` says, and nothing else.
+# The same for targets: only `targets/protocol.py`.
 KNOW_TARGETS = {"targets", "wiring"}
 TARGET_PROTOCOL = "targets.protocol"
 TARGETS = {"docker", "ec2"}

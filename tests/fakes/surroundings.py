@@ -52,7 +52,7 @@ class FakeClock:
 
 
 @dataclass
-class Heard:
+class Recorder:
     """A reporter and listener that remembers."""
 
     lines: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Surroundings:
     home: Any
     world: FakeWorld = field(default_factory=FakeWorld)
     clock: FakeClock = field(default_factory=FakeClock)
-    heard: Heard = field(default_factory=Heard)
+    recorder: Recorder = field(default_factory=Recorder)
     engine: FakeEngine = field(default_factory=FakeEngine)
     probe: Probe = field(default_factory=lambda: Probe(outcome="status", status=200))
     ids: int = 0
@@ -116,8 +116,8 @@ class Surroundings:
         values: dict[str, Any] = {
             "store": self.store,
             "clock": self.clock,
-            "reporter": self.heard,
-            "listener": self.heard,
+            "reporter": self.recorder,
+            "listener": self.recorder,
             "targets": self.targets(),
             "cloud": self.world.cloud,
             "probe": lambda _url: self._answer(),

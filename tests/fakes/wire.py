@@ -56,7 +56,7 @@ def _of_other_types(body: bytes) -> bytes:
     """Texts where numbers and moments are expected, numbers where texts and lists are."""
     if not body.lstrip().startswith(b"<"):
         return json.dumps({name: _of_another_type(value) for name, value in json.loads(body or b"{}").items()}).encode()
-    root = ET.fromstring(body)  # noqa: S314 -- likewise
+    root = ET.fromstring(body)  # noqa: S314 -- as above
     for node in root.iter():
         if not list(node) and not _KEPT.fullmatch(node.tag):
             node.text = "?"

@@ -246,7 +246,7 @@ class Invariants:
         self._check(not many, "one machine", f"{many} are billed at once")
 
     def _most_of(self, deployment_id, machines):
-        """Two in a rolling update, and while the machine of one that was taken back is on record and goes.
+        """Two in a rolling update, and while the machine of a withdrawn one is still being deleted.
 
         So there are in an update whose old machine is found stopped: that one is ended.
         """
@@ -375,8 +375,8 @@ class Invariants:
         runs = scheme[1] if scheme else "none"
         planned = revision.plan.chosen.quantize
         self._check(runs == planned, "up does what it says", f"{machine.id} runs {runs}, and {planned} is on record")
-        meant = program.command.verb == "rollback" or revision.spec.digest in digests(program.command.plan)
-        self._check(meant, "up does what it says", f"{machine.id} runs {planned} after plan {program.command.plan}")
+        intended = program.command.verb == "rollback" or revision.spec.digest in digests(program.command.plan)
+        self._check(intended, "up does what it says", f"{machine.id} runs {planned} after plan {program.command.plan}")
         groups = [self._run.world.things[item] for item in machine.groups]
         closed = [group.id for group in groups if group.now is not None and not group.now["rules"]]
         self._check(not closed, "up lets its caller in", f"nobody may connect through {closed}")

@@ -90,7 +90,7 @@ def plant(bug):
 def search(histories):
     """Return the first seed that fails and what it breaks; None for none."""
     from simulation.history import make  # noqa: PLC0415 -- the bug is planted before the product is imported
-    from simulation.run import run  # noqa: PLC0415 -- likewise
+    from simulation.run import run  # noqa: PLC0415 -- startup time
 
     for seed in range(histories):
         broken = run(make(seed)).broken

@@ -27,7 +27,7 @@ class SimulatorError(BaseException):
 
 
 class Program:
-    """Runs one command of a run. `learned` are the machines that it has heard of and not yet written down."""
+    """Runs one command of a run. `learned` are the machines that it has recorder of and not yet written down."""
 
     def __init__(self, number, command, run):
         self.number, self.command, self.run = number, command, run

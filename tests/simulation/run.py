@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import Path
 
 from builders.logs import GRAMMAR
-from fakes.surroundings import FakeEngine, Heard, fake_ec2
+from fakes.surroundings import FakeEngine, Recorder, fake_ec2
 from msgspec.structs import replace
 from simulation import requests
 from simulation.history import REGIONS, Command, History
@@ -302,7 +302,7 @@ class _Run:
     def _context(self, program):
         user = program.command.user
         store = LocalStore(self.home / f"user-{user}")
-        heard, clock, sessions = Heard(), Clock(program), Sessions(program, _table())
+        recorder, clock, sessions = Recorder(), Clock(program), Sessions(program, _table())
 
         @cache
         def region(name):
@@ -312,8 +312,8 @@ class _Run:
         return Context(
             store=Disk(program, store, self.records.setdefault(user, {})),
             clock=clock,
-            reporter=heard,
-            listener=heard,
+            reporter=recorder,
+            listener=recorder,
             targets=(fake_ec2(region),),
             cloud=region,
             probe=lambda url: self._probe(program, url),

@@ -1,4 +1,4 @@
-"""From a history that fails to the few steps it needs: leave out what can be left out, as long as it fails alike."""
+"""Shrinks a failing history: drops every step without which it still fails the same way."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Models:
 
     def _of_folder(self, folder: Path) -> Profile:
         from tgi_deploy.catalog.checkpoint import read_folder  # noqa: PLC0415 -- most models are in the catalogue
-        from tgi_deploy.catalog.repository import DirectorySource  # noqa: PLC0415 -- likewise
+        from tgi_deploy.catalog.repository import DirectorySource  # noqa: PLC0415 -- startup time
 
         source = DirectorySource(folder=folder)
         return read_folder(source) if self._more is None else self._more.of_folder(source)

@@ -62,7 +62,7 @@ def deployments_or_models(ctx: click.Context, param: click.Parameter, incomplete
 def codes(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """Whatever `explain` explains."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- only completion reads it here
-    from tgi_deploy.operations.watching.explain import all_codes  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.explain import all_codes  # noqa: PLC0415 -- startup time
 
     try:
         return [item.code for item in all_codes(wiring.engine_named().name) if item.code.startswith(incomplete)]

@@ -95,7 +95,7 @@ def _result(found: Comparison, text: str) -> Result:
     errors = tuple(
         Problem(
             code=_GATE, message=f"{check.name}: {check.message}",
-            hint="change the plan, or raise the limit if the increase is meant",
+            hint="change the plan, or raise the limit if the increase is intended",
         )
         for check in found.failed
     )  # fmt: skip

@@ -87,7 +87,7 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")
 def doctor_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
     """Say what would make a launch of MODEL fail, each with its remedy; without MODEL, look at account and computer."""
-    from tgi_deploy.operations.launching.target_options import own_options  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.launching.target_options import own_options  # noqa: PLC0415 -- startup time
 
     chosen = wiring.target_named(target)
     own = own_options(chosen, wiring.targets(), given)

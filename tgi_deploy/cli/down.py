@@ -57,9 +57,9 @@ def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -
 
 def remove(names: Sequence[str], options: Options, progress: Progress, *, again: str) -> Result:
     """Remove the deployments of these names, or all; `again` is the command that goes on where this one is stopped."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.removing.down import down  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.removing.down_all import down_all  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.removing.down_all import down_all  # noqa: PLC0415 -- startup time
 
     setup = wiring.Setup(progress=progress, command=command_line(), sandbox=options.sandbox, regions=options.regions)
     context = wiring.context(setup)
@@ -88,7 +88,7 @@ def remove(names: Sequence[str], options: Options, progress: Progress, *, again:
 
 
 def _misspelt(outcome: DownOutcome, context: Context) -> Iterator[Problem]:
-    """A name of which there is nothing is no error, and may be a slip: what was meant would run on."""
+    """Warn about a name without resources: it may be a typo, and the intended deployment would keep running."""
     from tgi_deploy.operations.watching.known import recorded_like  # noqa: PLC0415 -- see down_command
 
     for name in outcome.absent:
@@ -108,7 +108,7 @@ def _confirm(removals: Sequence[Removal], options: Options, progress: Progress) 
 
 def _document(outcome: DownOutcome, context: Context) -> dict[str, Any]:
     from tgi_deploy.cli.views.deployment import changes_document  # noqa: PLC0415 -- see down_command
-    from tgi_deploy.cli.views.receipt import receipts_document  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.receipt import receipts_document  # noqa: PLC0415 -- startup time
 
     return {
         "removed": list(outcome.removed),

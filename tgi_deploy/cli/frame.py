@@ -194,7 +194,7 @@ def _result(root: click.Group, argv: list[str], invocation: Invocation) -> Resul
 
         return interrupted()
     except Exception as error:  # noqa: BLE001 -- the outermost frame: whatever it is, people get one line and a file
-        from tgi_deploy.cli.outcome import result_of  # noqa: PLC0415 -- likewise
+        from tgi_deploy.cli.outcome import result_of  # noqa: PLC0415 -- startup time
 
         return result_of(error, invocation.command)
 
@@ -238,7 +238,7 @@ def _json_option(*, hidden: bool = False) -> click.Option:
         is_flag=True,
         expose_value=False,
         hidden=hidden,
-        help="Print one JSON object, on success and on failure alike.",
+        help="Print one JSON object, on success and on failure.",
         section="Output",
     )
 

@@ -73,7 +73,7 @@ def _age_s(text: str) -> int:
 
 
 def _gc(options: Options, older_than_s: int, progress: Progress) -> Result:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.removing.gc import GcRequest, gc  # noqa: PLC0415 -- help is printed without what acts
 
     regions = wiring.targets()[0].locations(("all",)) if options.all_regions else options.regions

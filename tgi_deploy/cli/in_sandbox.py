@@ -25,7 +25,7 @@ _HASH: Final = "sha256"
 
 
 def in_sandbox(result: Result) -> Result:
-    """The same result with commands that lead back to the sandbox. What carries a hash stays as it is."""
+    """Return the result with --sandbox added to its commands. Hashed parts stay unchanged."""
     return replaced(
         result,
         data=_data(result.data),

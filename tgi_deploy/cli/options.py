@@ -191,7 +191,7 @@ def cloud_options(function: CommandFunction) -> CommandFunction:
 
     def with_client(*, target: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         from tgi_deploy.api import Client  # noqa: PLC0415 -- help is printed without what acts
-        from tgi_deploy.cli.progress import Progress, command_line  # noqa: PLC0415 -- likewise
+        from tgi_deploy.cli.progress import Progress, command_line  # noqa: PLC0415 -- startup time
 
         with Progress() as progress:
             client = Client(target=target, region=regions, sandbox=sandbox, progress=progress, command=command_line())

@@ -53,7 +53,7 @@ class Pictures(NamedTuple):
         if not self.options:
             return result
         from tgi_deploy import wiring  # noqa: PLC0415 -- only pictures need it
-        from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- likewise
+        from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- startup time
 
         page = report(made, texts, catalog(), os.environ, targets=wiring.targets(), commands=_commands(made, texts))
         files = self._write(page)
@@ -62,7 +62,7 @@ class Pictures(NamedTuple):
 
     def _write(self, page: Report) -> dict[str, Path]:
         if self.report is not None:
-            from tgi_deploy.operations.report.report import report_html  # noqa: PLC0415 -- likewise
+            from tgi_deploy.operations.report.report import report_html  # noqa: PLC0415 -- startup time
 
             write_file(self.report, report_html(page), what="the report", option="--report")
         if self.plot is not None:
@@ -90,7 +90,7 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
 def _commands(made: Plan | NoFeasiblePlan, texts: OptionTexts) -> list[str]:
     """The near misses as command lines to paste."""
     from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- only pictures need it
-    from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- startup time
 
     return [] if isinstance(made, Plan) else [with_option("plan", texts, miss.option) for miss in made.near_misses]
 

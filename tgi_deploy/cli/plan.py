@@ -187,7 +187,7 @@ def _swept(texts: OptionTexts, sweep_text: str, csv_path: Path | None, catalog: 
 
 def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None) -> Result:
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.cli.locking import locked_result, refuse_options  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.locking import locked_result, refuse_options  # noqa: PLC0415 -- startup time
 
     refuse_options(texts, "--locked")
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
@@ -212,7 +212,7 @@ def supplied_texts(
 ) -> tuple[OptionTexts, tuple[Problem, ...]]:
     """Return the request with what the target adds, and what to know about that. Raises InputError."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- startup time
 
     catalog = _catalog(profiles_dir, offline=offline)
     texts, found = supplied(wiring.target_named(target), texts, catalog, os.environ)
@@ -227,7 +227,7 @@ def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
 
 def decide(texts: OptionTexts, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoFeasiblePlan:
     """The plan for `texts` with the catalogue and environment of this process."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
 
     return plan(texts, wiring.catalog(profiles_dir, offline=offline), os.environ)
@@ -235,9 +235,9 @@ def decide(texts: OptionTexts, profiles_dir: Path | None, *, offline: bool = Fal
 
 def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePlan) -> Result:
     """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
-    from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- likewise
-    from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.documents import no_plan_document  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- startup time
+    from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.planning.documents import no_plan_document  # noqa: PLC0415 -- startup time
 
     commands = [with_option(command_name, texts, miss.option) for miss in outcome.near_misses]
     error = Problem(
@@ -278,7 +278,7 @@ def _details(plan: Plan) -> str:
 
 def _plan_result(plan: Plan, notices: tuple[Problem, ...], *, explain: bool) -> Result:
     from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- startup time
 
     document = plan_document(plan)
     return Result(

@@ -74,7 +74,7 @@ def predict_command(
     return _answered(question, answer(question, catalog))
 
 
-def _question(model: str | None, *, accelerator: str | None, concurrency: str, **words: Any) -> Question:  # noqa: ANN401 -- likewise
+def _question(model: str | None, *, accelerator: str | None, concurrency: str, **words: Any) -> Question:  # noqa: ANN401 -- as above
     if model is None or accelerator is None:
         raise _usage("MODEL and --accelerator say what is predicted", "Give both, or --cases FILE.")
     clients = None if concurrency == _SATURATED else _clients(concurrency)

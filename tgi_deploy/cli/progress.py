@@ -98,7 +98,7 @@ class Progress:
 
 def _new_status() -> Status:
     from rich.console import Console  # noqa: PLC0415 -- see _show
-    from rich.status import Status  # noqa: PLC0415 -- likewise
+    from rich.status import Status  # noqa: PLC0415 -- startup time
 
     return Status("", console=Console(stderr=True), spinner="dots")
 

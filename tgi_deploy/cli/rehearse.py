@@ -76,8 +76,8 @@ def rehearse_command(
     Exit code 0 when all is safe in the end: nothing is left, whatever went wrong. What 'up' would have ended with is
     in the result.
     """
-    from tgi_deploy import wiring  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.deploying.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- likewise
+    from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.deploying.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- help is printed without the planner
 
     troubles = chosen(_words(faults), wiring.rehearsable(), lambda word: nearest(word, FAULTS))
@@ -122,9 +122,9 @@ def _setup(progress: Progress, plan: Plan, profiles_dir: Path | None, templates_
 
 
 def _request(texts: OptionTexts, plan: Plan, catalog: Catalog, context: Context, name: str | None) -> UpRequest:
-    from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- likewise
-    from tgi_deploy.values.ends import WantedEnds  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- startup time
+    from tgi_deploy.values.ends import WantedEnds  # noqa: PLC0415 -- startup time
 
     release = catalog.release(plan.chosen.engine.version)
     target = context.targets[0]

@@ -52,8 +52,8 @@ def rollback_command(
     Where an update is not finished, that is the revision that it began at.
     """
     from tgi_deploy.operations.deploying.rollout import former  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.watching.known import unrecorded_deployment  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.watching.known import unrecorded_deployment  # noqa: PLC0415 -- startup time
 
     with Progress() as progress:
         setup = wiring.Setup(
@@ -104,8 +104,8 @@ def _options(setup: wiring.Setup, recorded: Deployment, revision: Revision, *, d
 
 def _request(options: Options, progress: Progress, recorded: Deployment, revision: Revision) -> UpRequest:
     from tgi_deploy.operations.planning.recorded import plan_of_revision  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.values.base import replaced  # noqa: PLC0415 -- likewise
-    from tgi_deploy.values.ends import WantedEnds  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.base import replaced  # noqa: PLC0415 -- startup time
+    from tgi_deploy.values.ends import WantedEnds  # noqa: PLC0415 -- startup time
 
     catalog = wiring.catalog(options.profiles_dir)
     plan, ends = plan_of_revision(revision, catalog), recorded.ends

@@ -56,7 +56,7 @@ def runbook_command(
     templates_dir: Path | None,
 ) -> Result:
     """Write the runbook of a deployment, or of a MODEL as it would be deployed."""
-    from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- likewise
+    from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.watching.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
 
     subject = _subject(texts, name, profiles_dir, sandbox=sandbox)
@@ -86,7 +86,7 @@ def _subject(
 def _there(texts: OptionTexts, *, sandbox: bool) -> Subject | None:
     """A name without any option of a plan may be that of a deployment whose record is elsewhere: its tags tell."""
     from tgi_deploy.operations.watching.known import known  # noqa: PLC0415 -- see above
-    from tgi_deploy.operations.watching.runbook import known_subject  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.runbook import known_subject  # noqa: PLC0415 -- startup time
 
     recorded = texts.model in wiring.recorded_names(sandbox=sandbox)
     alone = not any(flag != "--region" for flag, _ in given_options(texts)) and is_name(texts.model)
@@ -105,6 +105,6 @@ def _there(texts: OptionTexts, *, sandbox: bool) -> Subject | None:
 
 def _planned(plan: Plan, texts: OptionTexts, name: str | None) -> Subject:
     from tgi_deploy.operations.planning.artifacts import deployable  # noqa: PLC0415 -- see above
-    from tgi_deploy.operations.watching.runbook import planned_subject  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.watching.runbook import planned_subject  # noqa: PLC0415 -- startup time
 
     return planned_subject(plan, deployable(plan, texts, os.environ, name=name), wiring.target_for(plan))

@@ -115,7 +115,7 @@ def _bring_up(models: Sequence[str], plan_words: tuple[str, ...], given: dict[st
 
 
 def _prove(context: Context, names: Sequence[str], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.smoke import proofs_document, proofs_text  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.deploying.smoke import overall, prove_all  # noqa: PLC0415 -- help is printed without what acts
 
     catalog = wiring.catalog(given["profiles_dir"])
@@ -137,7 +137,7 @@ def _prove(context: Context, names: Sequence[str], given: dict[str, Any], report
 
 
 def _smoke(models: Sequence[str], plan_words: tuple[str, ...], given: dict[str, Any], reports: Reports) -> Result:
-    from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.smoke import smoked_document, smoked_text  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.deploying.smoke import overall, smoke  # noqa: PLC0415 -- help is printed without what acts
 
     jobs = [_job(model, plan_words, given) for model in models]

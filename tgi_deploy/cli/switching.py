@@ -72,7 +72,7 @@ def _consequences(question: Question) -> Iterator[str]:
 
 def _document(came: Switched) -> dict[str, Any]:
     from tgi_deploy.cli.views.deployment import proof_document, ready_document  # noqa: PLC0415 -- help is printed without them
-    from tgi_deploy.operations.results.watching import deployment_data, ends_data  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.results.watching import deployment_data, ends_data  # noqa: PLC0415 -- startup time
 
     return {
         "name": came.name,
@@ -90,7 +90,7 @@ def _document(came: Switched) -> dict[str, Any]:
 
 def _lines(came: Switched) -> Iterator[str]:
     from tgi_deploy.cli.views.deployment import proof_lines  # noqa: PLC0415 -- help is printed without it
-    from tgi_deploy.cli.views.ends import ends_lines  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.views.ends import ends_lines  # noqa: PLC0415 -- startup time
 
     if came.declined:
         yield "nothing was done"

@@ -134,10 +134,10 @@ def up_command(*, texts: OptionTexts, target: str, file: Path | None, prune: boo
     and is good enough stays.
     """
     from tgi_deploy.operations.deploying.heal import up_and_heal  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
-    from tgi_deploy.values.names import default_name  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- startup time
+    from tgi_deploy.values.names import default_name  # noqa: PLC0415 -- startup time
 
     if file is not None or prune:
         from tgi_deploy.cli.up_file import up_of_file  # noqa: PLC0415 -- few runs go by a file
@@ -173,7 +173,7 @@ def up_command(*, texts: OptionTexts, target: str, file: Path | None, prune: boo
 def options_of(target: str, given: Mapping[str, Any]) -> Options:
     """Return what was given, with the target's own options. Raises InputError for what excludes one another."""
     from tgi_deploy.operations.launching.target_options import own_options, refuse  # noqa: PLC0415 -- see up_command
-    from tgi_deploy.values.names import check_name  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.names import check_name  # noqa: PLC0415 -- startup time
 
     chosen = wiring.target_named(target)
     own = own_options(chosen, wiring.targets(), given)
@@ -217,8 +217,8 @@ def _shown_before(outcome: UpOutcome) -> frozenset[str]:
 
 def _healer(catalog: Catalog, options: Options) -> Healer:
     from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.deploying.heal import Healer  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.deploying.heal import Healer  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- startup time
 
     return Healer(
         engine=catalog.engine,
@@ -260,7 +260,7 @@ def up_request(
 ) -> UpRequest:
     """Return the request to bring up what is planned, whoever planned it."""
     from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning.recorded import plan_of_revision  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.recorded import plan_of_revision  # noqa: PLC0415 -- startup time
 
     def again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
         former = plan_of_revision(revision, catalog)
@@ -290,7 +290,7 @@ def up_request(
 def _judge(texts: OptionTexts, plan: Plan, catalog: Catalog, options: Options) -> Judge:
     """Return what asks the planner about what runs. A lock wants exactly what it holds."""
     from tgi_deploy.operations.deploying.acceptance import no_judge  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning.plan import judged  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.plan import judged  # noqa: PLC0415 -- startup time
 
     if options.lock is not None:
         return no_judge

@@ -1,4 +1,4 @@
-"""One log reader: where the engine's start stands and what went wrong, as values. Pure; imports nothing but errors.
+"""The log reader: the state of an engine's start and what went wrong, as values. Pure; imports only errors.
 
-The texts come from data (`profiles/engines/*/phases.json`, `profiles/diagnosis/`) inside a `LogGrammar`.
+The patterns are data (`profiles/engines/*/phases.json`, `profiles/diagnosis/`) in a `LogGrammar`.
 """

@@ -1,4 +1,4 @@
-"""A cause, the line that shows it, and the remedy: the only form in which a failure of the engine is reported."""
+"""Findings: a cause, the line that shows it, and the remedy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 LINE_CHARS: Final = 400
 # Between a remedy's sentence and its command.
 COMMAND: Final = " Command: "
-# By rank: an exact text; the same in a warning; a vague one; the same in a warning; a wrapper.
+# By rank: an exact pattern; the same in a warning; a vague one; the same in a warning; a wrapper.
 _CONFIDENCE: Final = (0.95, 0.6, 0.7, 0.4, 0.6, 0.3)
 _TWIN_SHARE: Final = 0.5
 _HANG_CONFIDENCE: Final = 0.5
-# Numbers that follow from others: name → (from, multiplied by, divided by).
+# Derived numbers: name → (from, multiplied by, divided by).
 _DERIVED: Final = {
     "half_tokens": ("tokens", 1, 2),
     "half_prefill": ("prefill", 1, 2),
@@ -34,9 +34,9 @@ _DERIVED: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """A line that matches a failure's pattern. `rank`: 0 is the most telling; `phase` is where it occurred.
+    """A line that matches a failure's pattern. `rank`: 0 is the strongest; `phase` is where it occurred.
 
-    `pending`: it counts only if the start failed. `forbids`: it counts until the start ends, whatever comes after it.
+    `pending`: it counts only if the start failed. `forbids`: it counts until the start ends, whatever follows.
     """
 
     pattern: FailurePattern
@@ -50,10 +50,10 @@ class Evidence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """A cause and the line that shows it: more than a `Problem`, since it may be wrong.
+    """A cause and the line that shows it. Unlike a `Problem`, it may be wrong.
 
-    `confidence` is from 0 to 1. `line` counts the raw log's lines from 1, 0 where nothing is a line of it. `apart`:
-    what would distinguish this cause from the other one that the same line matches.
+    `confidence` is from 0 to 1. `line` is the line number in the raw log from 1, 0 if not from the log. `apart`: how to
+    distinguish this cause from another that the same line matches.
     """
 
     code: str
@@ -69,9 +69,9 @@ class Finding:
 def findings_of(
     evidence: Evidence, pages: Mapping[str, Page], facts: Mapping[str, str], *, share: float = 1.0
 ) -> tuple[Finding, ...]:
-    """Return the finding of a line, and those of the other causes that the line matches.
+    """Return the findings of a line, one for each cause that it matches.
 
-    `facts`: what the plan and the log know; `share` lowers the confidence.
+    `facts` are from the plan and the log; `share` lowers the confidence.
     """
     first = _finding(evidence, facts, share)
     twins = evidence.pattern.twins
@@ -107,7 +107,7 @@ def _twin(first: Finding, page: Page, apart: str, facts: Mapping[str, str]) -> F
 
 
 def hang_of(page: Page, last: LogLine, *, ranks: int, waited_s: float, facts: Mapping[str, str]) -> Finding:
-    """Return the finding of shards that only wait; `last` is the last line of it."""
+    """Return the finding for shards that only wait; `last` is their last line."""
     return Finding(
         code=page.code,
         phase=page.phase,
@@ -121,7 +121,7 @@ def hang_of(page: Page, last: LogLine, *, ranks: int, waited_s: float, facts: Ma
 
 
 def remedy_text(remedy: Remedy, facts: Mapping[str, str]) -> str:
-    """Return the sentence and the first command whose facts are known."""
+    """Return the sentence with the first command whose facts are known."""
     sentence, command = remedy.filled(_with_derived(facts))
     return sentence if command is None else f"{sentence}{COMMAND}{command}"
 
@@ -132,12 +132,12 @@ def sentence_of(remedy: str) -> str:
 
 
 def command_of(remedy: str) -> str | None:
-    """Return the command of a finding's remedy, None where it has none."""
+    """Return the command of a finding's remedy, or None."""
     return remedy.partition(COMMAND)[2] or None
 
 
 def diagnosis_of(finding: Finding | None) -> Diagnosis:
-    """Return a finding as what an error says of its cause."""
+    """Return a finding as an error's diagnosis."""
     if finding is None:
         return Diagnosis()
     return Diagnosis(
@@ -151,7 +151,7 @@ def diagnosis_of(finding: Finding | None) -> Diagnosis:
 
 
 def _with_derived(facts: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts and the numbers that follow from them."""
+    """Return the facts with derived numbers."""
     known = dict(facts)
     for name, (source, times, over) in _DERIVED.items():
         value = known.get(source, "")
@@ -165,7 +165,7 @@ def _numbers(evidence: Evidence) -> dict[str, str]:
 
 
 def _page_of(evidence: Evidence) -> tuple[str, Remedy]:
-    """Return cause and remedy: those for a small number, where the text has one."""
+    """Return cause and remedy, using those for a small number if it applies."""
     small = evidence.pattern.small
     if small is not None:
         value = evidence.match.groupdict().get(small.group) or ""

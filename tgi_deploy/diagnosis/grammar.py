@@ -1,7 +1,7 @@
-"""The grammar that logs are read by: phases, progress, exits, redactions and known failures, as one value.
+"""The log grammar: phases, progress, exits, redactions and known failures, as one value.
 
-It comes as plain data: the texts of `profiles/engines/*/phases.json` and of the machine, with the failures of
-`profiles/diagnosis/` as `codes`. Here it is checked and its patterns are compiled.
+Validates and compiles plain data: the patterns of `profiles/engines/*/phases.json` and of the machine, with the
+failures of `profiles/diagnosis/` as `codes`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
     from tgi_deploy.diagnosis.patterns import FailurePattern, Page
 
-# The kind of the table's `error_lines` that is an exception's own line.
+# The kind in the table's `error_lines` for an exception's own line.
 EXCEPTION: Final = "exception"
-# The most telling first.
+# The most informative first.
 _ERROR_KINDS: Final = ("tool", EXCEPTION, "message", "daemon", "level", "panic")
-# An engine need not have every kind of text.
+# Engines need not have all kinds.
 _NEVER: Final = re.compile(r"(?!)")
 _UNKNOWN_CODE: Final = -1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseMarkers:
-    """Texts that begin a phase. `restarts` also begin a new start of the engine when they come again."""
+    """Patterns that begin a phase. `restarts` also begin a new engine start if they recur."""
 
     name: str
     begins: re.Pattern[str] | None
@@ -46,7 +46,7 @@ class ProgressPattern:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorLine:
-    """The form of a line that reports an error. `kind`: `exception` is an exception's own line."""
+    """A pattern of lines that report an error. `kind` `exception`: an exception's own line."""
 
     kind: str
     pattern: re.Pattern[str]
@@ -54,7 +54,7 @@ class ErrorLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HangRule:
-    """The code of a hang, and how often a shard that waits writes a line."""
+    """The code of a hang, and how often a waiting shard writes a line."""
 
     code: str
     line_s: float
@@ -62,9 +62,9 @@ class HangRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineMeaning:
-    """What one line means by itself. Phases are positions in STARTUP_PHASES.
+    """The meaning of a single line. Phases are positions in STARTUP_PHASES.
 
-    `error_rank`: 0 is the most telling; `exception`: the line is an exception's own, and not a mere consequence.
+    `error_rank`: 0 is the strongest; `exception`: an exception's own line, not a consequence.
     """
 
     restart: int | None
@@ -81,11 +81,11 @@ class LineMeaning:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LogGrammar:
-    """Equal only to itself. `final_exit_codes`: the machine does not start the engine again after these.
+    """Compared by identity. `final_exit_codes`: the machine does not restart the engine after these.
 
-    `failures` are texts that only a start that failed shows, `stops` those of an engine that was asked to end,
-    `survived` those that an engine continues after, their tracebacks included. `error_lines`: the most telling first.
-    `spans` is what goes before a writer's own words and can quote users. `log_filter` runs on machines.
+    `failures` are patterns that only failed starts show, `stops` those of an engine that was told to stop, `survived`
+    those of errors after which the engine continues, including tracebacks. `error_lines`: the most informative first.
+    `spans` precede the message and can quote users. `log_filter` runs on machines.
     """
 
     phases: tuple[PhaseMarkers, ...]
@@ -107,15 +107,15 @@ class LogGrammar:
 
 
 def grammar_from(data: Mapping[str, Any]) -> LogGrammar:
-    """Return the grammar of an engine's table.
+    """Return an engine's log grammar.
 
     Raises:
-        InputError: `bad_phase_table` with the key that is missing or wrong.
+        InputError: `bad_phase_table` with the missing or invalid key.
     """
     try:
         return _grammar(data)
     except (KeyError, TypeError, AttributeError) as error:
-        raise bad_table(f"missing or wrong key {error}") from error
+        raise bad_table(f"missing or invalid key {error}") from error
     except re.error as error:
         raise bad_table(f"bad pattern {error.pattern!r}: {error}") from error
 
@@ -184,10 +184,10 @@ def _optional(patterns: Sequence[Any]) -> re.Pattern[str] | None:
     return any_of(patterns) if patterns else None
 
 
-# A growing log is read again at every look; its lines mean the same each time.
+# A growing log is reread at every poll; its lines keep their meaning.
 @lru_cache(maxsize=8192)
 def meaning_of(grammar: LogGrammar, text: str, said: str) -> LineMeaning:
-    """Return what a line means: `text` is the whole of it, `said` the writer's own words."""
+    """Return the meaning of a line: `text` is the whole line, `said` the message without quoted requests."""
     progress = ((item.kind, item.pattern.search(said)) for item in grammar.progress)
     error = _first(text, [line.pattern for line in grammar.error_lines])
     consequence = error is not None and grammar.consequences.search(text) is not None
@@ -195,7 +195,7 @@ def meaning_of(grammar: LogGrammar, text: str, said: str) -> LineMeaning:
         restart=restart_at(grammar, said),
         begins=_first(text, [phase.begins for phase in grammar.phases]),
         progress=tuple((kind, match) for kind, match in progress if match is not None),
-        # Mere consequences come after every kind of error.
+        # Consequences rank after all errors.
         error_rank=error if error is None or not consequence else error + len(grammar.error_lines),
         exception=error is not None and not consequence and grammar.error_lines[error].kind == EXCEPTION,
         exit_code=_exit_code(grammar, said),
@@ -208,7 +208,7 @@ def meaning_of(grammar: LogGrammar, text: str, said: str) -> LineMeaning:
 
 @lru_cache(maxsize=8192)
 def matches_of(grammar: LogGrammar, said: str) -> tuple[tuple[FailurePattern, re.Match[str]], ...]:
-    """Return the known failures that a line's words show."""
+    """Return the known failures that match a line."""
     found = ((item, item.pattern.search(said)) for item in grammar.patterns)
     return tuple(
         (item, match)
@@ -218,7 +218,7 @@ def matches_of(grammar: LogGrammar, said: str) -> tuple[tuple[FailurePattern, re
 
 
 def restart_at(grammar: LogGrammar, text: str) -> int | None:
-    """Return the phase that this line begins anew, None if it begins none."""
+    """Return the phase that this line restarts, or None."""
     return _first(text, [phase.restarts for phase in grammar.phases])
 
 

@@ -1,4 +1,4 @@
-"""Log text as lines of plain messages, without colors, prefixes of what forwarded it, JSON around it, or secrets."""
+"""Splits log text into plain messages, without colors, forwarders' prefixes, JSON wrapping, or secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.grammar import LogGrammar
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# A terminal's escapes as some viewers write them, when the escape character itself was lost.
+# Terminal escapes whose escape character was lost in a viewer.
 _ESCAPES_IN_WORDS: Final = re.compile(r"(?:\\u001b|\\x1b|\\033|\^\[|#033)\[[0-9;]*m")
 _LEVEL_WORD: Final = r"(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
 _NO_UNIT: Final = r"(?![Ee]rror:|docker:|warning:)"
@@ -31,23 +31,23 @@ _PREFIXES: Final = (
     # Compose and kubectl: "engine-1  | ", "[pod/engine-0/engine] ".
     re.compile(r"[a-z][\w.-]*\s*\|(?: |$)"),
     re.compile(r"\[pod/[\w./-]+\] "),
-    # An engine of several processes that share one log: "(Worker pid=812) INFO …".
+    # Engines with several processes in one log: "(Worker pid=812) INFO …".
     re.compile(rf"\([\w-]+ pid=\d+\) (?={_LEVEL_WORD})"),
-    # CRI and `docker logs -t`: a stamp of their own before the line's.
+    # CRI and `docker logs -t`: their own timestamp before the line's.
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] "),
     re.compile(rf"\d{{4}}-\d\d-\d\dT[\d:.]{{18,}}(?:Z|[+-]\d\d:\d\d) (?!\s*{_LEVEL_WORD})"),
     re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)\s+(?=\d{4}-\d\d-\d\dT|\{)"),
-    # Cloud logs, copied from the page that shows them: "  | 2026-11-21T10:00:00.123Z" without a blank.
+    # Cloud logs copied from a web page: "  | 2026-11-21T10:00:00.123Z" without a space.
     re.compile(r"\|?\s*\d{4}-\d\d-\d\dT[\d:.]+Z(?=\S)"),
 )
 _SYSTEM_UNITS: Final = frozenset({"kernel", "systemd", "cloud-init", "dockerd", "containerd", "docker", "systemd-oomd"})
-# Daemons beside the engine: what goes wrong in them is not our failure.
+# Daemons next to the engine, whose errors are not the engine's.
 _OTHER_UNITS: Final = frozenset(
     {"sshd", "CRON", "cron", "amazon-ssm-agent", "snapd", "chronyd", "dhclient", "audit", "polkitd", "rsyslogd", "sudo"}
 )
 _MAX_PREFIXES: Final = 4
 _MAX_NESTED: Final = 3
-# What a line says is at its ends; between them are prompts and pictures of users.
+# The message is at the ends of a long line; in between are users' prompts and images.
 _HEAD_CHARS: Final = 6144
 _TAIL_CHARS: Final = 2048
 _STAMPED: Final = re.compile(
@@ -55,22 +55,22 @@ _STAMPED: Final = re.compile(
     r"(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
 )
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
-# Daemons written in Go, and JSON records that were spread over several lines to be read.
+# Daemons written in Go, and pretty-printed JSON records.
 _LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
 _LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "ERROR", "FATAL": "ERROR", "PANIC": "ERROR"}
-# Lines that speak for themselves, whatever record came before.
+# Lines that are independent of the previous record.
 _OWN_VOICE: Final = re.compile(
     r"Traceback \(most recent call last\)|thread '[^']*' (?:\(\d+\) )?panicked|Error: |error: |docker: |Error response"
     r"|\[tgi-deploy\] |exec /\S+: |terminate called|\[rank\d+\]|\[[EWF]\d{3,}|NVRM: |\w[\w.-]*:\d+:\d+ \[\d+\] NCCL "
     r"|Out of memory: |oom-kill:|Memory cgroup out of memory|Linux version "
 )
-# The engine's own forms come with its grammar.
-# What `str.splitlines` splits at.
+# The engine's own formats are in its grammar.
+# The line breaks of `str.splitlines`.
 _BREAKS: Final = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 _BREAK: Final = re.compile(rf"\r\n|[{_BREAKS}]")
-# Each takes a hundred bytes and 15 microseconds. The 16 MiB that are read of a log are 160,000 lines of a real one.
+# Each takes a hundred bytes and 15 microseconds. The 16 MiB read of a log are 160,000 lines of a real one.
 _MOST_LINES: Final = 200_000
-# Enough of the end of a text to find it again in a later one.
+# Enough of a text's end to find it in a later one.
 _MARK_CHARS: Final = 1000
 _SECRETS: Final = (
     (re.compile(r"\bhf_(?!transfer\b|hub\b)[A-Za-z0-9]{8,}"), "hf_***"),
@@ -80,12 +80,11 @@ _SECRETS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """A line and what is known of it. `number` counts the lines of the raw text from 1; 0: in an earlier part.
+    """A log line. `number` is its line number in the raw text from 1; 0: in an earlier part.
 
-    `level` is that of its record, None where nothing says one; `inherited`: the record began on an earlier line.
-    `system`: the machine says it (kernel, systemd, docker, cloud-init), not the engine. `after` is the level of the
-    record before a line that speaks for itself. `at_s`: seconds, of any clock.
-    `said` is what the writer itself wrote: what goes before it and quotes requests is not in it.
+    `level` is that of its record, or None; `inherited`: the record began on an earlier line. `system`: written by the
+    machine (kernel, systemd, docker, cloud-init), not the engine. `after` is the level of the record before an
+    independent line. `at_s`: seconds, of any clock. `said` is the message without quoted requests.
     """
 
     number: int
@@ -104,13 +103,13 @@ def log_lines(text: str, grammar: LogGrammar) -> tuple[str, ...]:
 
 
 def read_lines(text: str, grammar: LogGrammar) -> tuple[LogLine, ...]:
-    """Return the same lines with their number, level and source."""
+    """Return the lines with number, level and source."""
     end, before = _end_of(text.removeprefix("\ufeff"))
     return tuple(_lines(redacted(_ESCAPES.sub("", end), grammar), grammar, before))
 
 
 def _end_of(text: str) -> tuple[str, int]:
-    """Cut the beginning off what has more lines than a log; return the rest and how many lines were cut."""
+    """Cut off the beginning if there are too many lines; return the rest and the number of lines cut."""
     text, before = text.rstrip(_BREAKS), 0
     while _count_breaks(text) > _MOST_LINES:
         half = len(text) // 2
@@ -126,13 +125,13 @@ def _count_breaks(text: str) -> int:
 
 
 def written_since(before: str, text: str) -> str:
-    """Return what a console shows beyond `before`, whose end marks the place: a console keeps its last part alone."""
+    """Return the part of a console after `before`, matched by its end, because a console keeps only its last part."""
     end = before[-_MARK_CHARS:]
     return text[text.rfind(end) + len(end) :] if end and end in text else text
 
 
 def redacted(text: str, grammar: LogGrammar) -> str:
-    """Return a log or a line without keys and tokens; what reveals one can be on the line before it."""
+    """Return a log or a line without keys and tokens; the line before can mark one as secret."""
     for pattern, replacement in (*grammar.redactions, *_SECRETS):
         text = pattern.sub(replacement, text)
     return text
@@ -172,7 +171,7 @@ def _shortened(text: str) -> str:
 
 
 def _level_of(raw: _Raw, before: str | None) -> tuple[str | None, bool]:
-    """A line without a level belongs to the record before it, unless it speaks for itself."""
+    """Return the level. A line without one belongs to the record before it, unless it is independent."""
     if raw.level is not None:
         return raw.level, False
     if raw.system or (before != "ERROR" and _OWN_VOICE.match(raw.text.lstrip())):
@@ -203,7 +202,7 @@ def _unwrapped(line: str) -> _Raw:
 
 
 def _without_prefixes(line: str) -> tuple[str, str]:
-    """The line and the unit that wrote it, as far as a prefix names one."""
+    """Return the line and the unit that wrote it, if a prefix names one."""
     unit, bare = "", line.strip()
     for _ in range(_MAX_PREFIXES):
         match = next((found for found in (prefix.match(bare) for prefix in _PREFIXES) if found), None)
@@ -216,7 +215,7 @@ def _without_prefixes(line: str) -> tuple[str, str]:
 
 
 def _unpacked(line: str, depth: int) -> _Raw | None:
-    """A JSON record: some nest their message in `fields`, others do not, docker's own files have `log`."""
+    """Unpack a JSON record: the message may be nested in `fields`; Docker's files have `log`."""
     try:
         record = bounded_json.parse_object(line)
     except ValueError:
@@ -240,7 +239,7 @@ def _unpacked(line: str, depth: int) -> _Raw | None:
 
 
 def _with_level(record: dict[str, Any], message: str) -> str:
-    """Errors keep their level, as in the text form; the message of anything else stands alone."""
+    """Return the message, with the level if it is an error, as in the text format."""
     return f"ERROR {message}" if str(record.get("level")).upper() == "ERROR" else message
 
 

@@ -1,7 +1,7 @@
-"""What a machine needs of the table to judge a start by itself: patterns as bash reads them, small enough to send.
+"""The patterns with which a machine judges a start itself, in bash's syntax and small enough to send.
 
-A failure marked `final` in `profiles/diagnosis/` would meet the next start in the same way, so the machine does not try
-again. Once a phase named `ready` has begun, the log is also its users' and shows nothing about the configuration.
+A failure marked `final` in `profiles/diagnosis/` would recur, so the machine does not try again. Once the phase `ready`
+has begun, the log contains users' text and proves nothing about the configuration.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tgi_deploy.diagnosis.patterns import STARTUP_PHASES, bad_table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# What of Python's syntax is written differently in POSIX extended regular expressions, as glibc reads them.
+# Python syntax that differs in glibc's POSIX extended regular expressions.
 _TOKEN: Final = re.compile(
     r"(?P<group>\(\?:|\(\?P<\w+>)"
     r"|(?P<special>\(\?)"
@@ -37,9 +37,9 @@ _REPLACED: Final = {"group": "(", "digit": "[0-9]", "begin": '(^|")', "end": '("
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogFilter:
-    """POSIX extended regular expressions, to be matched without regard to case.
+    """POSIX extended regular expressions, matched case-insensitively.
 
-    `refused`: the next start would fail in the same way. `ready`: the engine serves.
+    `refused`: the next start would fail the same way. `ready`: the engine serves.
     """
 
     refused: str
@@ -47,7 +47,7 @@ class LogFilter:
 
 
 def log_filter_from(data: Mapping[str, Any]) -> LogFilter:
-    """Return the filter of an engine's table: plain data with the failures as `codes`.
+    """Return the filter of an engine's table, plain data with the failures as `codes`.
 
     Raises:
         InputError: `bad_phase_table` for a pattern that bash can't read.
@@ -64,7 +64,7 @@ def _any_of(patterns: Iterable[str]) -> str:
 
 
 def extended(pattern: str) -> str:
-    """Return a pattern of Python's as a POSIX extended one. Raises InputError `bad_phase_table` where there is none."""
+    """Convert a Python pattern to a POSIX extended one. Raises InputError `bad_phase_table` if that is impossible."""
 
     def replaced(token: re.Match[str]) -> str:
         if token.lastgroup in _REFUSED:

@@ -1,6 +1,6 @@
-"""Known failures as values: a page for each code, and the patterns of the texts that show it.
+"""Known failures: a page per code, and the patterns that show it.
 
-They come as plain data from `profiles/diagnosis/*.json`; here they are checked and compiled.
+Validates and compiles plain data from `profiles/diagnosis/*.json`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 STARTUP_PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up", "ready")
-# How much a text shows: it names the cause; several causes share it; it wraps whatever went wrong before.
+# Strength of a pattern: it names the cause; several causes share it; it wraps an earlier error.
 STRENGTHS: Final = {"exact": 0, "vague": 2, "wrapper": 4}
 _ALWAYS: Final = frozenset({"name", "model"})
 _FIELD: Final = re.compile(r"\{(\w+)\}")
@@ -23,25 +23,25 @@ _FIELD: Final = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Remedy:
-    """What to do. `commands`: the one that needs most facts first; `{name}` stands for a fact."""
+    """What to do. `commands`: those that need the most facts first; `{name}` is a placeholder for a fact."""
 
     text: str
     commands: tuple[str, ...] = ()
 
     @property
     def general(self) -> tuple[str, ...]:
-        """Return the commands that need no number of the case at hand."""
+        """Return the commands that don't need case-specific numbers."""
         return tuple(item for item in self.commands if _fields(item) <= _ALWAYS)
 
     def filled(self, facts: Mapping[str, str]) -> tuple[str, str | None]:
-        """Return the sentence, and the first command whose facts are all known."""
+        """Return the sentence and the first command whose facts are known."""
         command = next((item for item in self.commands if _fields(item) <= facts.keys()), None)
         return _filled(self.text, facts), None if command is None else _filled(command, facts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """Everything that `explain` and the runbooks show of a code."""
+    """The content of `explain` and the runbook for a code."""
 
     code: str
     phase: str
@@ -57,18 +57,18 @@ class Page:
 
     @property
     def general_commands(self) -> tuple[str, ...]:
-        """The commands of its remedy that need no number of the case at hand, to be pasted."""
+        """The pasteable commands of its remedy that don't need case-specific numbers."""
         return tuple(_filled(command, {}) for command in self.remedy.general)
 
     @property
     def checks(self) -> tuple[str, ...]:
-        """The commands that check for it, to be pasted."""
+        """The pasteable commands that check for it."""
         return tuple(_filled(command, {}) for command in self.check)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Twin:
-    """Another cause of the same text, and what distinguishes the two."""
+    """Another cause of the same text, and how to distinguish the two."""
 
     code: str
     apart: str
@@ -76,15 +76,14 @@ class Twin:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailurePattern:
-    """The text of a known failure.
+    """A pattern of a known failure.
 
-    The failure belongs to the phase `home` and can occur from `since` to `phase`. `phases`: the text means this cause
-    in these phases only (empty: in any). `info`: also a quiet line shows it. `serving`: it can occur in an engine that
-    serves, without ending it. `frame`: the place in the source shows it. `request`: a request fails, not the engine.
-    `machine`: it is the machine that ended, whatever the engine was doing. `forbids_ready`: an engine that writes it
-    while it starts does not run where it should, even if it answers. `final`: the next start would fail in the same
-    way, so the machine does not try again. `small` holds what counts when a number in the text is small. A line that
-    matches `unless` is about something else.
+    The failure belongs to the phase `home` and can occur from `since` to `phase`. `phases`: the phases in which the
+    text means this cause (empty: all). `info`: info lines also show it. `serving`: it can occur while serving without
+    ending the engine. `frame`: a source location shows it. `request`: a request fails, not the engine. `machine`: the
+    machine ended. `forbids_ready`: during startup it means that the engine does not run on the planned hardware, even
+    if it answers. `final`: the next start would fail the same way, so the machine does not try again. `small`: cause
+    and remedy for a small number in the text. `unless`: lines that match this are unrelated.
     """
 
     code: str
@@ -114,7 +113,7 @@ class FailurePattern:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Small:
-    """Another cause and remedy where the number in the pattern's group `group` is at most `at_most`."""
+    """Another cause and remedy if the number in the pattern's group `group` is at most `at_most`."""
 
     group: str
     at_most: int
@@ -123,22 +122,22 @@ class Small:
 
 
 def pages_from(codes: Iterable[Mapping[str, Any]]) -> dict[str, Page]:
-    """Return every page by its code, in the table's order.
+    """Return the pages by code, in the table's order.
 
     Raises:
-        InputError: `bad_phase_table` for a page of no known phase, or a code that comes twice.
+        InputError: `bad_phase_table` for an unknown phase or a duplicate code.
     """
     pages: dict[str, Page] = {}
     for item in codes:
         page = _page(item)
         if page.code in pages:
-            raise bad_table(f"code {page.code} comes twice")
+            raise bad_table(f"duplicate code {page.code}")
         pages[page.code] = page
     return pages
 
 
 def patterns_from(codes: Sequence[Mapping[str, Any]]) -> tuple[FailurePattern, ...]:
-    """Return the failure texts in the table's order.
+    """Return the failure patterns in the table's order.
 
     Raises:
         InputError: `bad_phase_table` for an unknown phase, strength or twin.
@@ -148,7 +147,7 @@ def patterns_from(codes: Sequence[Mapping[str, Any]]) -> tuple[FailurePattern, .
     for pattern in found:
         for twin in pattern.twins:
             if twin.code not in pages:
-                raise bad_table(f"signature of {pattern.code}: there is no code {twin.code!r}")
+                raise bad_table(f"signature of {pattern.code}: unknown code {twin.code!r}")
     return found
 
 
@@ -213,12 +212,12 @@ def _phase(code: str, name: str) -> str:
 def any_of(patterns: Sequence[Any], flags: int = 0) -> re.Pattern[str]:
     """Return one pattern for a list. Raises InputError `bad_phase_table` for an empty list or anything but text."""
     if not patterns or not all(isinstance(text, str) and text for text in patterns):
-        raise bad_table("a list of patterns is empty or holds something else than text")
+        raise bad_table("a list of patterns is empty or has non-strings")
     return re.compile("|".join(f"(?:{text})" for text in patterns), flags)
 
 
 def most_signs(text: str, signs: Mapping[str, Sequence[str]], otherwise: str) -> str:
-    """Return the name whose signs a text has most of; `otherwise` where none has more than that one."""
+    """Return the name with the most signs in a text; `otherwise` if none has more."""
     counts = {name: len(any_of(found).findall(text)) for name, found in signs.items()}
     most = max(counts, key=lambda name: (counts[name], name == otherwise))
     return most if counts[most] else otherwise
@@ -228,7 +227,7 @@ def bad_table(reason: str) -> InputError:
     return InputError(
         "bad_phase_table",
         f"reading the engine's phase table: {reason}",
-        hint="mend phases.json, or the files of profiles/diagnosis",
+        hint="fix phases.json, or the files of profiles/diagnosis",
     )
 
 
@@ -237,5 +236,5 @@ def _fields(text: str) -> set[str]:
 
 
 def _filled(text: str, facts: Mapping[str, str]) -> str:
-    """Put facts in their places; an unknown one becomes its name in capitals, as in a usage line."""
+    """Fill in the facts; an unknown one becomes its name in capitals, as in a usage line."""
     return _FIELD.sub(lambda match: facts.get(match[1], match[1].upper()), text)

@@ -1,4 +1,4 @@
-"""How far one start of the engine is: what its lines count, and that in words."""
+"""The progress of one engine start, as counters and in words."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """What the lines of one start have counted. `received_mb` arrived of an image, `eta_s` is the engine's estimate.
+    """Counters from the lines of one start. `received_mb`: downloaded of an image; `eta_s`: the engine's estimate.
 
-    `assumed`: the engine could not measure its room for tokens, so what it goes on with is not a measurement.
-    `last_wait` is the last line in which a shard only waited, `first_wait_at_s` the time of the first.
+    `assumed`: the engine could not measure its token capacity and assumed one. `last_wait` is the last line in which a
+    shard only waited, `first_wait_at_s` the time of the first.
     """
 
     image: str = ""
@@ -43,24 +43,24 @@ class Progress:
 
     @property
     def steps(self) -> int:
-        """Return a number that grows with each sign of progress but bytes."""
+        """Return a number that increases with all progress except bytes."""
         measured = self.kv_capacity_tokens is not None
         return self.files_done + self.files_present + self.shards_started + self.shards_ready + measured
 
     @property
     def ranks(self) -> int:
-        """Return the number of shards, as far as the log shows it: of a long wait a console keeps only the end."""
+        """Return the number of shards visible in the log; of a long wait, a console keeps only the end."""
         return self.shard_count or max(1, self.shards_started, self.highest_wait)
 
     def waited_s(self, line_s: float) -> float:
-        """Return how long the shards have waited, by the lines' clock or else by their number, one each `line_s`."""
+        """Return how long the shards have waited, by the lines' timestamps, else by their number, one per `line_s`."""
         last = self.last_wait.at_s if self.last_wait else None
         if last is not None and self.first_wait_at_s is not None and last > self.first_wait_at_s:
             return last - self.first_wait_at_s
         return self.waits / self.ranks * line_s
 
     def carried(self) -> Progress:
-        """Return what stays known where a later part of the log has lost the beginning. Counts begin anew."""
+        """Return what remains valid if a later part of the log lacks the beginning. Counters restart."""
         return Progress(
             model=self.model,
             shard_count=self.shard_count,
@@ -71,7 +71,7 @@ class Progress:
         )
 
     def facts(self) -> dict[str, str]:
-        """Return what remedies can use of it."""
+        """Return the facts for remedies."""
         found = {
             "model": self.model,
             "num_shard": self.shard_count or self.shards_started or None,
@@ -142,7 +142,7 @@ def _batch_tokens_assumed(progress: Progress, _match: re.Match[str], _line: LogL
 
 
 def _with_capacity(progress: Progress, tokens: int) -> Progress:
-    """Ranks can differ; the router uses the smallest."""
+    """Set the capacity. Ranks can differ; the router uses the smallest."""
     known = progress.kv_capacity_tokens
     return replace(progress, kv_capacity_tokens=tokens if known is None else min(known, tokens))
 
@@ -171,19 +171,19 @@ _UPDATES: Final[Mapping[str, Callable[[Progress, re.Match[str], LogLine], Progre
     "prefill_tokens": _prefill_tokens,
     "max_total_tokens": _max_total_tokens,
 }
-# An engine whose download goes on has recovered from what went wrong in it before.
+# An engine that continues its download has recovered from earlier download errors.
 RECOVERS: Final = "files"
 KINDS: Final = tuple(_UPDATES)
 
 
 def _seconds(match: re.Match[str]) -> float:
-    """Return the seconds of a duration as Python writes it: `0:00:30`, `1 day, 2:03:04`; parts of a second are cut."""
+    """Return the whole seconds of a duration in Python's format: `0:00:30`, `1 day, 2:03:04`."""
     hours = int(match["days"] or 0) * 24 + int(match["hours"])
     return float((hours * 60 + int(match["minutes"])) * 60 + int(match["seconds"]))
 
 
 def fraction_of(phase: str, progress: Progress) -> float | None:
-    """Return how much of the phase is done, from 0 to 1, None where that is not known."""
+    """Return the fraction of the phase that is done, or None."""
     if phase == "downloading" and progress.files_present:
         return 1.0
     if phase == "downloading" and progress.files_total:
@@ -195,10 +195,10 @@ def fraction_of(phase: str, progress: Progress) -> float | None:
 def detail_of(
     phase: str, progress: Progress, *, amount_mb: float = 0.0, quiet_s: float = 0.0, left_s: float = 0.0
 ) -> str:
-    """Return what the log shows of its phase, in words.
+    """Describe the progress within the phase.
 
-    `amount_mb` is about what arrives in all, `quiet_s` the age of the log's last line, `left_s` what the plan leaves
-    for the phase; 0 where it is not known.
+    `amount_mb` is the approximate total, `quiet_s` the age of the last line, `left_s` the planned rest of the phase; 0
+    if unknown.
     """
     if phase == "pulling":
         return _pulled(progress, amount_mb)
@@ -220,9 +220,9 @@ def _pulled(progress: Progress, amount_mb: float) -> str:
 
 
 def _downloaded(progress: Progress, quiet_s: float, left_s: float) -> str:
-    """The engine's own estimate is as old as its last line."""
+    """Describe the download; the engine's estimate is as old as its last line."""
     if progress.files_present:
-        return "weights are already there"
+        return "weights are already cached"
     files = f"{progress.files_done} of {progress.files_total} files" if progress.files_total else ""
     if files and progress.files_done >= progress.files_total:
         return files

@@ -1,11 +1,11 @@
-"""Reads a log: where the latest start of the engine stands, and what went wrong, in one value. Pure.
+"""Reads a log: the state of the latest engine start, and what went wrong, in one value. Pure.
 
-A log is a sequence of engine starts: a container that is started again begins an early phase again. Within a start
-phases only go forward, and a phase that ended well forgives the errors that belong to it. What a line shows depends on
-who wrote it and when: a quiet line is not a failure, and once users are served their words are in the log, too.
+A log is a sequence of engine starts: a restarted container repeats an early phase. Within a start, phases only advance,
+and a completed phase cancels its errors. The meaning of a line depends on its writer and time: an info line is not a
+failure, and once the engine serves, the log also contains users' text.
 
-The first error of a start that names a cause wins; consequences and wrappers never do. A line can match two causes:
-then both are found, with what distinguishes them. A log of an engine that serves, or was asked to stop, has no cause.
+The first error of a start that names a cause wins; consequences and wrappers never do. If a line matches two causes,
+both are reported with what distinguishes them. A log of an engine that serves, or was told to stop, has no cause.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.patterns import FailurePattern
 
 READY: Final = len(STARTUP_PHASES) - 1
-# A 70B model has been seen to load for 530 s; nothing but waiting for longer is a hang (threads 1838, 2763).
+# A 70B model was observed to load for 530 s; only longer waiting is a hang (threads 1838, 2763).
 HANG_S: Final = 600.0
 _DOWNLOADING: Final = STARTUP_PHASES.index("downloading")
 _LOADING: Final = STARTUP_PHASES.index("loading")
-# A traceback in a box shows lines of source, and with them the texts of errors that did not happen.
+# Boxed tracebacks show source lines, with texts of errors that did not happen.
 _BOXED: Final = ("│", "┃", "╭", "╰", "|   ")
-# In a traceback the line of source comes before the exception's own, with its text or the pattern of it.
+# In a traceback the source line precedes the exception's own and contains its text or pattern.
 _RAISES: Final = ("raise ", "assert ")
 _FRAME_LINES: Final = 6
-# Long messages are wrapped at the width of a terminal.
+# Long messages are wrapped at the terminal's width.
 _MAX_WRAPS: Final = 3
 _QUIET: Final = frozenset({"TRACE", "DEBUG", "INFO"})
 _EARLIER_SHARE: Final = 0.8
@@ -45,11 +45,11 @@ _MARK: Final = "error: "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What is known of a log's engine besides its log.
+    """Facts about a log's engine from outside the log.
 
     `facts` fill the remedies: `name`, `model`, `num_shard`, `prefill`, `context`, `disk_gib`, `instance`. `planned`: it
-    is a deployment, which is planned with accelerators. `hang_s`: how long shards that load may do nothing but wait.
-    `state_label` introduces the reason that a cloud gives for the state of its machine.
+    is a deployment, planned with accelerators. `hang_s`: how long loading shards may only wait. `state_label`
+    introduces the cloud's reason for the machine's state.
     """
 
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorSeen:
-    """A line that reports an error. `rank`: 0 is the most telling."""
+    """A line that reports an error. `rank`: 0 is the strongest."""
 
     rank: int
     text: str
@@ -69,10 +69,10 @@ class ErrorSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineStart:
-    """What one start of the engine has shown. `phase` is a position in STARTUP_PHASES; `evident`: a line names it.
+    """The state of one engine start. `phase` is a position in STARTUP_PHASES; `evident`: a line names it.
 
-    `exit_code`: -1 where the engine ended and its code is not known, None while it runs. `stranger` is the first
-    exception that no pattern matches. `restarts` are the phases that this start has begun.
+    `exit_code`: -1 if the engine ended with an unknown code, None while it runs. `stranger` is the first exception
+    without a matching pattern. `restarts` are the phases that this start has begun.
     """
 
     phase: int = 0
@@ -92,19 +92,19 @@ class EngineStart:
 
     @property
     def died(self) -> bool:
-        """Whether it has ended, and not because it was asked to: an engine that is asked to ends with 0."""
+        """Whether it ended by itself; an engine that is told to stop exits with 0."""
         return self.exit_code not in {None, 0}
 
     @property
     def forbids(self) -> Evidence | None:
-        """Return the first line that shows that this start does not run where it should."""
+        """The first line which shows that this start does not run on the planned hardware."""
         first = next((item for item in self.evidence if item.forbids), None)
         return None if first is None else replace(first, rank=first.pattern.strength)
 
     def best(self, *, planned: bool) -> Evidence | None:
-        """Return the most telling line, the first of equals. A wrapper shows nothing where a stranger came before it.
+        """The strongest line, the first of equals. A wrapper after an unknown exception doesn't count.
 
-        An engine without the planned accelerators fails in many ways in which it would not fail with them.
+        An engine without the planned accelerators fails in many misleading ways.
         """
         if self.forbids is not None and (planned or not self.failed):
             return self.forbids
@@ -118,7 +118,7 @@ class EngineStart:
         return not item.pattern.request if self.failed else not item.pending
 
     def carried(self) -> EngineStart:
-        """Return what stays known where a later part of the log has lost the beginning of this start."""
+        """Return what remains valid if a later part of the log lacks the beginning of this start."""
         known: dict[tuple[str, str, bool], Evidence] = {}
         for item in self.evidence:  # parts of a log overlap
             key = (item.pattern.code, item.line.text, item.forbids)
@@ -133,13 +133,12 @@ class EngineStart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What a log shows.
+    """The result of reading a log.
 
-    `findings`: what went wrong, the most likely first. `cause_of_end`: of the last start that ended badly, None where
-    it is not known or the engine has come to serve since. `forbids_ready`: the latest start does not run where it
-    should, so its answers are not a reason to call it ready. `hangs`: the finding is that shards only wait.
-    `exits` counts starts that ended badly; `final`: the machine won't try again. `error_before` is that of the start
-    before.
+    `findings`: what went wrong, the most likely first. `cause_of_end`: of the last failed start; None if unknown, or if
+    the engine has served since. `forbids_ready`: the latest start does not run on the planned hardware, so its answers
+    don't make it ready. `hangs`: the finding is that shards only wait. `exits` counts failed starts; `final`: the
+    machine won't try again. `error_before` is the previous start's error.
     """
 
     latest: EngineStart = field(default_factory=EngineStart)
@@ -171,17 +170,17 @@ class Reading:
 
     @property
     def failed(self) -> bool:
-        """Whether something is wrong, even if no cause is known."""
+        """Whether something is wrong, even without a known cause."""
         return bool(self.findings) or (self.latest.failed and not self.latest.stopping)
 
     @property
     def unexplained(self) -> ErrorSeen | None:
-        """Return the first error where no cause is known."""
+        """The first error, if no cause is known."""
         return self.latest.error if self.failed and not self.findings else None
 
     @property
     def error_line(self) -> str | None:
-        """Return the first line that looks like an error and is not a mere consequence of one."""
+        """The first line that looks like an error and is not a consequence of one."""
         before = None if self.latest.serves else self.error_before
         error = self.latest.error or before
         return None if error is None else error.text
@@ -190,11 +189,10 @@ class Reading:
 def read(
     log_text: str, grammar: LogGrammar, *, subject: Subject | None = None, before: Reading | None = None
 ) -> Reading:
-    """Read a log, or the part of it that there is.
+    """Read a log or a part of it.
 
-    A console keeps only its last part (64 KiB on EC2). Where that part has lost the beginning of the latest start,
-    `before`, the reading of an earlier part, supplies what was known. The reason for a machine's state can be in the
-    log as a line of its own.
+    A console keeps only its last part (64 KiB on EC2). If that lacks the beginning of the latest start, `before`, the
+    reading of an earlier part, supplies it. The reason for a machine's state can be a line of the log.
     """
     lines = read_lines(log_text, grammar)
     goes_on = before is not None and not any(restart_at(grammar, line.text) is not None for line in lines)
@@ -205,23 +203,23 @@ def read(
 
 
 def cause_of_state(why: str, grammar: LogGrammar, subject: Subject) -> Finding | None:
-    """Return what the reason for a machine's state shows by itself, None where that is nothing."""
+    """Return the finding from the reason for a machine's state, or None."""
     found = read(state_line(why, subject), grammar, subject=subject).findings
     return without_mark(found[0]) if found else None
 
 
 def state_line(why: str, subject: Subject) -> str:
-    """Return the reason as a line of a log, empty without a reason."""
+    """Return the reason as a log line; empty without a reason."""
     return f"{_MARK}{subject.state_label}: {why}" if why else ""
 
 
 def without_mark(finding: Finding) -> Finding:
-    """Return the finding of a state line as what it is: not a line of the log."""
+    """Return the finding of a state line without the line, which is not part of the log."""
     return replace(finding, line=0, evidence=finding.evidence.removeprefix(_MARK))
 
 
 class _Reader:
-    """Takes a log line by line. `_now` is the latest start, without its evidence, which grows beside it."""
+    """Reads a log line by line. `_now` is the latest start, without its evidence, which is collected separately."""
 
     def __init__(self, grammar: LogGrammar, before: Reading | None) -> None:
         known = before or Reading()
@@ -296,7 +294,7 @@ class _Reader:
         self._forgive(index)
 
     def _forgive(self, before: int) -> None:
-        """Drop what belongs to the phases before this one: they ended well."""
+        """Drop the evidence of earlier phases, which completed."""
         kept = (item for item in self._evidence if item.forbids or STARTUP_PHASES.index(item.phase) >= before)
         self._evidence = list(kept)
 
@@ -317,10 +315,10 @@ class _Reader:
             self._take_wrapped(self._wrapped, line)
 
     def _take_matches(self, line: LogLine) -> bool:
-        """Return whether the line matches a failure that can be meant here."""
+        """Return whether the line matches a failure that is possible here."""
         if self._now.phase == READY and line.level in _QUIET:
             return False
-        matches = [pair for pair in matches_of(self._grammar, line.said) if self._can_be_meant(pair[0], line)]
+        matches = [pair for pair in matches_of(self._grammar, line.said) if self._is_possible(pair[0], line)]
         seen = [self._evidence_of(item, match, line) for item, match in matches]
         best = min((item for item in seen if item is not None), key=lambda item: item.rank, default=None)
         if best is not None:
@@ -328,7 +326,7 @@ class _Reader:
         return best is not None
 
     def _take_wrapped(self, first: LogLine, line: LogLine) -> None:
-        """An exception's message may continue in the next lines: read them as one."""
+        """Join an exception's message that continues on the next lines."""
         same_record = line.inherited or (line.level is None and first.level is None)
         goes_on = same_record and self._wraps < _MAX_WRAPS
         whole = replace(first, text=f"{first.text} {line.text}", said=f"{first.said} {line.said}")
@@ -339,7 +337,7 @@ class _Reader:
                 self._now = replace(self._now, stranger=None)
             self._wrapped = None
 
-    def _can_be_meant(self, pattern: FailurePattern, line: LogLine) -> bool:
+    def _is_possible(self, pattern: FailurePattern, line: LogLine) -> bool:
         if line.text.startswith(_BOXED) and not pattern.frame:
             return False
         if self._now.stopping and not pattern.machine:
@@ -359,7 +357,7 @@ class _Reader:
             pending=False,
         )
         if pattern.forbids_ready:
-            # Without a start in sight, or once users are served, the words may be a user's.
+            # Without a visible start, or once the engine serves, the text may be a user's.
             forbids = self._now.evident and not self._now.failed
             return None if serving else replace(known, rank=known.rank + 1, pending=True, forbids=forbids)
         if line.system:
@@ -373,13 +371,13 @@ class _Reader:
         return replace(known, pending=serving and not certain)
 
     def _phase_of(self, pattern: FailurePattern) -> str:
-        """Return the phase at hand where the failure can occur in it, else the one it belongs to."""
+        """Return the current phase if the failure can occur in it, else the one it belongs to."""
         first, last = STARTUP_PHASES.index(pattern.since), STARTUP_PHASES.index(pattern.phase)
         here = self._now.evident and first <= self._now.phase <= last
         return STARTUP_PHASES[self._now.phase] if here else pattern.home
 
     def _echoes(self, line: LogLine) -> bool:
-        """Return whether it may be a further line of what a user wrote: it comes right after a quiet record."""
+        """Return whether it may continue a user's text: it directly follows an info record."""
         return self._now.phase == READY and line.level is None and not line.system and line.after in _QUIET
 
     def _take_error(self, line: LogLine, meaning: LineMeaning) -> None:
@@ -388,7 +386,7 @@ class _Reader:
             self._now = replace(self._now, error=ErrorSeen(rank=rank, text=line.text[:LINE_CHARS], number=line.number))
 
     def _exit(self, code: int) -> None:
-        """A later part of the log can show the same end again: it counts once."""
+        """Record an exit. A later part of the log can show the same one again: it counts once."""
         now = self._now
         if code != 0 and now.exit_code is None:
             self._exits += 1
@@ -398,15 +396,12 @@ class _Reader:
 
 
 def _is_loud(line: LogLine) -> bool:
-    """Return whether it is reported as an error, or outside of any record."""
+    """Return whether it is logged as an error, or outside of any record."""
     return line.level == "ERROR" or not line.inherited
 
 
 def _settled(best: Evidence, counted: Iterable[Evidence]) -> Evidence:
-    """Return the other cause of an ambiguous line where another line shows that one and none shows the first.
-
-    Where another line shows the first, the line is not ambiguous any more.
-    """
+    """Resolve an ambiguous line: another line that shows only one of its two causes decides."""
     twins = {twin.code for twin in best.pattern.twins}
     others = [item for item in counted if item.pattern is not best.pattern]
     if any(item.pattern.code == best.pattern.code for item in others):
@@ -415,7 +410,7 @@ def _settled(best: Evidence, counted: Iterable[Evidence]) -> Evidence:
 
 
 def _own_line(best: Evidence, counted: Sequence[Evidence]) -> Evidence:
-    """Return the exception's own line where the first match is the line of source that raises it."""
+    """Return the exception's own line if the first match is the source line that raises it."""
     if not best.line.text.startswith(_RAISES):
         return best
     after = counted[counted.index(best) + 1 :] if best in counted else ()
@@ -425,7 +420,7 @@ def _own_line(best: Evidence, counted: Sequence[Evidence]) -> Evidence:
 
 
 def _judged(reading: Reading, grammar: LogGrammar, subject: Subject) -> Reading:
-    """Return the reading with its findings. The hang of the latest start counts where no line names a cause."""
+    """Return the reading with its findings. A hang of the latest start counts if no line names a cause."""
     latest = reading.latest
     hang = _hang(latest, grammar, subject) if latest.best(planned=subject.planned) is None else None
     start, share = _telling(reading, subject)
@@ -449,15 +444,15 @@ def _causes(
 
 
 def _facts(start: EngineStart, subject: Subject) -> dict[str, str]:
-    """Return what is known for the remedies: what was given counts more than what the log shows."""
+    """Return the facts for remedies; given ones take precedence over the log's."""
     return {"name": "NAME", "model": "MODEL", **start.progress.facts(), **subject.facts}
 
 
 def _telling(reading: Reading, subject: Subject) -> tuple[EngineStart, float]:
-    """Return the start that shows the cause, and how much of its confidence counts.
+    """Return the start that shows the cause, and the share of its confidence.
 
-    The latest, unless it shows nothing (yet) and an earlier one does. An engine that serves has recovered from the
-    failed starts before that, not from an earlier crash while it served.
+    It is the latest one, unless it shows nothing (yet) and an earlier one does. A serving engine has recovered from
+    earlier failed starts, but not from an earlier crash while serving.
     """
     latest = reading.latest
     if latest.best(planned=subject.planned) is not None:
@@ -473,7 +468,7 @@ def _telling(reading: Reading, subject: Subject) -> tuple[EngineStart, float]:
 
 
 def _hang(start: EngineStart, grammar: LogGrammar, subject: Subject) -> Finding | None:
-    """Only waiting lines for long, of several shards, and no error."""
+    """Return the hang: several shards wrote only waiting lines for long, without an error."""
     progress = start.progress
     waits = start.phase == _LOADING and progress.ranks > 1 and progress.shards_ready == 0 and not start.failed
     if grammar.hang is None or not waits or progress.last_wait is None:

@@ -1,7 +1,7 @@
-"""Follows a log of which only the last part is ever visible. Pure.
+"""Follows a log of which only the last part is visible. Pure.
 
-A console keeps some 64 KiB: each look shows a window of lines that has grown, or has moved on. Neighboring windows
-overlap, and the overlap shows what is new.
+A console keeps about 64 KiB: each poll shows a window that has grown or moved. The overlap of consecutive windows shows
+what is new.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LOST: Final = "… lines were lost here: the console did not keep them until they were looked at"
+LOST: Final = "… lines were lost here: the console dropped them before they were read"
 _ANCHOR_LINES: Final = 50
 
 
 @dataclass(slots=True)
 class LogWindow:
-    """Remembers the last window. The unfinished last line of a text waits until its end has come."""
+    """Remembers the last window. An incomplete last line is held back until its end arrives."""
 
     _lines: tuple[str, ...] = field(default=())
 
     def advance(self, text: str) -> tuple[str, ...]:
-        """The whole lines that `text` has beyond all that was seen; LOST stands where there is a gap."""
+        """Return the new complete lines of `text`, with LOST in place of a gap."""
         lines = tuple(text[: text.rfind("\n") + 1].splitlines())
         new = _beyond(self._lines, lines)
         if lines:
@@ -43,6 +43,6 @@ def _beyond(before: Sequence[str], now: Sequence[str]) -> tuple[str, ...]:
 
 
 def _last_match(anchor: Sequence[str], lines: Sequence[str]) -> int | None:
-    """Where the lines repeat themselves, the latest place that also fits: nothing is shown twice."""
+    """Return the latest matching position, so that repeated lines are not shown twice."""
     last = len(lines) - len(anchor)
     return next((at for at in range(last, -1, -1) if tuple(lines[at : at + len(anchor)]) == tuple(anchor)), None)

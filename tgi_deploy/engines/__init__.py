@@ -1,1 +1,1 @@
-"""Inference servers. `protocol.py` says what one is; a folder holds all that is known of one."""
+"""Inference servers: the protocol in `protocol.py`, and one folder per engine."""

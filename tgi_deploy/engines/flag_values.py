@@ -1,4 +1,4 @@
-"""Whether a value is one that a flag takes, by the table of an engine's flags."""
+"""Validates flag values by an engine's table of flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WORD: Final = 18_446_744_073_709_551_615
 
 
 def value_problem(flag: Flag, value: str) -> str | None:
-    """Return the end of a sentence that says what is wrong, None where nothing is."""
+    """Return the problem as the end of a sentence, or None."""
     if flag.values and flag.kind != "bool":
         return None if value in flag.values else f"choose one of {', '.join(flag.values)}"
     if flag.kind == "bool":
@@ -23,7 +23,7 @@ def value_problem(flag: Flag, value: str) -> str | None:
         return None if is_number(value) else "should be a number"
     if flag.kind == "list[uint]":
         listed = all(_is_whole(flag.kind, part) for part in value.split(","))
-        return None if listed else "should be whole numbers with commas, without spaces"
+        return None if listed else "should be whole numbers separated by commas, without spaces"
     return None if value.isprintable() and value else "should be printable and not empty"
 
 
@@ -33,7 +33,7 @@ def _is_whole(kind: str, text: str) -> bool:
 
 
 def _largest(kind: str) -> int:
-    """What the program's own type holds; a count without a width is the processor's word."""
+    """Return the maximum of the program's type; counts without a width are machine words."""
     return _LARGEST.get(kind, _WORD)
 
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the OpenAI API, which several engines speak."""
+"""Requests and replies of the OpenAI API, which several engines support."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def chat_piece(event: str) -> str:
 
 
 def read_chat_stream(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
-    """Return a whole streamed chat. Where the server does not count tokens, an event with text is one."""
+    """Return a complete streamed chat. If the server does not count tokens, each event with text counts as one."""
     events = events_of(probe, reply)
     if isinstance(events, Problem):
         return events
     if not any(_first_choice(event).get("finish_reason") is not None for event in events):
-        return failed(probe, f"it ended after {len(events)} events without the whole text")
+        return failed(probe, f"it ended after {len(events)} events without the complete text")
     pieces = [piece for piece in map(chat_piece, reply.events) if piece]
     tokens = max(map(completion_tokens, events), default=0) or len(pieces)
     return Reply(detail=f"{len(events)} events", text="".join(pieces), tokens=tokens)
@@ -63,20 +63,20 @@ def read_completion(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
 
 
 def read_completion_stream(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
-    """Return a whole stream. An event may hold several tokens: the last one says how many there were."""
+    """Return a complete stream. An event may have several tokens; the last one has their number."""
     events = events_of(probe, reply)
     if isinstance(events, Problem):
         return events
     ended = any(_first_choice(event).get("finish_reason") is not None for event in events)
     tokens = max(map(completion_tokens, events), default=0)
     if not ended or tokens < 1:
-        return failed(probe, f"it ended after {len(events)} events without the whole text")
+        return failed(probe, f"it ended after {len(events)} events without the complete text")
     text = "".join(str(_first_choice(event).get("text") or "") for event in events)
     return Reply(detail=f"{len(events)} events", text=text, tokens=tokens)
 
 
 def read_models(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
-    """Return the first model that is listed, with the limit that the server gives."""
+    """Return the first listed model with its limit."""
     models = reply.body.get("data") if isinstance(reply.body, dict) else None
     first = models[0] if isinstance(models, list) and models else None
     if reply.status != OK or not isinstance(first, dict):
@@ -87,7 +87,7 @@ def read_models(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
 
 
 def error_message(reply: HttpReply) -> str:
-    """Return the message of an error in the API's form, empty where it has another one."""
+    """Return the message of an error in the API's format; empty for other formats."""
     error = reply.body.get("error") if isinstance(reply.body, dict) else None
     message = error.get("message") if isinstance(error, dict) else None
     return message if isinstance(message, str) else ""

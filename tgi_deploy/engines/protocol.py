@@ -1,4 +1,4 @@
-"""What an inference server is, to the rest of the program. Pure: facts in, values out."""
+"""Protocols for inference servers. Pure: facts in, values out."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class ServingEngine(Protocol):
-    """What is needed of an engine to run it, watch it and prove it. `title` is its name as messages write it.
+    """What is needed to run, monitor and prove an engine. `title` is its name in messages.
 
-    What its log shows is data: `profiles/engines/<name>/phases.json`.
+    Its log patterns are data: `profiles/engines/<name>/phases.json`.
     """
 
     @property
@@ -42,91 +42,91 @@ class ServingEngine(Protocol):
 
     @property
     def port(self) -> int:
-        """Return the port inside its container."""
+        """The port inside its container."""
 
     @property
     def cache_path(self) -> str:
-        """Return where its container keeps weights."""
+        """The path of the weights in its container."""
 
     @property
     def health(self) -> Health:
-        """Return how it is asked whether it serves."""
+        """Its health check."""
 
     @property
     def pages(self) -> tuple[tuple[str, str], ...]:
-        """Return what a person can read of a running server: paths, each with a few words on its content."""
+        """Readable pages of a running server: paths with short descriptions."""
 
     @property
     def remedy_flags(self) -> tuple[tuple[str, str], ...]:
-        """Return facts that remedies of failures use, each with the flag whose value it is."""
+        """Facts used by remedies, with the flags that hold their values."""
 
     def release(self, version: str, documents: Mapping[str, Any]) -> Release:
-        """Decode one release of profiles/engines/<name>/. Raises InputError, which names file and key."""
+        """Decode a release of profiles/engines/<name>/. Raises InputError naming file and key."""
 
     def container(self, fit: Fit) -> Container:
-        """Return the finished container of a configuration."""
+        """Return the container of a configuration."""
 
     def metrics(self, release: Release) -> Metrics:
-        """Return where the release counts what it serves."""
+        """Return the release's metrics."""
 
     def access(self, release: Release) -> Access:
-        """Return how the release asks for an API key, and what it answers without one."""
+        """Return how the release requires an API key, and which routes are open without it."""
 
     def probes(self, promise: Promise) -> tuple[ProbeRequest, ...]:
-        """Return requests for health, identity, a short answer, and the worst that was promised, in order."""
+        """Return requests for health, identity, a short answer, and the promised worst case, in order."""
 
     def read_reply(self, probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
-        """Return what a reply means.
+        """Interpret a reply.
 
-        A failure inside a stream that answers 200 is a problem. A model without chat template is only a warning.
+        A failure inside a stream with status 200 is a problem. A missing chat template is only a warning.
         """
 
     def question(
         self, model_id: str, text: str, max_tokens: int, *, chat: bool = False, streamed: bool = False
     ) -> ProbeRequest:
-        """Return one request, as a person would send it: the bare prompt, or a `chat` of one message."""
+        """Return a request with a bare prompt, or with a `chat` of one message."""
 
     def read_piece(self, probe: ProbeRequest, event: str) -> str:
-        """Return the text that one event of a stream adds, empty where it adds none."""
+        """Return the text in a stream event, empty if none."""
 
     def client_line(self, url: str, key_variable: str | None, asked: ProbeRequest) -> str:
-        """Return a line of Python that sends the request, with the API key by its variable's name."""
+        """Return a line of Python that sends the request, with the API key from a variable."""
 
 
 class Engine(ServingEngine, Protocol):
-    """An engine that plans are made for. Pure: it judges configurations and never raises for a bad one."""
+    """An engine that plans support. Pure: it judges configurations and never raises for a bad one."""
 
     @property
     def pin_example(self) -> str:
-        """Return a flag without its dashes, and a value, as `--set` takes them."""
+        """An example for `--set`: a flag without its dashes, and a value."""
 
     @property
     def edits(self) -> tuple[str, ...]:
-        """Return the names of changes of its settings that cure failures (`profiles/diagnosis/heal.json`)."""
+        """The names of setting changes that fix failures (`profiles/diagnosis/heal.json`)."""
 
     def schemes(self, profile: Profile, release: Release, wanted: str) -> tuple[Scheme, ...]:
-        """Return every way this release can hold the weights, best quality first; a wanted one alone, known or not."""
+        """Return the release's schemes, best quality first; only the wanted one if given, even if unknown."""
 
     def shard_counts(self, model: ModelSpec, release: Release, available: int) -> tuple[int, ...]:
-        """Return the accelerator counts worth judging for one replica, smallest first."""
+        """Return the shard counts to judge for one replica, smallest first."""
 
     def check_pins(self, pins: Pins, load: Load, model: ModelSpec, release: Release) -> tuple[Problem, ...]:
-        """Return what the release's own parser and validator would refuse, in the user's words."""
+        """Return what the release's parser and validator would reject, in terms of the user's options."""
 
     def longest_context(self, model: ModelSpec, pins: Pins) -> int:
-        """Return the tokens that the model was made for, and what pinned flags extend them to."""
+        """Return the model's context length, as extended by pinned flags."""
 
     def fit(self, case: Case) -> Fit:
-        """Return settings, memory by part and every problem of one configuration."""
+        """Return the settings, memory parts and all problems of a configuration."""
 
     def startup(self, settings: EngineSettings, rates: Rates) -> tuple[StartupPhase, ...]:
         """Return the phases from the container's start to the first answer, in order."""
 
     def edit(self, name: str, settings: EngineSettings) -> RequestEdit:
-        """Return the change of that name, one of `edits`, for a configuration that failed."""
+        """Return the change `name`, one of `edits`, for a failed configuration."""
 
     def default_memory(self, run: DefaultRun, release: Release) -> MemoryBudget:
-        """Return the memory of a release that is left to its own defaults."""
+        """Return the memory of a release with its default settings."""
 
     def default_prefill_tokens(self, run: DefaultRun, release: Release) -> int:
-        """Return the prompt tokens of a step of a release that is left to its own defaults."""
+        """Return the prompt tokens per step of a release with its default settings."""

@@ -1,4 +1,4 @@
-"""Release files of an engine: each says only what differs from the one that it extends."""
+"""Reads an engine's release files, which contain only the differences from the one they extend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CAPABILITIES: Final = ("minimum", "maximum", "min_compute_capability", "native_
 
 
 class ReleaseFile:
-    """A release with all it extends, oldest first, from `profiles/engines/<engine>/`.
+    """A release and the files that it extends, oldest first, from `profiles/engines/<engine>/`.
 
     Raises InputError `bad_profile` or `missing_profile`.
     """
@@ -42,13 +42,13 @@ class ReleaseFile:
         while isinstance(name, str):
             raw = documents[_file(name)]
             if len(chain) == _LONGEST_CHAIN:
-                raise self.where.child("extends").error("goes round in a circle")
+                raise self.where.child("extends").error("is circular")
             chain.append(raw)
             name = raw.get("extends")
         return tuple(reversed(chain))
 
     def fields(self) -> dict[str, Any]:
-        """Return every field of the release, flags decoded and architectures ready to be."""
+        """Return all fields of the release, with decoded flags and prepared architectures."""
         fields = {**self._flattened(), "name": self.engine, "flags": self._flags()}
         rules = fields.get("architectures")
         if isinstance(rules, list):
@@ -59,7 +59,7 @@ class ReleaseFile:
         return fields
 
     def _flattened(self) -> dict[str, Any]:
-        """Inherited keys, then the release's own; what names or describes one release is not inherited."""
+        """Return the inherited keys with the release's own; names and descriptions are not inherited."""
         inherited: dict[str, Any] = {}
         for raw in self.chain[:-1]:
             inherited.update((key, value) for key, value in raw.items() if key not in _OWN | _MERGED | _REMARKS)
@@ -72,7 +72,7 @@ class ReleaseFile:
             where = self._where(str(raw.get("version")))
             for removed in raw.get("flags_removed", ()):
                 if raw_flags.pop(removed, None) is None:
-                    raise where.child("flags_removed").error(f"{removed} was not there")
+                    raise where.child("flags_removed").error(f"{removed} did not exist")
             for name, flag in table(raw.get("flags", {}), where.child("flags")).items():
                 raw_flags[name] = (flag, where.child("flags").child(name))
         return {name: _flag(name, flag, where) for name, (flag, where) in raw_flags.items()}

@@ -1,4 +1,4 @@
-"""What every engine's probes and the reading of their replies are made of."""
+"""Shared parts of all engines' probes and reply parsing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def failed(probe: ProbeRequest, why: str) -> Problem:
 
 
 def prompt_of(words: int, seed: int) -> str:
-    """Return at least as many tokens as words, in an order of each seed's own (for 110 seeds)."""
+    """Return a prompt with at least one token per word, in a different order for each of 110 seeds."""
     step = seed % (len(_WORDS) - 1) + 1
     return " ".join(_WORDS[(seed + place * step) % len(_WORDS)] for place in range(words))
 
 
 def events_of(probe: ProbeRequest, reply: HttpReply) -> tuple[dict[str, Any], ...] | Problem:
-    """Return the events of a stream. Streams answer 200 even when they fail: then an event is the failure."""
+    """Return a stream's events. Even failing streams have status 200 and report the failure in an event."""
     if reply.status != OK:
         return failed(probe, reply.text)
     events = []
@@ -40,11 +40,11 @@ def events_of(probe: ProbeRequest, reply: HttpReply) -> tuple[dict[str, Any], ..
             return failed(probe, f"an event is not a JSON object: {payload}")
         events.append(event)
     wrong = next((event for event in events if "error" in event), None)
-    return tuple(events) if wrong is None else failed(probe, f"an event says {json.dumps(wrong)}")
+    return tuple(events) if wrong is None else failed(probe, f"an event reports {json.dumps(wrong)}")
 
 
 def object_of(payload: str) -> dict[str, Any]:
-    """Return the event of a stream, empty where it is not an object."""
+    """Return a stream event; empty if it is not an object."""
     return _json_object(payload) or {}
 
 

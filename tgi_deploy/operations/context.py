@@ -34,7 +34,7 @@ class Context:
 
     `loopback`: the cloud is on this computer, and nothing that goes to its machines leaves it.
 
-    `targets` are all there are, the one that is meant where none is named first; `cloud` returns the location of one.
+    `targets` are all there are, the default first; `cloud` returns the location of one.
     """
 
     store: Store

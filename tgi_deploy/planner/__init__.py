@@ -1,3 +1,3 @@
-"""Decides. Pure: no clock, no randomness, no environment, no I/O; the same input gives the byte-same plan."""
+"""Makes plans. Pure: no clock, randomness, environment or I/O; the same input gives the same plan, byte for byte."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The nearest misses of a request that nothing meets, as options ready to paste."""
+"""Near misses of an infeasible request, as options ready to paste."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAMES: Final[Mapping[str, str]] = {"ttft": "ttft-ms", "tpot": "tpot-ms", "throu
 
 
 def near_misses(request: Request, wider: Supply, engine: Engine) -> tuple[NearMiss, ...]:
-    """Every minimal set of changes that would have been enough. `wider`: all regions and markets."""
+    """Return the minimal sets of changes that make the request feasible. `wider`: all regions and markets."""
     return tuple(_miss(found) for found in relaxations(request, wider, engine))
 
 
@@ -71,7 +71,7 @@ def _choice(candidate: Candidate) -> str:
     if candidate.replicas > 1:
         shards = f"{candidate.replicas} replicas of {shards}"
     if offer.market == "owned":
-        return f"{offer.instance_type.name}, {shards}, your machine"
+        return f"{offer.instance_type.name}, {shards}, your own machine"
     several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     price = f"{'about ' if offer.estimated else ''}${candidate.cost.usd_per_hour:.3f}/h"
     return f"{several}{offer.instance_type.name} in {offer.region}, {shards}, {price}"

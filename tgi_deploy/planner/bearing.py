@@ -1,4 +1,4 @@
-"""What one replica bears within the service level, and the KV cache that takes."""
+"""The maximum load of one replica within the service level, and the KV cache it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FINE: Final = 1.005
 
 
 def bearing(evaluator: Evaluator, evaluation: Evaluation) -> Bearing | None:
-    """Return the most that one replica takes within the limits on latency; None where there are none."""
+    """Return the maximum load of one replica within the latency limits; None without limits."""
     request = replaced(evaluator.request, min_tokens_per_s=None)
     if not request.limits:
         return None
@@ -41,7 +41,7 @@ def _in_flight(evaluator: Evaluator, evaluation: Evaluation, request: Request) -
 
 
 def _last(works: Callable[[int], bool]) -> int:
-    """The largest number that works, 0 where not even 1 does; a larger one never works where a smaller does not."""
+    """Return the largest number that works, 0 if not even 1 does. Feasibility is monotonic."""
     low, high = 0, 1
     while high <= _MOST_REQUESTS and works(high):
         low, high = high, 2 * high
@@ -65,15 +65,15 @@ def _arriving(evaluator: Evaluator, evaluation: Evaluation, request: Request) ->
 
 
 def _missed(judged: Evaluation) -> Metric | None:
-    """Which limit is missed; None where the queue only grows, or memory ends."""
+    """Return the missed limit; None if the queue grows without end, or memory runs out."""
     return next((item.limit.metric for item in judged.outcomes if not item.met), None)
 
 
 def needed_kv_tokens(evaluator: Evaluator, evaluation: Evaluation) -> int:
-    """Return the tokens of KV cache of one replica's running batch.
+    """Return the KV cache, in tokens, of one replica's running batch.
 
-    Where everything in flight has room, that is all of it. Otherwise it is the smallest batch with which the service
-    level is still met, or, where it is missed anyway, what there is.
+    If everything in flight fits, that is all of it; otherwise the smallest batch that still meets the service level,
+    or, if it is missed anyway, the capacity.
     """
     request, memory = evaluator.request, evaluation.memory
     in_flight = -(-request.concurrency // evaluation.replicas) * request.load.request_tokens

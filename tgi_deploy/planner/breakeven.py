@@ -1,4 +1,4 @@
-"""At which utilisation two machines cost the same per output token."""
+"""The utilization at which two machines cost the same per output token."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Breakeven(Frozen, frozen=True, kw_only=True):
-    """The chosen machine beside one of its fallbacks.
+    """The chosen machine compared with one of its fallbacks.
 
-    Both bill every hour, so while either can carry the traffic the one that is cheaper an hour is cheaper a token.
-    The dearer one pays where it is busy enough to beat the cheaper one at its best, always busy: with prices an hour
-    P and output tokens a second X, where P_dear / (X_dear * u) = P_cheap / X_cheap. `utilisation` is that u, the share
-    of the time at the promised load; None where even always busy the dearer one's tokens cost more. At the same price
-    an hour the faster one counts as the dearer.
+    Both bill every hour, so while either can carry the traffic, the lower hourly price gives the lower token price. The
+    more expensive one pays off if it is busy enough to beat the cheaper one at full load: with hourly prices P and
+    output tokens per second X, P_high / (X_high * u) = P_low / X_low. `utilisation` is that u, the share of time at the
+    promised load; None if its tokens cost more even at full load. At equal prices, the faster one counts as the more
+    expensive.
     """
 
     fallback: Candidate
@@ -28,7 +28,7 @@ class Breakeven(Frozen, frozen=True, kw_only=True):
 
 
 def breakevens(plan: Plan) -> Iterator[Breakeven]:
-    """One for each fallback, in their order; none where prices are not known, as of machines one owns."""
+    """Return one per fallback, in order; none if prices are unknown, as for owned machines."""
     for fallback in plan.fallbacks:
         if plan.chosen.cost.usd_per_hour and fallback.cost.usd_per_hour:
             yield breakeven(plan.chosen, fallback)
@@ -49,5 +49,5 @@ def _price_and_speed(candidate: Candidate) -> tuple[float, float]:
 
 
 def _usd_per_token(candidate: Candidate) -> float:
-    """Always busy, up to a factor that is the same for all."""
+    """Return the price at full load, up to a constant factor."""
     return float(candidate.cost.usd_per_hour) / candidate.performance.output_tokens_per_s

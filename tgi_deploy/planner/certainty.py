@@ -1,4 +1,4 @@
-"""The price of certainty: what costs less and may miss a limit, and what costs more and hardly will."""
+"""The price of confidence: a cheaper candidate that may miss a limit, and a safer one that costs more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORTH_A_LOOK: Final = 0.2
 
 
 def cheaper(request: Request, chosen: Configuration, others: Sequence[Configuration]) -> Neighbor | None:
-    """Return what costs less and keeps the limits with the best chance, if with too small a one."""
+    """Return the cheaper candidate that is most likely to meet the limits, though not likely enough."""
     found = [
         (kept, item) for item in others
         if item.usd_per_hour < chosen.usd_per_hour
@@ -30,7 +30,7 @@ def cheaper(request: Request, chosen: Configuration, others: Sequence[Configurat
 
 
 def surer(request: Request, chosen: Configuration, ranked: Sequence[Configuration]) -> Neighbor | None:
-    """Return the cheapest that keeps all limits nearly certainly, where the choice does not."""
+    """Return the cheapest candidate that meets all limits almost certainly, if the choice does not."""
     if not request.limits or least_chance(chosen) >= SURE:
         return None
     found = [
@@ -42,5 +42,5 @@ def surer(request: Request, chosen: Configuration, ranked: Sequence[Configuratio
 
 
 def least_chance(item: Configuration) -> float:
-    """Return the chance of the limit that is most in danger."""
+    """Return the lowest probability over all limits."""
     return item.evaluation.chance

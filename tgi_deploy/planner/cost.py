@@ -1,4 +1,4 @@
-"""What a deployment bills by the hour, line by line, and the disks it needs."""
+"""The hourly bill of a deployment, line by line, and the disks it needs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _S_PER_HOUR: Final = 3600
 _CENT: Final = Decimal("0.01")
 _CENT_OF_A_CENT: Final = Decimal("0.0001")
 
-# Operating system, driver and tool box of the GPU machine image, and room for logs.
+# Operating system, driver and tools of the GPU machine image, and room for logs.
 _SYSTEM_GIB: Final = 60
 _HEADROOM_GIB: Final = 20
 
 
 def storage_for(hardware: InstanceType, *, weights_bytes: int, image_bytes: int, least_gib: int = 0) -> Storage:
-    """The weights on instance NVMe where it holds them with a tenth to spare, else on the root volume.
+    """Return the storage: weights on instance NVMe if they fit with a 10 % margin, else on the root volume.
 
-    `least_gib`: how big the root volume has to be at least.
+    `least_gib` is the minimum size of the root volume.
     """
     on_nvme = hardware.nvme_bytes >= weights_bytes * 11 // 10
     beside = 0 if on_nvme else weights_bytes * 11 // 10
@@ -39,23 +39,23 @@ def storage_for(hardware: InstanceType, *, weights_bytes: int, image_bytes: int,
 
 
 def usd_per_month(usd_per_hour: Decimal) -> Decimal:
-    """US dollars for 730 hours, to the cent: a machine bills whether it is used or not."""
+    """Return US dollars for 730 hours, to the cent."""
     return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
 
 def served_usd_per_hour(usd_per_hour: Decimal, interruptions_per_month: Decimal, restart_s: float) -> Decimal:
-    """Return what an hour of service costs: each interruption is followed by a start that is billed and serves nobody.
+    """Return the price of an hour of service, including the billed restart after each interruption.
 
-    That there may be no capacity for the start is not in it.
+    Does not account for missing capacity at the restart.
     """
     lost = interruptions_per_month * Decimal(restart_s) / (HOURS_PER_MONTH * _S_PER_HOUR)
     return (usd_per_hour * (1 + lost)).quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)
 
 
 def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, machines: int = 1) -> Cost:
-    """Everything billed by the hour. An owned machine costs nothing here; an unknown price is the caller's check.
+    """Return everything billed by the hour. An owned machine costs nothing here; callers check for unknown prices.
 
-    Several machines need a load balancer before them.
+    Several machines need a load balancer.
     """
     several = f"{machines} x " if machines > 1 else ""
     lines = [(f"{several}{line.item}", line.usd_per_hour) for line in offer.bill]

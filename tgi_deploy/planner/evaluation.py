@@ -1,7 +1,7 @@
-"""What is true of a configuration wherever it is rented: how it fits, how fast it serves its share of the load.
+"""Evaluates a configuration independently of where it is rented: how it fits, and its speed under the load.
 
-Worked out once for each kind of hardware: the nine sizes of g6 share one evaluation, and so do all regions. That keeps
-a plan over every region close to the price of a plan for one.
+Computed once per kind of hardware: the nine sizes of g6 share one evaluation, and so do all regions. That makes a plan
+over all regions nearly as fast as a plan for one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _OVERLOADED: Final = frozenset({"load_too_high"})
 
 
 class Evaluation(Frozen, frozen=True, kw_only=True):
-    """So many replicas of a configuration on a kind of hardware: what speaks against it, and its figures.
+    """Rejection reasons and metrics of a configuration with a number of replicas on a kind of hardware.
 
-    `performance` is of all replicas together. It is None where memory does not fit, where the queue only grows, and
-    where something else speaks against a request without limits on speed. `outcomes` is what becomes of each limit,
-    `chance` that of the limit that is most in danger, `shortfall` how far the default service level is missed.
+    `performance` covers all replicas. It is None if memory does not fit, if the queue grows without end, or if a
+    request without speed limits is rejected for another reason. `outcomes` are the results of all limits, `chance` the
+    lowest probability, `shortfall` how far the default service level is missed.
     """
 
     fit: Fit
@@ -65,12 +65,12 @@ class Evaluation(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_enough(self) -> bool:
-        """Whether it meets every limit, those that nobody typed included."""
+        """Whether it meets all limits, including default ones."""
         return not self.problems and not self.shortfall.missed
 
 
 class Evaluator:
-    """One request, one engine, and what is known of the world. Holds what evaluations share."""
+    """Evaluates configurations of one request and engine. Holds what evaluations share."""
 
     def __init__(self, request: Request, supply: Supply, engine: Engine) -> None:
         self.request = request
@@ -88,14 +88,14 @@ class Evaluator:
         self._qualities: dict[tuple[str, float], MethodQuality] = {}
 
     def download_bytes(self, scheme: Scheme) -> int:
-        """Return what has to be downloaded for the model's weights."""
+        """Return the download size of the model's weights."""
         key = (scheme.name, scheme.hub_id)
         if key not in self._downloads:
             self._downloads[key] = download_bytes(self.model, scheme)
         return self._downloads[key]
 
     def shard_counts(self, hardware: InstanceType) -> tuple[int, ...]:
-        """A pinned count is judged whether it can work or not."""
+        """Return the counts to judge; a pinned one even if it can't work."""
         if self.request.num_shard is not None:
             return (self.request.num_shard,)
         return self.engine.shard_counts(self.model, self.release, hardware.accelerator_count)
@@ -108,9 +108,9 @@ class Evaluator:
         return known
 
     def _with_prefill(self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int) -> Evaluation:
-        """With the prefill batch that ranks best: the fewer prompts share one, the sooner their first token comes.
+        """Return the evaluation with the best prefill batch: with fewer prompts per batch, first tokens are sooner.
 
-        A smaller one leaves more room for the KV cache, too, which counts where requests wait for a place in it.
+        A smaller one also leaves more room for the KV cache, which matters if requests wait for room.
         """
         batches = self.every_prefill(hardware, num_shard, scheme, replicas)
         largest = next(batches)
@@ -119,7 +119,7 @@ class Evaluator:
     def every_prefill(
         self, hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int
     ) -> Iterator[Evaluation]:
-        """Yield the configuration with each prefill batch that holds a prompt, the largest first."""
+        """Yield the configuration with every prefill batch that holds a prompt, the largest first."""
         share = -(-self.request.concurrency // replicas)
         known = self._with_each.setdefault(_key(hardware, num_shard, scheme, replicas), [])
         if not known:
@@ -132,7 +132,7 @@ class Evaluator:
             yield known[place]
 
     def _may_be_better_with_less(self, largest: Evaluation) -> bool:
-        """Whether its first token is late, or requests wait for a place in the KV cache."""
+        """Return whether its first token is late, or requests wait for room in the KV cache."""
         speed = largest.performance
         if speed is None:
             return _OVERLOADED.issuperset(problem.code for problem in largest.problems)
@@ -141,7 +141,7 @@ class Evaluator:
         return late or (clients is not None and clients > (speed.saturation_concurrency or math.inf))
 
     def judge(self, request: Request, fit: Fit, replicas: int = 1) -> Evaluation:
-        """Return what becomes of a fit under a request whose load and limits may be others than this one's."""
+        """Evaluate a fit under a request, whose load and limits may differ from this one's."""
         against = (*fit.problems, *self._coarse(fit.case.scheme))
         speed = self.speed(fit, traffic(request, replicas)) if not against or self._times_all(fit) else None
         found: tuple[LimitOutcome, ...] = ()
@@ -163,7 +163,7 @@ class Evaluator:
         )
 
     def alone(self, fit: Fit) -> Shortfall:
-        """Return how far a request that has a replica for itself misses the default service level, at the median."""
+        """Return how far a single request on an idle replica misses the default service level, at the median."""
         request = replaced(self.request, confidence=0.5)
         speed = self.speed(
             fit, Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
@@ -180,7 +180,7 @@ class Evaluator:
         self, hardware: InstanceType, num_shard: int, scheme: Scheme, concurrency: int,
         prefill_tokens: int | None = None,
     ) -> Fit:  # fmt: skip
-        """Return how one replica fits that has so many of the requests, and so many prompt tokens in a step at most."""
+        """Return the fit of one replica with this share of the requests and this maximum of prompt tokens per step."""
         load = self.request.load
         return self.engine.fit(
             Case(
@@ -191,12 +191,12 @@ class Evaluator:
         )  # fmt: skip
 
     def _times_all(self, fit: Fit) -> bool:
-        """Whether a check looks at speed; where none does, only what works is worth a prediction."""
+        """Return whether a check needs speed; otherwise only working configurations get a prediction."""
         limited = self.request.arrivals_per_s is not None or any(not limit.default for limit in self.request.limits)
         return limited and fit.memory.fits
 
     def speed(self, fit: Fit, share: Traffic, kv_tokens: int | None = None) -> Performance:
-        """Return what clients of one replica see. `kv_tokens`: with a KV cache of this size instead of its own."""
+        """Return the speed of one replica as clients see it. `kv_tokens` overrides the size of its KV cache."""
         hardware = fit.case.hardware
         capacity = fit.memory.kv_capacity_tokens if kv_tokens is None else kv_tokens
         return performance.predict(
@@ -205,7 +205,7 @@ class Evaluator:
         )  # fmt: skip
 
     def _coarse(self, scheme: Scheme) -> Iterator[Problem]:
-        """What speaks against weights of this quality, where the request names a floor."""
+        """Return the rejection for weights below the request's minimum quality."""
         request, found = self.request, self._quality(scheme)
         if request.quality != AUTO and is_below(found.grade, request.quality):
             yield Problem(
@@ -222,7 +222,7 @@ class Evaluator:
 
 
 def _merit(evaluation: Evaluation) -> tuple[float, ...]:
-    """Smaller is better, in the order of candidates: their price is the same. Of two alike the larger batch is kept."""
+    """Return the sort key, smaller is better; prices are equal. Ties go to the larger batch."""
     speed, missed = evaluation.performance, evaluation.shortfall
     if evaluation.problems or speed is None:
         return (True,)
@@ -239,7 +239,7 @@ def _slow(speed: Performance, found: tuple[LimitOutcome, ...], request: Request,
 
 
 def traffic(request: Request, replicas: int) -> Traffic:
-    """Return one replica's share of the load: replicas that have nothing to do serve nobody."""
+    """Return one replica's share of the load, not counting idle replicas."""
     if request.arrivals_per_s is not None:
         return Traffic(
             input_tokens=request.input_tokens, output_tokens=request.output_tokens, kind="open",
@@ -252,7 +252,7 @@ def traffic(request: Request, replicas: int) -> Traffic:
 
 
 def _key(hardware: InstanceType, num_shard: int, scheme: Scheme, replicas: int) -> tuple[Any, ...]:
-    """Instance types that share it get the same verdict from every check."""
+    """Return the key of a kind of hardware, for which all checks have the same result."""
     chip = hardware.accelerator
     return (
         chip.name, hardware.memory_bytes_per_accelerator, hardware.cpu_arch, hardware.partition,

@@ -1,4 +1,4 @@
-"""What money buys: candidates that no other beats in everything at once, with the knee, and diverse alternatives."""
+"""The Pareto frontier of candidates with its knee, and diverse alternatives."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _EVEN: Final = 0.01
 
 
 def frontier(configurations: Sequence[Configuration]) -> tuple[FrontierPoint, ...]:
-    """Return the undominated ones, the cheapest first. `configurations` are ranked: the first is the choice.
+    """Return the non-dominated ones, the cheapest first. `configurations` are ranked: the first is the choice.
 
-    Where the choice meets the default service level, only what meets it counts.
+    If the choice meets the default service level, only those that meet it count.
     """
     chosen = configurations[0]
     level = chosen.key[0].missed
@@ -37,7 +37,7 @@ def frontier(configurations: Sequence[Configuration]) -> tuple[FrontierPoint, ..
 
 
 def _cheapest_offers(configurations: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Each evaluation on its cheapest offer; the choice as it is."""
+    """Return each evaluation on its cheapest offer, and the unchanged choice."""
     chosen = configurations[0]
     best: dict[int, Configuration] = {id(chosen.evaluation): chosen}
     for item in configurations:
@@ -48,7 +48,7 @@ def _cheapest_offers(configurations: Sequence[Configuration]) -> Iterator[Config
 
 
 def _figures(item: Configuration) -> tuple[float, ...]:
-    """Smaller is better in each: price, tokens a second, both latencies, quality, as `point` shows them."""
+    """Return the criteria as shown by `point`, smaller is better: price, tokens/s, both latencies, quality."""
     speed = item.evaluation.performance
     if speed is None:
         raise AssertionError("a configuration has been timed")
@@ -57,12 +57,12 @@ def _figures(item: Configuration) -> tuple[float, ...]:
 
 
 def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Whether it is at least as good in everything: of two alike, the earlier stays."""
+    """Return whether it is at least as good in all criteria; of equal ones the earlier stays."""
     return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
 
 
 def shown(speed: Performance) -> dict[str, float]:
-    """Return the figures of a row, as they are printed."""
+    """Return the figures of a row as printed."""
     return {
         "output_tokens_per_s": round(speed.output_tokens_per_s, 1),
         "ttft_ms": round(speed.ttft_ms, 1),
@@ -84,7 +84,7 @@ def point(item: Configuration, *, chosen: bool = False) -> FrontierPoint:
 
 
 def _knee(points: Sequence[FrontierPoint]) -> int | None:
-    """Where throughput stops growing faster than its price: the point farthest above the line between the ends."""
+    """Return the knee, where throughput stops growing faster than price: the farthest point above the chord."""
     if len(points) < 3:  # noqa: PLR2004 -- two ends have nothing between them
         return None
     prices = [float(one.total_usd_per_hour) for one in points]
@@ -99,7 +99,7 @@ def _knee(points: Sequence[FrontierPoint]) -> int | None:
 
 
 def alternatives(configurations: Sequence[Configuration]) -> Iterator[Configuration]:
-    """The best of each other card and quality class, in the order of the ranking."""
+    """Return the best candidate of each other GPU and quality class, in ranking order."""
     seen = {_sort(configurations[0])}
     for item in configurations:
         if len(seen) > MAX_ALTERNATIVES:

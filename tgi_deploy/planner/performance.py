@@ -100,7 +100,7 @@ def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
 
 
 def together(speed: Performance, replicas: int) -> Performance:
-    """Return the figures of so many replicas that share the load alike, from those of one of them."""
+    """Return the figures of several replicas with equal load, from those of one."""
     spans = speed.output_tokens_per_s_span
     return replaced(
         speed,

@@ -1,4 +1,4 @@
-"""A request and a supply in, a plan with its reasons out."""
+"""Makes a plan, with reasons, from a request and a supply."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 MAX_FALLBACKS: Final = 5
 _FEW_REGIONS: Final = 3
-# Several servers are more to run than one: they have to cost less than this part of its price.
+# Several servers are more work to run than one: they must cost less than this share of its price.
 _WORTH_SEVERAL: Final = Decimal("0.75")
 
 
 def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeasiblePlan:
-    """The best candidate with its fallbacks, or every reason why there is none.
+    """Return the best candidate with its fallbacks, or all reasons why there is none.
 
     Raises InputError for engine flags that the release does not have or that contradict each other.
     """
@@ -68,7 +68,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
 
 
 def _spare_usd_per_hour(search: Search, chosen: Configuration) -> Decimal | None:
-    """Return what a machine more costs, so that none is missed when one fails; None for a single replica."""
+    """Return the price of one spare machine; None for a single replica."""
     if chosen.evaluation.replicas == 1:
         return None
     price = search.price(chosen.offer, chosen.evaluation.scheme, chosen.machines + 1)
@@ -76,16 +76,16 @@ def _spare_usd_per_hour(search: Search, chosen: Configuration) -> Decimal | None
 
 
 def _several_replicas(search: Search, chosen: Configuration) -> Configuration | None:
-    """Return the best arrangement of several replicas, if it is better than the choice and the target runs one only.
+    """Return the best plan with several replicas if it beats the choice but the target runs only one.
 
-    It is better where it costs a quarter less, or meets the service level that the choice misses.
+    It must cost a quarter less, or meet the service level that the choice misses.
     """
     request, supply = search.request, search.supply
     if request.replicas.most is not None or supply.most_replicas > 1:
         return None
     left_open, most_usd = chosen.key[0], request.budget_usd_per_hour
     if request.prefer == "cost" and not (left_open.missed or left_open.coarse):
-        most_usd = chosen.served_usd_per_hour  # they could be better in nothing but their price
+        most_usd = chosen.served_usd_per_hour  # they could be better only in price
     several = replaced(request, replicas=Replicas(least=1, most=MOST_REPLICAS), budget_usd_per_hour=most_usd)
     cheapest = (offers[0] for offers in search.by_type.values())
     better = replaced(supply, offers=tuple(offer for offer in cheapest if _may_be_better(offer, chosen)))
@@ -98,7 +98,7 @@ def _several_replicas(search: Search, chosen: Configuration) -> Configuration | 
 
 
 def _may_be_better(offer: Offer, chosen: Configuration) -> bool:
-    """A lower bound of the price: one machine of it, which several replicas may share."""
+    """Return whether its price could be lower, by the lower bound of one machine shared by several replicas."""
     return chosen.key[0].missed or offer.market == "owned" or _is_well_below(offer.usd_per_hour or 0, chosen)
 
 
@@ -107,7 +107,7 @@ def _is_well_below(usd_per_hour: Decimal | int, chosen: Configuration) -> bool:
 
 
 def _nothing_on_offer(request: Request) -> Rejection:
-    """The one reason where there was nothing to judge: nobody rents it out there."""
+    """Return the rejection for an empty search: nothing is on offer there."""
     what = request.instance_type or "no accelerated instance type"
     where = ", ".join(request.regions) if len(request.regions) <= _FEW_REGIONS else f"{len(request.regions)} regions"
     verb = "is not offered" if request.instance_type else "is offered"
@@ -127,10 +127,10 @@ def _nothing_on_offer(request: Request) -> Rejection:
 
 
 def _fallbacks(configurations: tuple[Configuration, ...]) -> Iterator[Configuration]:
-    """The next best, each from another pool of capacity (type, region, market) than those before it.
+    """Return the next best candidates, each from a different capacity pool (type, region, market).
 
-    None of them is usable no more, or of coarser weights than the choice, where nobody asked for that: what is tried
-    when there is no capacity gets no second look.
+    None is unusable, or has coarser weights than the choice unless requested, because fallbacks are used without
+    another confirmation.
     """
     left_open = configurations[0].key[0]
     seen = {_pool(configurations[0])}

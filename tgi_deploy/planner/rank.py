@@ -1,9 +1,9 @@
-"""The order of candidates, total as ties end in names; and of rejections, the nearest to a plan first.
+"""The total order of candidates, with names as tie-breakers; and of rejections, the nearest to a plan first.
 
-What nobody asked for only ranks: a candidate that misses the default service level, or whose weights are below
-near-lossless, comes after all that do not. More than twice a default limit counts as unusable: then 4-bit weights come
-before it. Of those that miss it the nearest comes first, at any price: who has more load than anything bears gets what
-comes closest. Where no machine answers even a request alone in time, all that is within reach is equally near.
+Defaults only rank: a candidate that misses the default service level, or has weights below near-lossless, comes after
+all that don't. More than twice a default limit counts as unusable and comes after 4-bit weights. Of those that miss the
+service level, the nearest comes first at any price: if nothing can carry the load, the closest is chosen. If no machine
+answers even a single request in time, all within reach count as equally near.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Rejection
     from tgi_deploy.values.request import Preference
 
-# What no change of the request helps, the more surprising first.
+# Rejections that no change of the request resolves, the more surprising first.
 _UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
 class Merit(Frozen, frozen=True, kw_only=True):
-    """All that ranks a candidate. `loss` is the place of its weights in the order of quality, 0 for exact ones.
+    """The ranking criteria of a candidate. `loss` is its weights' position in the order of quality, 0 for exact ones.
 
-    `tight` says that it may not start: less memory is left than its arithmetic is sure of.
-    `coarse` says that the weights are below what an unspoken request takes; `missed`, `unusable` and `times`, how far
-    the default service level is missed. Speeds are those that are shown: sums in another order are the same figure.
-    `names` make the order total.
+    `tight`: it may not start, because its margin is below the uncertainty. `coarse`: the weights are below the default
+    quality; `missed`, `unusable` and `times`: how far the default service
+    level is missed. Speeds are rounded as shown, so that the order of summation does not matter. `names` make the order
+    total.
     """
 
     loss: int
@@ -45,7 +45,7 @@ class Merit(Frozen, frozen=True, kw_only=True):
 
 
 class Unspoken(NamedTuple):
-    """What ranks before the preference: everything that the request did not mention and a candidate falls short of."""
+    """Criteria that precede the preference: defaults that a candidate does not meet."""
 
     unusable: bool
     coarse: bool
@@ -54,7 +54,7 @@ class Unspoken(NamedTuple):
 
 
 def sort_key(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
-    """Smaller is better: what was left unspoken, then the preference, then names."""
+    """Return the sort key, smaller is better: defaults, then the preference, then names."""
     return (Unspoken(merit.unusable, merit.coarse, merit.missed, merit.times), *_preferred(prefer, merit))
 
 
@@ -70,7 +70,7 @@ def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
 
 
 def distance(item: Rejection) -> tuple[Any, ...]:
-    """How far a rejection is from a plan: what nothing changes last, then reasons against it, price, bent model."""
+    """Return a rejection's distance from a plan: unresolvable ones last, then by number of reasons, price, model."""
     price = item.usd_per_hour
     return (
         _alterability(item.code),

@@ -1,21 +1,19 @@
-"""The smallest changes to a request that nothing meets: every minimal set of relaxations, with exact amounts.
+"""The smallest changes that make a request feasible: all minimal sets of relaxations, with exact amounts.
 
-Each thing a request asks for is an axis. What works under the most lenient request is looked at once, at the given and
-at the lowest context and concurrency; the axes on which a configuration leaves the request are what it costs to have
-it. The smallest of these sets by inclusion are the answer: no subset search is needed, and none is missed.
+Each part of a request is an axis. All configurations that work under the most lenient request are evaluated once, at
+the given and at the lowest context and concurrency; the axes on which a configuration deviates from the request form a
+set. The minimal sets by inclusion are the answer: this needs no subset search and misses none.
 
-Amounts are settled one after the other: context and load as large as can be, then the cheapest budget, then the
-tightest limits on speed that are kept as surely as was asked for. Numbers are found by bisection, because less context
-never needs more memory, and less load never makes a request slower. Load counts in steps: requests in flight, or
-hundredths of a request a second.
+Amounts are determined one after the other: the largest context and load, then the lowest budget, then the tightest
+speed limits at the requested confidence. They are found by bisection, because less context never needs more memory, and
+less load never makes a request slower. Load has steps: requests in flight, or hundredths of a request per second.
 
-More replicas are looked at where one has room and is too slow: the fewest, on machines that they fill, that bear the
-whole load with each set of limits given up. Nobody who adds machines wants fewer requests.
+More replicas are considered if one has room but is too slow: the fewest, on fully used machines, that carry the whole
+load with each set of limits dropped. With more machines, the load is never reduced.
 
-Fewer requests at once make each of them faster and all together slower. Under a limit on throughput the lowest
-concurrency therefore shows too little: each configuration is also looked at with as many requests as its memory
-admits, and as each limit on latency admits. Every set found was seen to work; none is missed as long as more requests
-never get fewer tokens together.
+Fewer concurrent requests are faster each but slower in total. With a throughput limit, the lowest concurrency is
+therefore not enough: each configuration is also evaluated with as many requests as its memory, and each latency limit,
+allows. Every set found was verified; none is missed as long as more requests never get fewer tokens in total.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ _THROUGHPUT: Final[Axes] = frozenset({"throughput"})
 
 
 class Relaxation(Frozen, frozen=True, kw_only=True):
-    """A set of changes of which none can be left out. `request` has them made, exactly; `candidate` meets it."""
+    """A minimal set of changes. `request` includes them, exactly; `candidate` meets it."""
 
     axes: tuple[str, ...]
     request: Request
@@ -69,7 +67,7 @@ class Relaxation(Frozen, frozen=True, kw_only=True):
 
 
 class _Way(Frozen, frozen=True, kw_only=True):
-    """A configuration that works under the most lenient request. `offers`: on which, and what each of them changes."""
+    """A configuration that works under the most lenient request, with its `offers` and the axes each changes."""
 
     hardware: InstanceType
     num_shard: int
@@ -80,9 +78,9 @@ class _Way(Frozen, frozen=True, kw_only=True):
 
 
 def relaxations(request: Request, wider: Supply, engine: Engine) -> tuple[Relaxation, ...]:
-    """All minimal sets, the fewest changes first, then the cheapest. `wider`: all regions and markets.
+    """Return all minimal sets, the fewest changes first, then the cheapest. `wider`: all regions and markets.
 
-    Empty where nothing helps, or where `request` can be met as it is.
+    Empty if nothing helps, or if `request` is feasible unchanged.
     """
     relaxer = _Relaxer(request, wider, engine)
     found = [relaxer.settled(axes) for axes in minimal(relaxer.needed()) if axes]
@@ -90,7 +88,7 @@ def relaxations(request: Request, wider: Supply, engine: Engine) -> tuple[Relaxa
 
 
 def minimal(sets: set[Axes]) -> tuple[Axes, ...]:
-    """Those of `sets` that contain no other of them."""
+    """Return the sets that contain no other set."""
     kept: list[Axes] = []
     for axes in sorted(sets, key=lambda axes: (len(axes), in_order(axes))):
         if not any(smaller <= axes for smaller in kept):
@@ -107,7 +105,7 @@ def _order(found: Relaxation) -> tuple[int, Decimal, tuple[int, ...]]:
 
 
 class _Relaxer:
-    """One request, and what works if all of it gives way."""
+    """Searches the relaxations of one request."""
 
     def __init__(self, request: Request, supply: Supply, engine: Engine) -> None:
         self.request = request
@@ -125,7 +123,7 @@ class _Relaxer:
         self.ways = tuple(self._ways())
 
     def _least_context(self) -> int:
-        """The shortest context that holds a promised request and contradicts none of the pinned flags."""
+        """Return the shortest context that holds a promised request and is consistent with pinned flags."""
         low, high = self.request.input_tokens + self.request.output_tokens, self.request.context_tokens
         while low < high:
             middle = (low + high) // 2
@@ -168,7 +166,7 @@ class _Relaxer:
                         yield from self._replicated(way)
 
     def _replicated(self, way: _Way) -> Iterator[_Way]:
-        """Yield it with every number of replicas that was asked for, and with the fewest for each set of limits."""
+        """Yield it with every requested number of replicas, and with the fewest for each set of limits."""
         each = slots(way.hardware, way.num_shard)
         asked = counts_of(self.request, self.supply.most_replicas, each)
         any_number = replaced(self.request, replicas=Replicas(least=1, most=MOST_REPLICAS), max_machines=None)
@@ -178,7 +176,7 @@ class _Relaxer:
         yield from (self._with_replicas(way, count) for count in (*asked, *sorted(enough)))
 
     def _fewest(self, way: _Way, context: int, asked: int, others: Sequence[int]) -> Iterator[int]:
-        """Yield the other numbers of replicas that keep, at this context, limits that none before them kept."""
+        """Yield the other numbers of replicas that meet, at this context, limits that no smaller one met."""
         least = self._missed(way, context, asked)
         if not others or self._missed(way, context, others[-1]) == least:  # more of them are never slower
             return
@@ -203,7 +201,7 @@ class _Relaxer:
         return replaced(way, replicas=count, axes=way.axes | axes)
 
     def _missed(self, way: _Way, context: int, count: int) -> Axes | None:
-        """Return the limits that so many replicas miss under the whole load; None where they do not work."""
+        """Return the limits that this many replicas miss under the whole load; None if they do not work."""
         evaluation = self._evaluation(replaced(way, replicas=count), context, self.most_load)
         return None if evaluation.problems else frozenset(self._slow(evaluation))
 
@@ -215,7 +213,7 @@ class _Relaxer:
             yield offers[0].instance_type, tuple(self._worth_a_look(offers))
 
     def _worth_a_look(self, offers: Sequence[Offer]) -> Iterator[tuple[Offer, Axes]]:
-        """Of the offers that change the same axes, those that no other undercuts in everything that is billed."""
+        """Return, of the offers that change the same axes, those whose prices no other undercuts in every part."""
         kept: dict[Axes, list[tuple[Decimal, ...]]] = {}
         for offer in sorted(offers, key=lambda offer: (*self._prices(offer), offer.region, offer.market)):
             axes, prices = frozenset(self._elsewhere(offer)), self._prices(offer)
@@ -242,7 +240,7 @@ class _Relaxer:
         return usual if pinned is None or pinned in usual else (*usual, pinned)
 
     def _left(self, hardware: InstanceType, num_shard: int, scheme: Scheme) -> Iterator[str]:
-        """The axes on which a configuration leaves the request, wherever it is rented."""
+        """Yield the axes on which a configuration deviates from the request on any offer."""
         request, quality = self.request, self.supply.quality.of(scheme.name, scheme.lost_bits)
         if request.quality != AUTO and is_below(quality.grade, request.quality):
             yield "quality"
@@ -262,7 +260,7 @@ class _Relaxer:
         return rule is not None and rule.verdict == "override"
 
     def needed(self) -> set[Axes]:
-        """The axes of everything that works: on each of them something else than requested."""
+        """Return the sets of axes of all working configurations."""
         found: set[Axes] = set()
         slow = self.load_axis == "rps" or any(not limit.default for limit in self.request.limits)
         undone = self.ways
@@ -276,13 +274,13 @@ class _Relaxer:
         return found
 
     def _levels(self) -> Iterator[Axes]:
-        """What to lower: nothing first, then context and load, alone and together, where there is room."""
+        """Yield what to lower: nothing, then context and load, separately and together, if there is room."""
         context = frozenset({"context"} if self.least_context < self.request.context_tokens else ())
         load = frozenset({self.load_axis} if self.most_load > 1 else ())
         yield from dict.fromkeys((_NOTHING, context, load, context | load))
 
     def _collect(self, way: _Way, level: Axes, found: set[Axes]) -> bool:
-        """Adds what the configuration needs at this level to `found`; whether it works there at all."""
+        """Add the configuration's sets at this level to `found`; return whether it works there."""
         context, lowest = self._lowest(level)
         configurations = [
             axes | level
@@ -293,16 +291,16 @@ class _Relaxer:
         return bool(configurations)
 
     def _worth_trying(self, way: _Way, context: int, lowest: int) -> Iterator[int]:
-        """`lowest`, and where it may be too low, the most requests that memory and each limit on latency admit."""
+        """Yield `lowest` and, if it may be too low, the most requests that memory and each latency limit allow."""
         found = [lowest]
         if self.request.min_tokens_per_s is not None and lowest < self.most_load:
             found += [self._most_requests(way, context, axes) for axes in _LATENCY]
         yield from dict.fromkeys(found)
 
     def _most_requests(self, way: _Way, context: int, axes: Axes) -> int:
-        """The largest concurrency below the requested one, at least 1, that works but for throughput.
+        """Return the largest concurrency below the requested one, at least 1, that works except for throughput.
 
-        Of the axes on which the configuration may leave the request only those on latency count here.
+        Of the axes on which the configuration may deviate, only latency counts here.
         """
         given_up = axes | _THROUGHPUT
 
@@ -313,12 +311,12 @@ class _Relaxer:
         return _largest((way,), 1, self.most_load, works)
 
     def _lowest(self, axes: Axes) -> tuple[int, int]:
-        """Context and concurrency with those of `axes` as low as they go."""
+        """Return context and concurrency, with those in `axes` at their minimum."""
         context = self.least_context if "context" in axes else self.request.context_tokens
         return context, 1 if self.load_axis in axes else self.most_load
 
     def _configurations(self, way: _Way, context: int, concurrency: int) -> Iterator[tuple[Axes, Configuration]]:
-        """The configuration on each offer, with the axes on which it leaves the request but context and concurrency."""
+        """Yield the configuration on each offer, with its deviating axes other than context and concurrency."""
         search = self._search(context, concurrency)
         for evaluation in self._evaluations(way, context, concurrency):
             here = way.axes | frozenset(self._slow(evaluation))
@@ -328,7 +326,7 @@ class _Relaxer:
                     yield here | elsewhere | self._dear(configuration), configuration
 
     def _evaluations(self, way: _Way, context: int, load: int) -> Iterator[Evaluation]:
-        """Yield what works of it: under a typed limit on speed with every prefill batch, as each meets another."""
+        """Yield its working evaluations; with a speed limit one per prefill batch, as each meets different limits."""
         if all(limit.default for limit in self.request.limits):
             found = iter((self._evaluation(way, context, load),))
         else:
@@ -347,7 +345,7 @@ class _Relaxer:
         return frozenset({"budget"}) if budget is not None and configuration.cost.usd_per_hour > budget else _NOTHING
 
     def settled(self, axes: Axes) -> Relaxation:
-        """The amounts of a set that is known to be enough."""
+        """Return a sufficient set with its exact amounts."""
         context, concurrency = self._lowest(axes)
         ways = sorted((way for way in self.ways if way.axes <= axes), key=self._room, reverse=True)
         if "context" in axes:
@@ -372,7 +370,7 @@ class _Relaxer:
         return max(self._most_requests(way, context, axes) for way in working)
 
     def _works_for_some(self, way: _Way, context: int, axes: Axes) -> bool:
-        """Whether the configuration works at this context, at the concurrency of its choice if that gives way."""
+        """Return whether the configuration works at this context, at any concurrency if that is relaxed."""
         if self.load_axis not in axes:
             return self._works(way, context, self.most_load, axes)
         if self._works(way, context, 1, axes):
@@ -385,7 +383,7 @@ class _Relaxer:
         return self._evaluation(way, self.least_context, 1).memory.kv_capacity_tokens
 
     def _at(self, load: int) -> Request:
-        """The request with this load."""
+        """Return the request with this load."""
         given = self._loaded(load)
         return replaced(self.request, concurrency=given.concurrency, arrivals_per_s=given.arrivals_per_s)
 
@@ -393,7 +391,7 @@ class _Relaxer:
         return any(needed <= axes for needed, _ in self._configurations(way, context, concurrency))
 
     def _changed(self, axes: Axes, request: Request, candidate: Candidate) -> Request:
-        """The request with every axis of `axes` at what the candidate takes, rounded up to what people write."""
+        """Return the request with each of `axes` set to what the candidate needs, rounded to readable values."""
         offer, speed, sure = candidate.offer, candidate.performance, request.confidence
         values: dict[str, dict[str, Any]] = {
             "budget": {"budget_usd_per_hour": _cents(candidate.cost.usd_per_hour)},
@@ -418,14 +416,14 @@ class _Relaxer:
 
 
 def _steps(request: Request) -> int:
-    """The load in steps of the bisection."""
+    """Return the load in bisection steps."""
     if request.arrivals_per_s is None:
         return request.concurrency
     return max(1, int(request.arrivals_per_s * _STEPS_PER_S))
 
 
 def _largest(ways: Sequence[_Way], low: int, beyond: int, works: Callable[[_Way, int], bool]) -> int:
-    """The largest value below `beyond` that works for some configuration; `low` works for one."""
+    """Return the largest value below `beyond` that works for any configuration; `low` works for one."""
     for way in ways:
         if low + 1 < beyond and works(way, low + 1):
             low = _last_true(low + 1, beyond, way, works)
@@ -440,7 +438,7 @@ def _last_true(low: int, beyond: int, way: _Way, works: Callable[[_Way, int], bo
 
 
 def _change(configuration: Configuration, axes: Axes, sure: float) -> tuple[object, ...]:
-    """How much a configuration changes on the axes that give way; then the cheapest, and names."""
+    """Return the sort key: how much a configuration changes on the relaxed axes, then price, then names."""
     speed = configuration.evaluation.performance
     return (
         _cents(configuration.cost.usd_per_hour) if "budget" in axes else 0,
@@ -456,10 +454,10 @@ def _cents(usd: Decimal) -> Decimal:
 
 
 def _up(milliseconds: float, step: Decimal) -> float:
-    """Rounded up to a step, so that the rounded limit still admits the exact figure."""
+    """Round up to a step, so that the rounded limit still admits the exact figure."""
     return float((Decimal(milliseconds) / step).to_integral_value(ROUND_CEILING) * step)
 
 
 def _down(tokens_per_s: float, step: Decimal) -> float:
-    """Rounded down likewise."""
+    """Round down to a step, so that the rounded limit still admits the exact figure."""
     return float((Decimal(tokens_per_s) / step).to_integral_value(ROUND_FLOOR) * step)

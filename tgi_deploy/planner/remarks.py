@@ -1,4 +1,4 @@
-"""What was assumed, and what the reader of a plan has to know."""
+"""Assumptions and notices of a plan."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
 
 
 def _limits_said(chosen: Candidate) -> Iterator[str]:
-    """What the memory of the choice leaves unsaid in its figures."""
+    """Yield notes on the choice's memory."""
     memory, settings = chosen.memory, chosen.engine.settings
     if memory.tight:
         left, unsure = (round(size / MIB) for size in (memory.margin_bytes, memory.uncertainty_bytes))
@@ -59,7 +59,7 @@ def _limits_said(chosen: Candidate) -> Iterator[str]:
 
 
 def notices(request: Request, chosen: Candidate, supply: Supply, more: Configuration | None) -> Iterator[str]:
-    """`more`: several replicas that the target cannot run yet and that would do better."""
+    """Return the notices. `more`: a better plan with several replicas, which the target can't run yet."""
     yield from _quality(request, chosen, supply)
     if more is not None:
         yield _several(more)
@@ -74,7 +74,7 @@ def notices(request: Request, chosen: Candidate, supply: Supply, more: Configura
 
 
 def missed_limits(request: Request, chosen: Configuration) -> Iterator[str]:
-    """Which limits of the default service level the choice does not keep."""
+    """Yield the default limits that the choice misses."""
     missed = [item for item in chosen.evaluation.outcomes if not item.met]
     if not missed:
         return

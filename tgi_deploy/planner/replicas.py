@@ -1,8 +1,8 @@
-"""How many replicas of a configuration are worth judging: the fewest there may be, and the fewest that are enough.
+"""Numbers of replicas to judge: the fewest allowed, and the fewest that are enough.
 
-Between the two lies nothing that a lower price would choose. More replicas make each of them faster and never slower,
-so the smallest number that is enough is found by bisection; a machine that is paid for is filled. Where tokens a second
-are what is wanted, or their price, every number is judged.
+Nothing in between is ever the cheapest choice. More replicas never make each one slower, so the smallest sufficient
+number is found by bisection; machines are fully used. If the preference is throughput or token price, all numbers are
+judged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MOST_REPLICAS: Final = 64
 
 
 def slots(hardware: InstanceType, num_shard: int) -> int:
-    """Return how many replicas one machine has accelerators for."""
+    """Return the number of replicas per machine."""
     return max(1, hardware.accelerator_count // num_shard)
 
 
@@ -30,7 +30,7 @@ def machines(hardware: InstanceType, num_shard: int, replicas: int) -> int:
 
 
 def every_number(request: Request) -> bool:
-    """Return whether each number of replicas is worth judging: tokens a second, or their price, are what is wanted."""
+    """Return whether all numbers of replicas are judged, because the preference is throughput or token price."""
     return request.prefer in {"speed", "value"}
 
 
@@ -42,11 +42,11 @@ def worth_judging(
     *,
     every: bool,
 ) -> Iterator[Evaluation]:
-    """Yield the evaluations of a configuration: with the fewest replicas, and with the fewest that are enough.
+    """Yield the evaluations of a configuration with the fewest replicas and with the fewest that are enough.
 
-    `every`: with each number instead.
-    Enough for the limits that were asked for, and as good for those that nobody typed as the most that there may be.
-    Where none is enough, that is the largest number, unless a request alone is too slow already.
+    `every`: with all numbers instead.
+    Enough means meeting the user's limits, and the default ones as well as the maximum number does. If none is enough,
+    the largest number is used, unless even a single request is too slow.
     """
     first = judged(least)
     counts = (least, *(() if first.fit.problems else more))
@@ -67,7 +67,7 @@ def worth_judging(
 
 
 def _fewest(counts: Sequence[int], works: Callable[[int], bool]) -> int:
-    """The smallest of `counts` that works, or the largest; a larger one works wherever a smaller does."""
+    """Return the smallest of `counts` that works, or the largest. Feasibility is monotonic."""
     low, high = 0, len(counts) - 1
     while low < high:
         middle = (low + high) // 2
@@ -76,14 +76,14 @@ def _fewest(counts: Sequence[int], works: Callable[[int], bool]) -> int:
 
 
 def most_machines(request: Request) -> int | None:
-    """Return how many machines there may be; a machine of one's own is the one that was named."""
+    """Return the maximum number of machines; an owned machine is just one."""
     return request.max_machines or (1 if request.hardware else None)
 
 
 def counts_of(request: Request, most_replicas: int, slots_each: int) -> tuple[int, ...]:
-    """Return the numbers of replicas there may be: those that fill one machine, two, and so on.
+    """Return the allowed numbers of replicas: those that fill one machine, two, and so on.
 
-    Where requests in flight are counted, replicas that none is left for do not help to fill a machine.
+    With a number of requests in flight, there are at most that many replicas.
     """
     least = request.replicas.least
     most = max(least, most_replicas if request.replicas.most is None else request.replicas.most)

@@ -1,4 +1,4 @@
-"""Every offer x shards x quantization x replicas, each a candidate or a rejection."""
+"""Searches all offers x shards x quantizations x replicas; each is a candidate or a rejection."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _UNPRICED: Final = {
 
 
 class Configuration(Frozen, frozen=True, kw_only=True):
-    """An offer on which an evaluation works, within the budget; ranked by `key`.
+    """An offer on which an evaluation works within the budget, ranked by `key`.
 
-    `served_usd_per_hour` is the price of an hour of service, which interruptions make dearer than an hour.
+    `served_usd_per_hour` is the price of an hour of service, which interruptions increase.
     """
 
     offer: Offer
@@ -51,9 +51,9 @@ class Configuration(Frozen, frozen=True, kw_only=True):
 
 
 class SearchResult(Frozen, frozen=True, kw_only=True):
-    """`configurations` best first; `considered` counts offers x shards x quantizations x replicas.
+    """`configurations`, best first; `considered` counts offers x shards x quantizations x replicas.
 
-    `nearly` are those that nothing but limits on speed speaks against, each on its cheapest offer.
+    `nearly` are those rejected only by speed limits, each on its cheapest offer.
     """
 
     configurations: tuple[Configuration, ...]
@@ -67,10 +67,10 @@ _OF_LOAD: Final = _SLOW | {"load_too_high"}
 
 
 class Search:
-    """One request, one supply, one engine. Holds what is shared between evaluations; `run` does the work."""
+    """A search for one request, supply and engine. Holds what evaluations share; `run` does the work."""
 
     def __init__(self, request: Request, supply: Supply, engine: Engine, evaluator: Evaluator | None = None) -> None:
-        """`evaluator`: one that has judged the same request, but for its number of replicas."""
+        """`evaluator`: one for the same request except its number of replicas."""
         self.request = request
         self.supply = supply
         self.engine = engine
@@ -104,7 +104,7 @@ class Search:
         )  # fmt: skip
 
     def _nearly(self, offer: Offer, evaluation: Evaluation, problems: tuple[Problem, ...]) -> Iterator[Configuration]:
-        """The configuration in spite of its problems, where they are all of speed."""
+        """Return the configuration if all its problems concern speed."""
         if evaluation.performance is not None and _SLOW.issuperset(problem.code for problem in problems):
             configuration = self.configuration(offer, evaluation)
             if configuration is not None:
@@ -122,7 +122,7 @@ class Search:
 
     @cached_property
     def by_type(self) -> Mapping[str, list[Offer]]:
-        """Offers by instance type, the cheapest first; of the requested type alone if there is one."""
+        """Group offers by instance type, the cheapest first; only those of the requested type if given."""
         found: dict[str, list[Offer]] = {}
         for offer in self.supply.offers:
             if self.request.instance_type in {None, offer.instance_type.name}:
@@ -132,7 +132,7 @@ class Search:
         return dict(sorted(found.items()))
 
     def evaluations_of(self, hardware: InstanceType) -> Iterator[Evaluation]:
-        """Yield what is worth judging on a machine, with no more replicas than the budget buys machines for."""
+        """Yield the evaluations on a machine, with at most as many machines as the budget allows."""
         every = replicas.every_number(self.request)
         budget = None if every else self.request.budget_usd_per_hour
         for num_shard in self.evaluator.shard_counts(hardware):
@@ -145,7 +145,7 @@ class Search:
     def _affordable(
         self, counts: Sequence[int], hardware: InstanceType, num_shard: int, scheme: Scheme, most_usd: Decimal | None
     ) -> Iterator[int]:
-        """Yield numbers of replicas as long as their machines cost no more than that anywhere."""
+        """Yield numbers of replicas while their machines cost at most that on some offer."""
         for count in counts:
             machines = replicas.machines(hardware, num_shard, count)
             if most_usd is not None and not self._buyable(hardware, scheme, machines, most_usd):
@@ -153,21 +153,21 @@ class Search:
             yield count
 
     def _buyable(self, hardware: InstanceType, scheme: Scheme, machines: int, most_usd: Decimal | None) -> bool:
-        """Whether so many machines have a known price anywhere, of `most_usd` at most."""
+        """Return whether any offer has a known price of at most `most_usd` for this many machines."""
         prices = (self.price(offer, scheme, machines) for offer in self.by_type.get(hardware.name, ()))
         return any(price is not None and (most_usd is None or price[0] <= most_usd) for price in prices)
 
     def nearness(self, evaluation: Evaluation) -> tuple[bool, float]:
-        """Whether the evaluation is unusable, and how far it misses the default service level beyond what is in reach.
+        """Return whether the evaluation is unusable, and how far it misses the reachable service level.
 
-        What is in reach is looked for only where something misses it.
+        What is reachable is computed only if something misses the default.
         """
         shortfall = evaluation.shortfall
         return shortfall.rank(self.reach) if shortfall.missed else (False, 1.0)
 
     @cached_property
     def reach(self) -> Shortfall:
-        """What is in reach of a request alone, with all that works and that the budget buys."""
+        """Return the service level that a single request can reach with everything within the budget."""
         budget = self.request.budget_usd_per_hour
         return service_level.reach(
             self.evaluator.alone(evaluation.fit)
@@ -182,7 +182,7 @@ class Search:
         )
 
     def _with_fewest(self, hardware: InstanceType) -> Iterator[Evaluation]:
-        """Yield what works, but for its load, with as few replicas as there may be."""
+        """Yield what works except for its load, with the fewest allowed replicas."""
         for num_shard in self.evaluator.shard_counts(hardware):
             counts = replicas.counts_of(self.request, self.supply.most_replicas, replicas.slots(hardware, num_shard))
             for scheme in self.evaluator.schemes:
@@ -192,7 +192,7 @@ class Search:
                     yield evaluation
 
     def configuration(self, offer: Offer, evaluation: Evaluation) -> Configuration | None:
-        """The offer as a choice, if its price is known and within the budget."""
+        """Return the configuration on an offer if its price is known and within the budget."""
         machines = _machines(offer, evaluation)
         price = self.price(offer, evaluation.scheme, machines)
         if price is None:
@@ -237,9 +237,9 @@ class Search:
         )  # fmt: skip
 
     def _served(self, offer: Offer, usd_per_hour: Decimal) -> Decimal:
-        """Return the price of an hour of service: on a spot machine more than that of an hour.
+        """Return the price of an hour of service, which is higher on a spot machine.
 
-        One start counts for all that a machine may run: so rough an estimate must not choose between them.
+        All configurations of a machine share one startup time, because such a rough estimate must not rank them.
         """
         if offer.interruptions is None:
             return usd_per_hour
@@ -257,7 +257,7 @@ class Search:
         return known
 
     def price(self, offer: Offer, scheme: Scheme, machines: int) -> tuple[Decimal, Cost, Storage] | None:
-        """Everything billed by the hour; None where it cannot be had for a known price."""
+        """Return everything billed by the hour; None without a known price."""
         if _unpriced(offer) is not None:
             return None
         storage = self._storage(offer.instance_type, scheme)
@@ -282,7 +282,7 @@ class Search:
         return known
 
     def _rejection(self, offers: list[Offer], evaluation: Evaluation, against: tuple[Problem, ...] = ()) -> Rejection:
-        """What speaks against a configuration on these offers; of prices, that of the cheapest is looked at."""
+        """Return the rejection of a configuration on these offers; of prices, the cheapest counts."""
         cheapest = offers[0]
         price = self.price(cheapest, evaluation.scheme, _machines(cheapest, evaluation))
         dear = _price_problem(cheapest, None if price is None else price[0], self.request.budget_usd_per_hour)
@@ -296,7 +296,7 @@ class Search:
         )  # fmt: skip
 
     def candidate(self, configuration: Configuration) -> Candidate:
-        """The configuration in full, with the finished command line of the engine."""
+        """Return the full candidate, with the engine's command line."""
         offer, storage = configuration.offer, configuration.storage
         evaluation, fit = configuration.evaluation, configuration.evaluation.fit
         if evaluation.performance is None:
@@ -327,14 +327,14 @@ def _machines(offer: Offer, evaluation: Evaluation) -> int:
 
 
 def _unpriced(offer: Offer) -> str | None:
-    """Why the offer cannot be had for a known price by the hour; None where it can, or is owned."""
+    """Return why the offer has no known hourly price; None if it has one, or is owned."""
     if offer.market == "on-demand" and offer.instance_type.capacity_block_only:
         return "capacity_block_only"
     return "price_unknown" if offer.usd_per_hour is None and offer.market != "owned" else None
 
 
 def _by_price_code(offers: Iterable[Offer]) -> Iterable[list[Offer]]:
-    """Return offers that only their price speaks against, those with the same code together."""
+    """Group the offers rejected only by price by their code."""
     by_code: dict[str, list[Offer]] = {}
     for offer in offers:
         by_code.setdefault(_unpriced(offer) or "over_budget", []).append(offer)

@@ -1,7 +1,7 @@
-"""A prediction beside the limits on speed: the chance that each is kept, and how far it is missed.
+"""Compares a prediction with the speed limits: the probability of meeting each, and how far it is missed.
 
-Limits that were asked for reject a configuration. Those of the default service level only rank it: nobody typed them,
-so they must not turn a request that can be planned into a rejection.
+Limits set by the user reject a configuration. Those of the default service level only rank it, so that they never make
+a feasible request infeasible.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 THROUGHPUT: Final = "output_tokens_per_s"
 UNUSABLE: Final = 2.0
-# One in ten of a normal distribution lies above so many standard deviations. (Importing `statistics` for it takes
-# 3 ms of the 100 that a plan takes.)
+# The 90th percentile of a normal distribution in standard deviations. (Importing `statistics` takes 3 ms of a plan's
+# 100.)
 _ONE_IN_TEN: Final = 1.2815515655446004
 _JUST_MISSED: Final = 1 + 1e-9
 CODES: Final[dict[Metric, str]] = {
@@ -32,7 +32,7 @@ CODES: Final[dict[Metric, str]] = {
 
 
 def outcomes(speed: Performance, request: Request) -> tuple[LimitOutcome, ...]:
-    """Return what becomes of every limit of the request."""
+    """Return the outcome of all limits of the request."""
     found = ((limit, chance(speed, limit)) for limit in request.limits)
     return tuple(
         LimitOutcome(
@@ -43,13 +43,13 @@ def outcomes(speed: Performance, request: Request) -> tuple[LimitOutcome, ...]:
 
 
 def chance(speed: Performance, limit: Limit) -> float:
-    """Return the probability that the limit is kept; at the very median it is a half."""
+    """Return the probability of meeting the limit; at the median it is one half."""
     within = _chance_within(speed, limit.metric, limit.value)
     return 1 - within if limit.metric == THROUGHPUT else within
 
 
 def certain(speed: Performance, metric: Metric, confidence: float) -> float:
-    """Return the tightest limit that is kept with this probability."""
+    """Return the tightest limit met with this probability."""
     median, span = getattr(speed, metric), getattr(speed, f"{metric}_span")
     share = 1 - confidence if metric == THROUGHPUT else confidence
     if share == 0.5:  # noqa: PLR2004 -- the median
@@ -61,7 +61,7 @@ def certain(speed: Performance, metric: Metric, confidence: float) -> float:
 
 
 def _chance_within(speed: Performance, metric: Metric, value: float) -> float:
-    """Return the probability that the measured median is `value` or less; each side of ours has its own width."""
+    """Return the probability that the measured median is at most `value`; the two sides have different widths."""
     median, span = getattr(speed, metric), getattr(speed, f"{metric}_span")
     if value <= 0 or math.isinf(median):
         return 0.0
@@ -71,11 +71,10 @@ def _chance_within(speed: Performance, metric: Metric, value: float) -> float:
 
 
 class Shortfall(Frozen, frozen=True, kw_only=True):
-    """How far a prediction misses the default service level, of which `rank` makes an order.
+    """How far a prediction misses the default service level, ordered by `rank`.
 
-    `times` is how many times a default limit the worst figure is, 1 where all are met. More than twice is `unusable`:
-    then no request is answered in time, and what counts is `answer`, how many times as long a whole answer takes as
-    where both limits are just met.
+    `times` is the worst ratio to a default limit, 1 if all are met. Above two it is `unusable`: then no request is
+    answered in time, and `answer` counts, the ratio of a whole answer's time to that when both limits are just met.
     """
 
     times: float
@@ -90,7 +89,7 @@ class Shortfall(Frozen, frozen=True, kw_only=True):
         return self.times > 1
 
     def rank(self, reach: Shortfall) -> tuple[bool, float]:
-        """Smaller is nearer; what is within reach counts as equally near."""
+        """Return the sort key, smaller is nearer; everything within reach is equally near."""
         return (True, max(self.answer, reach.answer)) if self.unusable else (False, max(self.times, reach.times))
 
 
@@ -104,7 +103,7 @@ def shortfall(speed: Performance, found: tuple[LimitOutcome, ...], request: Requ
 
 
 def reach(alone: Iterable[Shortfall]) -> Shortfall:
-    """Return the default limits, doubled until the fastest for a request alone meets them."""
+    """Return the default limits, doubled until the fastest single request meets them."""
     fastest = NEVER
     for item in alone:
         if not item.missed:
@@ -118,13 +117,13 @@ def _doubled(times: float) -> float:
 
 
 def _answer(speed: Performance, request: Request) -> float:
-    """Return how many times as long a whole answer takes as where both default limits are just met."""
+    """Return the ratio of a whole answer's time to that when both default limits are just met."""
     good_ms = DEFAULT_TTFT_MS + request.output_tokens * DEFAULT_TPOT_MS
     return (speed.ttft_ms + request.output_tokens * speed.tpot_ms) / good_ms
 
 
 def missed_times(speed: Performance, found: tuple[LimitOutcome, ...], request: Request) -> float:
-    """Return how many times a default limit the worst prediction is, as sure as was asked for; 1 where all are met."""
+    """Return the worst ratio to a default limit at the requested confidence; 1 if all are met."""
     missed = [
         _times(certain(speed, item.limit.metric, request.confidence), item.limit)
         for item in found
@@ -138,14 +137,14 @@ def _times(figure: float, limit: Limit) -> float:
 
 
 def problems(found: tuple[LimitOutcome, ...], request: Request) -> Iterator[Problem]:
-    """Yield what speaks against a configuration: each missed limit that was asked for."""
+    """Yield the rejections: each missed limit set by the user."""
     for outcome in found:
         if not outcome.met and not outcome.limit.default:
             yield _problem(outcome, request)
 
 
 def overload(speed: Performance, request: Request, replicas: int) -> Problem | None:
-    """Return the problem where more requests arrive than are served: the queue would only grow."""
+    """Return the problem if requests arrive faster than they are served."""
     arriving = request.arrivals_per_s
     if arriving is None or not math.isinf(speed.ttft_ms):
         return None

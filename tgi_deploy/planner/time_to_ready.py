@@ -1,13 +1,12 @@
-"""How long a deployment takes to answer, phase by phase, from bytes and rates.
+"""Predicts the time to ready, phase by phase, from bytes and rates.
 
-Rates are decimal MB/s. A root volume writes and reads at the lower of gp3's own 125 MB/s and what the instance
-gives its volumes: the burst rate while its credit lasts, about 30 minutes of it, then the baseline (87.5 MB/s on a
-g5.xlarge). Typical figures are from public start-up logs; deadlines are three times what is expected, never below a
-floor, so that a slow day is no failure. `stall_s` is how long a phase may go without visible progress: three times
-its largest single step, never below what it lets pass in silence. `limit_s` bounds what a phase gets that is past its
-deadline and still makes progress: a slow link is no reason to throw away what has come.
+Rates are decimal MB/s. A root volume has the lower of gp3's 125 MB/s and the instance's EBS bandwidth: the burst rate
+for about 30 minutes of credit, then the baseline (87.5 MB/s on a g5.xlarge). Typical figures are from public startup
+logs; deadlines are three times the expected duration, with a minimum, so that a slow day is not a failure. `stall_s` is
+how long a phase may go without visible progress: three times its largest single step, at least its normal silence.
+`limit_s` bounds a phase that is past its deadline but makes progress: a slow download is not thrown away.
 
-The host's phases are known here; those of the engine come with it.
+This has the host's phases; the engine provides its own.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ if TYPE_CHECKING:
 _LAUNCH_S: Final = 40.0
 _BOOT_S: Final = 90.0
 _REGISTRY_MB_S: Final = 150.0
-_UNPACK_FACTOR: Final = 0.5  # the packed image is about half of what lies on disk
-_LARGEST_LAYER: Final = 0.5  # of the image: an image pull shows nothing while one layer is unpacked
+_UNPACK_FACTOR: Final = 0.5  # the packed image is about half its size on disk
+_LARGEST_LAYER: Final = 0.5  # of the image: a pull shows no progress while it unpacks a layer
 _HUB_MB_S: Final = 400.0
 _NVME_MB_S: Final = 1500.0
-_GP3_MB_S: Final = 125.0  # a gp3 volume's throughput unless more is bought
+_GP3_MB_S: Final = 125.0  # a gp3 volume's default throughput
 _BURST_S: Final = 1800.0
 _NETWORK_SHARE: Final = 0.6
 _SLACK: Final = 3.0
@@ -42,9 +41,9 @@ _ONLY_RENTED: Final = frozenset({"launching", "booting"})
 
 
 class PhaseEstimate(Frozen, frozen=True, kw_only=True):
-    """Seconds a phase should take, after which it counts as failed, and how many without progress are a stall.
+    """A phase's expected duration, deadline, and time without progress that counts as a stall.
 
-    `limit_s` is the deadline of a phase that goes on making progress, `amount_mb` what comes over the network in it.
+    `limit_s` is the deadline while it makes progress, `amount_mb` its download size.
     """
 
     phase: str
@@ -56,15 +55,15 @@ class PhaseEstimate(Frozen, frozen=True, kw_only=True):
 
 
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Every phase from the launch to the first answer, in order."""
+    """Return the phases from the launch to the first answer, in order."""
     host = _host_phases(candidate.offer.instance_type, candidate.storage)
     return tuple(_estimate(phase) for phase in (*host, *candidate.engine.startup))
 
 
 def planned_again(planned: Iterable[PlannedPhase], storage: Storage, *, emptied: bool) -> tuple[PhaseEstimate, ...]:
-    """Return the phases of a start from the disk: the image is there, weights are unless their drives were `emptied`.
+    """Return the phases of a restart with the image on disk, and the weights unless their drives were `emptied`.
 
-    Deadlines stay as they were planned.
+    Deadlines are unchanged.
     """
     there = {"pulling"} if emptied and storage.weights_on_nvme else {"pulling", "downloading"}
     return tuple(
@@ -80,7 +79,7 @@ def planned_again(planned: Iterable[PlannedPhase], storage: Storage, *, emptied:
 
 
 def restart_s(hardware: InstanceType, storage: Storage, startup: tuple[StartupPhase, ...]) -> float:
-    """Return how long a rented machine takes from its launch to the first answer, if all goes as expected."""
+    """Return the expected time from a rented machine's launch to the first answer."""
     return sum(phase.expected_s for phase in (*_host_phases(hardware, storage), *startup))
 
 
@@ -98,18 +97,18 @@ def _estimate(phase: StartupPhase) -> PhaseEstimate:
 
 
 def to_go_through(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """The phases that happen: a machine of one's own is up already."""
+    """Return the phases that apply: an owned machine is already up."""
     owned = candidate.offer.market == "owned"
     return tuple(item for item in estimate(candidate) if not (owned and item.phase in _ONLY_RENTED))
 
 
 def ready_deadline_s(candidate: Candidate) -> int:
-    """How long the engine may take until it answers: all phases at their latest, in whole seconds."""
+    """Return the engine's overall deadline: the sum of all phases' deadlines, in whole seconds."""
     return math.ceil(sum(item.deadline_s for item in estimate(candidate)))
 
 
 def packed_mb(image_bytes: int) -> float:
-    """What the pull of an image brings over the network; `image_bytes` is its size on disk."""
+    """Return the download size of an image; `image_bytes` is its size on disk."""
     return image_bytes / 1e6 * _UNPACK_FACTOR
 
 
@@ -130,7 +129,7 @@ def _network_mb_s(hardware: InstanceType) -> float:
 
 
 def rates(hardware: InstanceType, storage: Storage) -> Rates:
-    """Return what the weights cost the machine in time."""
+    """Return the machine's times for the weights."""
     image_mb, weights_mb = storage.image_bytes / 1e6, storage.weights_bytes / 1e6
     volume = _Volume(hardware=hardware)
     arriving = weights_mb / min(_HUB_MB_S, _network_mb_s(hardware))
@@ -140,18 +139,18 @@ def rates(hardware: InstanceType, storage: Storage) -> Rates:
     else:
         stored = volume.takes_s(weights_mb, already_mb=image_mb)
         read = volume.takes_s(weights_mb, already_mb=image_mb + weights_mb)
-    if weights_mb * 1e6 < hardware.ram_bytes / 2:  # just downloaded weights are read from the page cache
+    if weights_mb * 1e6 < hardware.ram_bytes / 2:  # downloaded weights are read from the page cache
         read = weights_mb / _NVME_MB_S
     return Rates(weights_bytes=storage.weights_bytes, download_s=max(arriving, stored), read_s=read)
 
 
 class _Volume(Frozen, frozen=True, kw_only=True):
-    """The root volume as the instance lets it be used; unknown limits are gp3's own."""
+    """The root volume with the instance's limits; unknown ones default to gp3's."""
 
     hardware: InstanceType
 
     def takes_s(self, megabytes: float, *, already_mb: float = 0.0) -> float:
-        """Seconds for so many more, `already_mb` of the burst having been used up."""
+        """Return the seconds for this many more, after `already_mb` of the burst."""
         baseline = self.hardware.ebs_baseline_mb_s
         burst = self.hardware.ebs_burst_mb_s or baseline
         fast, slow = min(burst or _GP3_MB_S, _GP3_MB_S), min(baseline or burst or _GP3_MB_S, _GP3_MB_S)

@@ -1,6 +1,6 @@
-"""Hardware under a request, with the arithmetic: what speaks against each shards x quantization, or its rank.
+"""Explains hardware under a request: the reasons against each shards x quantization, or its rank.
 
-The evaluations are the search's own, so an explanation can't differ from the plan it explains.
+Uses the search's evaluations, so that an explanation can't differ from the plan.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Preference, Request
     from tgi_deploy.values.supply import Offer, Supply
 
-# What the parts of `rank.sort_key` compare, after what the request left unspoken.
+# Names of the parts of `rank.sort_key` after the defaults.
 CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
     "cost": ("price an hour", "bits lost to quantization", "throughput", "time to first token", "name"),
     "quality": ("bits lost to quantization", "price an hour", "throughput", "time to first token", "name"),
@@ -34,7 +34,7 @@ CRITERIA: Final[dict[Preference, tuple[str, ...]]] = {
 
 
 class Priced(Frozen, frozen=True, kw_only=True):
-    """An offer with everything it bills; `cost` is None where the price is unknown."""
+    """An offer with its bill; `cost` is None if the price is unknown."""
 
     offer: Offer
     cost: Cost | None
@@ -44,7 +44,7 @@ class Priced(Frozen, frozen=True, kw_only=True):
 class Way(Frozen, frozen=True, kw_only=True):
     """Shards x quantization x replicas on the hardware.
 
-    `codes`: every reason against it, prices included; empty when it works.
+    `codes`: all reasons against it, including prices; empty if it works.
     """
 
     num_shard: int
@@ -58,10 +58,10 @@ class Way(Frozen, frozen=True, kw_only=True):
 
 
 class Explanation(Frozen, frozen=True, kw_only=True):
-    """So many machines of an instance type under the request.
+    """A number of machines of an instance type under the request.
 
-    `best` is its best working configuration, `rank` its place among the `ranked` instance types that work, and
-    `decided_by` the first criterion on which `chosen`, the plan's choice, is ahead.
+    `best` is its best working configuration, `rank` its position among the `ranked` working instance types, and
+    `decided_by` the first criterion on which `chosen`, the plan's choice, is better.
     """
 
     hardware: InstanceType
@@ -77,9 +77,9 @@ class Explanation(Frozen, frozen=True, kw_only=True):
 def explain(
     request: Request, supply: Supply, engine: Engine, hardware: Sequence[InstanceType], machines: int = 1
 ) -> tuple[Explanation, ...]:
-    """Return each of `hardware` under the request. An instance type that the request pins counts for the choice.
+    """Explain each of `hardware` under the request. A pinned instance type affects only the choice.
 
-    `machines`: so many of each, filled with replicas; of one machine, as many replicas as the request allows.
+    `machines`: this many of each, filled with replicas; on one machine, as many as the request allows.
     """
     search = Search(replaced(request, instance_type=None), supply, engine)
     configurations = search.run().configurations
@@ -142,8 +142,8 @@ def _decided_by(prefer: Preference, configuration: Configuration, chosen: Config
         return None
     mine, theirs = configuration.key[0], chosen.key[0]
     if mine != theirs:
-        alike = mine.unusable == theirs.unusable
-        return "quality class" if alike and mine.coarse != theirs.coarse else "service level"
+        equal = mine.unusable == theirs.unusable
+        return "quality class" if equal and mine.coarse != theirs.coarse else "service level"
     pairs = zip(CRITERIA[prefer], configuration.key[1:], chosen.key[1:], strict=True)
     return next(criterion for criterion, mine, theirs in pairs if mine != theirs)
 

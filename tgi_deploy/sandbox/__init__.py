@@ -1,3 +1,3 @@
-"""The local cloud: an AWS API on loopback, machines that boot, a stand-in engine."""
+"""The local cloud: an AWS API on loopback, machines that boot, a stub engine."""
 
 from __future__ import annotations

@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _SHARED: Final = "127.0.0.1"
-# No connection can be made to a broadcast address. For a machine whose port another program has at every address:
-# callers would take that program for the engine.
+# Nothing can connect to a broadcast address. For a machine whose port another program uses on all addresses, since
+# callers would mistake that program for the engine.
 UNREACHABLE: Final = "127.255.255.255"
 _TRIES: Final = 4
 _USABLE: Final = 254 * 254
 _STRIDE: Final = 251
-# Nobody but root can listen below.
+# Lower ports are reserved for root.
 _FIRST_UNPRIVILEGED: Final = 1024
 
 
 def can_bind(address: str, port: int = 0) -> bool:
-    """Whether a server could listen there now."""
+    """Return whether a server could listen there now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -33,9 +33,9 @@ def can_bind(address: str, port: int = 0) -> bool:
 
 
 class Lease:
-    """An address, and ports of it that are bound and silent: no other account can answer there.
+    """An address with bound but silent ports, so that no other account can answer there.
 
-    A server of this account still can, with SO_REUSEPORT. Raises OSError for a port that is taken.
+    A server of this account still can, with SO_REUSEPORT. Raises OSError for a port in use.
     """
 
     def __init__(self, address: str, ports: Iterable[int] = ()) -> None:
@@ -63,7 +63,7 @@ class Lease:
 
 
 class AddressPool:
-    """Hands out addresses. `seed` (the server's port) keeps two sandboxes on one host apart."""
+    """Assigns addresses. `seed` (the server's port) separates two sandboxes on one host."""
 
     def __init__(self, seed: int) -> None:
         self._next = seed * _STRIDE % _USABLE
@@ -71,7 +71,7 @@ class AddressPool:
         self._own = can_bind("127.77.1.1")
 
     def lease(self, ports: Iterable[int]) -> Lease:
-        """Return an address at which nobody else can answer at these ports. Where all share one, they stay free."""
+        """Return an address with these ports reserved. If all machines share one address, they stay free."""
         if not self._own:
             return Lease(_SHARED)
         ports = tuple(ports)

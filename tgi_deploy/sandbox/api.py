@@ -1,4 +1,4 @@
-"""A minimal client of the sandbox's AWS API, for machines: no SDK, names the region it speaks to."""
+"""A minimal client of the sandbox's AWS API, for machines, without an SDK."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ApiError(Exception):
 
 
 class CloudGoneError(Exception):
-    """Nothing answers at the sandbox's address."""
+    """The sandbox does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """Where the API is, and the key that lets in. Of a named machine its role decides."""
+    """The API's address and access key. For a named machine, its role decides."""
 
     url: str
     access_key: str = field(repr=False)
@@ -44,18 +44,18 @@ class Endpoint:
 
 
 def machine_key(access_key: str, instance_id: str = "") -> str:
-    """The access key as machines send it: their calls are not part of anyone's conversation with AWS."""
+    """Return the access key of machines, whose calls are excluded from the call log."""
     return f"{access_key}-machine{instance_id and ':'}{instance_id}"
 
 
 def machine_of(key: str, access_key: str) -> str | None:
-    """Which machine sends this key: empty for one without a name, None for a key that is no machine's."""
+    """Return the machine of this key: empty for an unnamed one, None if it is not a machine's key."""
     given, _, instance_id = key.partition(":")
     return instance_id if hmac.compare_digest(given.encode(), machine_key(access_key).encode()) else None
 
 
 def _authorization(endpoint: Endpoint, region: str, service: str) -> str:
-    # The sandbox reads key and scope and checks no signature, as moto does.
+    # Like moto, the sandbox reads key and scope but does not check the signature.
     scope = f"{machine_key(endpoint.access_key, endpoint.instance_id)}/20260101/{region}/{service}/aws4_request"
     return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
 
@@ -77,12 +77,12 @@ def send(
 
 
 def proof(access_key: str, challenge: str) -> str:
-    """What only a sandbox of this key can answer to a challenge. It gives the key away to nobody."""
+    """Return the answer to a challenge, which proves possession of the key without revealing it."""
     return hmac.new(access_key.encode(), f"health {challenge}".encode(), hashlib.sha256).hexdigest()
 
 
 def is_genuine(endpoint: Endpoint) -> bool:
-    """Whether the sandbox of this key answers there, and not a program of another account at its old port."""
+    """Return whether the sandbox with this key answers there, not another account's program at its old port."""
     challenge = secrets.token_hex(16)
     try:
         path = f"/_sandbox/health?challenge={challenge}"
@@ -95,7 +95,7 @@ def is_genuine(endpoint: Endpoint) -> bool:
 
 
 def control(endpoint: Endpoint, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 -- any JSON
-    """A call of the sandbox's own control interface.
+    """Call the sandbox's control interface.
 
     Raises:
         ApiError: the sandbox refused.
@@ -107,14 +107,14 @@ def control(endpoint: Endpoint, method: str, path: str, document: object = None)
     try:
         answer = json.loads(text)
     except json.JSONDecodeError as problem:
-        raise CloudGoneError("what answers there is not a sandbox") from problem
+        raise CloudGoneError("the server there is not a sandbox") from problem
     if status != _OK:
         raise ApiError(str(status), str(answer.get("error", "")))
     return answer
 
 
 def ec2(endpoint: Endpoint, region: str, action: str, params: Mapping[str, str]) -> str:
-    """The XML of an EC2 answer."""
+    """Return the XML of an EC2 response."""
     body = urlencode({"Action": action, "Version": _EC2_VERSION, **params}).encode()
     headers = {
         "Authorization": _authorization(endpoint, region, "ec2"),
@@ -142,7 +142,7 @@ def ssm(endpoint: Endpoint, region: str, action: str, params: Mapping[str, objec
 
 
 def user_data(endpoint: Endpoint, region: str, instance_id: str) -> str:
-    """An instance's user data as the API has it: base64, empty when there is none."""
+    """Return an instance's user data as in the API: base64, empty if there is none."""
     answer = ec2(endpoint, region, "DescribeInstanceAttribute", {"Attribute": "userData", "InstanceId": instance_id})
     return _element(_element(answer, "userData"), "value").strip()
 

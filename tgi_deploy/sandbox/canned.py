@@ -1,4 +1,4 @@
-"""Answers that moto has not: public image parameters, vCPU quotas, the serial console."""
+"""Responses missing in moto: public image parameters, vCPU quotas, the serial console."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.quotas import Quota
 
 CONSOLE_BYTES: Final = 64 * 1024
-# Generous: four of the largest machines. The fault `low-quota` has it say otherwise.
+# Four of the largest machines. The fault `low-quota` overrides it.
 QUOTA_VCPUS: Final = 768.0
 _AMZ_JSON: Final = "application/x-amz-json-1.1"
 _EPOCH: Final = 1792108800
 
 
 def answer(call: Call, ask_moto: Callable[[Call], Answer], console: Callable[[str], bytes | None]) -> Answer | None:
-    """None where moto answers well enough. `console` reads an instance's console, None for a stranger."""
+    """Return None if moto's response suffices. `console` returns an instance's console, None for an unknown one."""
     if call.service == "ssm" and call.action == "GetParameter":
         return _get_parameter(call)
     if call.service == "ssm" and call.action == "GetParameters":
@@ -91,7 +91,7 @@ def _quota(call: Call) -> Answer | None:
 
 
 def with_vcpus(answer: Answer, vcpus: float) -> Answer:
-    """The same answer about a quota, saying another value."""
+    """Return the quota response with another value."""
     document = json.loads(answer.body)
     document["Quota"]["Value"] = vcpus
     return json_answer(document, content_type=_AMZ_JSON)

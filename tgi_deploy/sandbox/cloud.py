@@ -1,6 +1,6 @@
 """The sandbox's server: `python -m tgi_deploy.sandbox.cloud --home DIR [--port 0] [--speed 60]`.
 
-Listens on 127.0.0.1 only. Everything it keeps lies in the home folder, which it removes when it is shut down.
+Listens on 127.0.0.1 only. All its files are in the home folder, which it removes at shutdown.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 DEFAULT_SPEED: Final = 60.0
 RECORD: Final = "sandbox.json"
 LOG: Final = "server.log"
-# Says that a folder is a sandbox's, to be removed with everything in it.
+# Marks a folder as a sandbox's, to be removed with its contents.
 MARKER: Final = ".tgi-deploy-sandbox"
 _OWNER_ONLY: Final = 0o077
-# moto reads these when it is imported.
+# moto reads these at import.
 STRICT: Final = {
     "MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION": "1",
     "MOTO_ENABLE_AMI_VALIDATION": "1",
@@ -47,15 +47,15 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--speed", type=float, default=DEFAULT_SPEED, help="how much faster than real things happen")
     parser.add_argument("--timer-speed", type=float, default=1.0, help="the same for the timers of machines")
-    parser.add_argument("--detach", action="store_true", help="go on in the background")
+    parser.add_argument("--detach", action="store_true", help="run in the background")
     return parser.parse_args(argv)
 
 
 class Sandbox:
-    """The parts put together: moto, the layer around it, the machines, the socket."""
+    """The sandbox: moto, the layer around it, the machines, the socket."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        # Here, so that the switches are set before moto is imported.
+        # Imported here, after the variables for moto are set.
         from moto.moto_server.werkzeug_app import (  # noqa: PLC0415
             DomainDispatcherApplication,
             MotoRequestHandler,
@@ -90,7 +90,7 @@ class Sandbox:
         layer.shut_down = self.server.shutdown
 
     def serve(self) -> None:
-        """Until told to stop; then end every machine."""
+        """Serve until stopped; then end all machines."""
         ticker = threading.Thread(target=self.machines.run, name="machines", daemon=True)
         ticker.start()
         try:
@@ -104,7 +104,7 @@ class Sandbox:
 
 
 def serve(options: argparse.Namespace) -> None:
-    """Until told to stop. The home folder holds the record while the server answers, and is removed at the end."""
+    """Serve until stopped. The home folder has the record while the server answers, and is removed at the end."""
     os.environ.update(STRICT)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     home: Path = options.home
@@ -128,26 +128,26 @@ def serve(options: argparse.Namespace) -> None:
 
 
 def claim(home: Path) -> None:
-    """Make the folder a sandbox's own, which nobody but its owner can enter or exchange for another.
+    """Claim the folder for a sandbox, so that only its owner can enter or replace it.
 
     Raises:
-        FileExistsError: it holds something else.
-        PermissionError: somebody else could do so.
+        FileExistsError: it has other contents.
+        PermissionError: another user could enter or replace it.
     """
     for folder in (*reversed(home.parents), home):
         folder.mkdir(exist_ok=True, mode=0o700)
     if _is_exchangeable(home):
-        raise PermissionError(errno.EPERM, "others may write to the folder that holds it", str(home))
+        raise PermissionError(errno.EPERM, "others can write to its parent folder", str(home))
     if home.stat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "it belongs to somebody else", str(home))
     if not (home / MARKER).exists() and any(home.iterdir()):
-        raise FileExistsError(errno.EEXIST, "it holds files that are not a sandbox's", str(home))
+        raise FileExistsError(errno.EEXIST, "it has files that are not a sandbox's", str(home))
     home.chmod(0o700)
     (home / MARKER).touch(mode=0o600)
 
 
 def is_claimed(home: Path) -> bool:
-    """Whether the folder is a sandbox's, and its owner's who asks."""
+    """Return whether the folder is a sandbox's and belongs to this user."""
     try:
         return home.stat().st_uid == os.geteuid() and (home / MARKER).exists()
     except OSError:
@@ -155,15 +155,15 @@ def is_claimed(home: Path) -> bool:
 
 
 def remove(home: Path) -> None:
-    """Remove a sandbox's folder; nobody else's."""
+    """Remove a sandbox's folder, never another one."""
     if is_claimed(home):
         shutil.rmtree(home, ignore_errors=True)
 
 
 def _is_exchangeable(home: Path) -> bool:
-    """Whether somebody else may rename it: what runs from there would be theirs. A group of one's own is nobody else.
+    """Return whether another user could rename it and so replace what runs from there. A private group is safe.
 
-    Of the folders further up the same is true, but containers have them writable for everybody, with nobody around.
+    Parent folders further up are not checked, because in containers they are often world-writable.
     """
     above = home.parent.stat()
     others = above.st_mode & stat.S_IWOTH or (above.st_mode & stat.S_IWGRP and above.st_gid != os.getegid())
@@ -177,7 +177,7 @@ def _write_record(home: Path, record: dict[str, object]) -> None:
 
 
 def _detach(home: Path) -> bool:
-    """Go on as a process of nobody's. True in the one that goes on, its output in the home's log."""
+    """Daemonize. Return True in the daemon, whose output goes to the home's log."""
     child = os.fork()
     if child:
         sys.stdout.write(f"{child}\n")
@@ -193,11 +193,11 @@ def _detach(home: Path) -> bool:
 def main(argv: list[str]) -> int:
     options = _arguments(argv)
     options.home = options.home.resolve()
-    os.umask(_OWNER_ONLY)  # of all that it starts, too
+    os.umask(_OWNER_ONLY)  # also for child processes
     try:
         claim(options.home)
     except OSError as problem:
-        sys.stderr.write(f"{options.home} cannot be a sandbox's home: {problem.strerror}\n")
+        sys.stderr.write(f"{options.home} can't be a sandbox's home: {problem.strerror}\n")
         return 2
     if options.detach and not _detach(options.home):
         return 0

@@ -31,13 +31,13 @@ _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
 _RECORDED: Final = frozenset({"url", "pid", "started", "access_key"})
 _OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
-# Paths of the home end up in shell scripts of machines.
+# Paths of the home folder are used in machines' shell scripts.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxInfo:
-    """A sandbox that answers. `started` is UTC, ISO 8601; `access_key` is what its API lets in, with any secret."""
+    """A running sandbox. `started` is UTC, ISO 8601; its API accepts `access_key` with any secret."""
 
     endpoint_url: str
     pid: int
@@ -50,7 +50,7 @@ class SandboxInfo:
 
 
 def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0) -> SandboxInfo:
-    """The running sandbox of this home, started if there is none; it goes on when the caller ends.
+    """Return the running sandbox of this home, starting it if needed; it outlives the caller.
 
     Raises:
         InputError: the home folder cannot be used.
@@ -67,7 +67,7 @@ def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0)
 
 
 def stop(home: Path) -> bool:
-    """End the sandbox, its machines and its files. False when there was nothing."""
+    """End the sandbox, its machines and its files. Return False if there was nothing to end."""
     home = home.expanduser().absolute()
     if not is_claimed(home):
         return False
@@ -83,7 +83,7 @@ def stop(home: Path) -> bool:
 
 
 def status(home: Path) -> SandboxInfo | None:
-    """The sandbox of this home if it answers and is the one that wrote the record."""
+    """Return the sandbox of this home if it answers and wrote the record."""
     record = _read_record(home.expanduser())
     if record is None:
         return None
@@ -110,7 +110,7 @@ def _usable(home: Path) -> Path:
     if not _SAFE_PATH.match(str(resolved)):
         raise InputError(
             "sandbox_home_unusable",
-            f"The sandbox's machines run shell scripts below {resolved}, and its name would not survive a shell.",
+            f"The sandbox's machines run shell scripts below {resolved}, but that name is not safe in a shell.",
             hint="Set TGI_DEPLOY_HOME to a folder named with letters, digits and . _ - only.",
         )
     return resolved
@@ -118,7 +118,7 @@ def _usable(home: Path) -> Path:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """One at a time for a home. The lock is on the folder that holds it, so that no lock file is left behind."""
+    """Lock the home. The lock is on its parent folder, so that no lock file is left behind."""
     descriptor = os.open(home.parent, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -128,7 +128,7 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 def _read_record(home: Path) -> dict[str, Any] | None:
-    """The record of one's own sandbox: somebody else's would send whoever believes it to their cloud."""
+    """Read the record if it is the user's own: another account's could redirect calls to its cloud."""
     if not is_claimed(home):
         return None
     try:
@@ -141,7 +141,7 @@ def _read_record(home: Path) -> dict[str, Any] | None:
 
 
 def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:
-    """Returns the server's process id."""
+    """Start the server and return its process id."""
     claim(home)
     command = [
         *(sys.executable, *_SERVER, "--detach"),
@@ -187,7 +187,7 @@ def _ask_to_stop(running: SandboxInfo) -> None:
 
 
 def _clean(home: Path) -> None:
-    """End what is left of a sandbox that no longer answers, and remove its files."""
+    """End the remains of a sandbox that no longer answers, and remove its files."""
     _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))

@@ -1,7 +1,4 @@
-"""The clock of machines whose timers run faster than real time: one for the whole sandbox.
-
-So a reboot of a machine does not change it.
-"""
+"""The accelerated clock of the sandbox's machines, shared so that a reboot does not change it."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ class FastClock:
     speed: float
 
     def at(self, real: float) -> float:
-        """What the guest's clock shows at a real moment."""
+        """Return the guest's time at a real time."""
         return self.epoch + (real - self.epoch) * self.speed
 
     def text(self, real: float) -> str:

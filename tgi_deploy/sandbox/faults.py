@@ -1,4 +1,4 @@
-"""Faults on request: what the real cloud does to people and moto never does.
+"""Injected faults: failures of the real cloud that moto does not simulate.
 
 A fault of a call (`CallFault`) is matched when a request arrives; a fault of a machine (`MachineFault`) when an
 instance is launched. Each is used up after `times`.
@@ -24,18 +24,17 @@ ANY_ACTION: Final = "*"
 
 
 class BadFaultError(ValueError):
-    """A request for a fault that makes no sense."""
+    """An invalid fault."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallFault:
     """An error, a delay or a lost reply for matching calls. `when` compares parameters of the request.
 
-    `delay_s` is real seconds. `after` means that the call takes effect and its reply is lost. An empty `code`
-    with a delay only delays. `explicit_only` restricts it to calls that name what they look for. The first `skip`
-    matching calls pass. `signal` (KILL, INT, TERM, HUP) goes to the calling process as the call arrives, with `after`
-    when it has taken effect, with `replied` when its reply is on the way.
-    `vcpus` is what the answer about a quota says instead.
+    `delay_s` is real seconds. `after` means that the call takes effect and its reply is lost. An empty `code` with a
+    delay only delays. `explicit_only` restricts it to calls that name their resources. The first `skip` matching calls
+    pass. `signal` (KILL, INT, TERM, HUP) is sent to the calling process when the call arrives, with `after` when it has
+    taken effect, with `replied` when its reply is sent. `vcpus` replaces the value of a quota response.
     """
 
     action: str
@@ -53,7 +52,7 @@ class CallFault:
     vcpus: float | None = None
 
     def matches(self, call: Call) -> bool:
-        if self.action not in {ANY_ACTION, call.told} or not call.action:
+        if self.action not in {ANY_ACTION, call.action_name} or not call.action:
             return False
         if self.explicit_only and not _names_something(call):
             return False
@@ -65,8 +64,8 @@ class MachineFault:
     """What happens to the next launched machines. `when` compares InstanceType, AvailabilityZone, SubnetId, Market.
 
     Times are real seconds. `reason` ends the instance `after_s` after its launch; `boot_s` replaces the boot's
-    duration; `engine` is a fault of the stand-in engine; `failed_pulls` image pulls fail;
-    `pull_mb_per_s` is how fast they are; `dark`: it never boots.
+    duration; `engine` is a fault of the stub engine; `failed_pulls` image pulls fail; `pull_mb_per_s` is their speed;
+    `dark`: it never boots.
     """
 
     reason: str = ""
@@ -154,14 +153,14 @@ NAMES: Final = tuple(sorted({*_CALL_FAULTS, *_MACHINE_FAULTS, _STORM}))
 
 
 def _flag(value: object) -> bool:
-    """`bool` would take every text for true, "false" as well."""
+    """Parse a flag, because `bool` takes any string, even "false", as true."""
     if isinstance(value, bool):
         return value
     raise TypeError
 
 
 def _amount(value: Any) -> float:  # noqa: ANN401 -- any JSON
-    """`float` would take what no clock can wait for."""
+    """Parse an amount, because `float` accepts values that no clock can wait for."""
     amount = float(value)
     if not (math.isfinite(amount) and amount >= 0):
         raise ValueError(value)
@@ -197,7 +196,7 @@ _FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def read_fault(document: Mapping[str, Any]) -> Fault:
-    """A fault from its JSON: a `name` of ours and changes to it, or an `action` and all the rest.
+    """Parse a fault from JSON: a known `name` with changes, or an `action` with all fields.
 
     Raises:
         BadFaultError: unknown name or member, or a value of the wrong type.
@@ -251,7 +250,7 @@ def _converted(key: str, value: object) -> object:
 
 
 class FaultTable:
-    """The faults asked for, in order; the first match with uses left is taken."""
+    """The injected faults, in order; the first match with uses left applies."""
 
     def __init__(self) -> None:
         self._faults: list[CallFault | MachineFault] = []
@@ -276,7 +275,7 @@ class FaultTable:
             return (*self._faults, *([storm] if storm else []))
 
     def take_for_call(self, call: Call) -> CallFault | None:
-        """The fault that this call meets: one asked for, or else what the storm brings."""
+        """Return the fault for this call: an injected one, else a random one."""
         with self._lock:
             for index, fault in enumerate(list(self._faults)):
                 if not isinstance(fault, CallFault) or not fault.matches(call):
@@ -293,7 +292,7 @@ class FaultTable:
         return fault if fault and fault.matches(call) else None
 
     def take_for_machine(self, facts: Mapping[str, str]) -> tuple[MachineFault, ...]:
-        """Every machine fault that matches: a machine may boot slowly and die as well."""
+        """Return all matching machine faults: a machine may boot slowly and also die."""
         with self._lock:
             hits = [fault for fault in self._faults if isinstance(fault, MachineFault) and fault.matches(facts)]
             for fault in hits:

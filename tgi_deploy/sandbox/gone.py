@@ -1,6 +1,6 @@
-"""Requests about things that are gone: EC2 refuses them, where moto fails with a server error or takes them.
+"""Requests about deleted resources: EC2 rejects them, while moto fails with a server error or accepts them.
 
-Two that are at work under one name meet this: what one names, the other may have deleted.
+Happens when two runs work under one name: one may name what the other has deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GROUP: Final = re.compile(r"(NetworkInterface\.\d+\.)?SecurityGroupId\.\d+$")
 
 
 def refuse(call: Call) -> Answer | None:
-    """EC2's error for the first thing named that does not exist; None where all do."""
+    """Return EC2's error for the first named resource that does not exist, or None."""
     if call.action == "RunInstances":
         return _template(call) or _groups(call)
     if call.action == "CancelSpotInstanceRequests":
@@ -40,7 +40,7 @@ def _groups(call: Call) -> Answer | None:
 
 
 def _groups_named(call: Call) -> Iterator[str]:
-    """By the request and by its launch template, whose network interfaces the request has taken over."""
+    """Return the groups named by the request and by its launch template."""
     yield from (str(value) for name, value in call.params.items() if _GROUP.match(name))
     yield from world.template_data(call.region, call.params).get("SecurityGroupIds", ())
 

@@ -1,4 +1,4 @@
-"""The layer around moto: log, faults, tokens, rules and canned answers in front; machines kept in step behind."""
+"""The layer around moto: log, faults, tokens, rules and canned responses before it; machines synchronized after it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _POWER: Final = frozenset({"poweroff", "reboot"})
 
 
 class Layer:
-    """A WSGI application. `shut_down` ends the server. Only who knows `access_key` is answered, but for health."""
+    """A WSGI application. `shut_down` ends the server. Everything except health requires `access_key`."""
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Layer:
             return page
         if call.path.startswith(_CONTROL):
             return self._control(environ, call)
-        refused = access.reject_foreign(call, self._access_key)
+        refused = access.reject_unsigned(call, self._access_key)
         if refused is not None:
             return refused
         self._record(call)
         return self._refuse_machine(call) or self._aws(environ, call)
 
     def _refuse_machine(self, call: Call) -> Answer | None:
-        """A machine reads what the role of its instance profile allows, and nothing else."""
+        """Reject calls of a machine that its instance profile's role does not allow."""
         machine = api.machine_of(call.access_key, self._access_key)
         if not machine or call.service != "ssm":
             return None
@@ -99,7 +99,7 @@ class Layer:
                     "time": time.time(),
                     "service": call.service,
                     "region": call.region,
-                    "action": call.told,
+                    "action": call.action_name,
                     "params": {name: _HIDDEN if name in _SECRET else value for name, value in call.params.items()}
                     if call.action == "PutParameter"
                     else dict(call.params),
@@ -137,7 +137,7 @@ class Layer:
         return answer
 
     def _control(self, environ: Environ, call: Call) -> Answer:
-        """Health is for everybody; all else wants the key."""
+        """Answer a control call. Health is public; everything else requires the key."""
         what = call.path.removeprefix(_CONTROL).strip("/")
         is_health = (call.method, what) == ("GET", "health")
         refused = None if is_health else access.refuse_control(call, self._access_key)
@@ -170,14 +170,14 @@ class Layer:
         return _no_such(call) if found is None else json_answer(found)
 
     def _health(self, call: Call) -> Answer:
-        """Prove to who asks that this is the sandbox of the key that they know."""
+        """Prove possession of the key."""
         challenge = call.params.get("challenge")
         proof = {} if challenge is None else {"proof": api.proof(self._access_key, challenge)}
         return json_answer({"status": "ok", **proof})
 
     def _list_calls(self, call: Call) -> Answer:
         action = call.params.get("action")
-        made = list(self._calls)  # in one go: others call meanwhile, and a deque may not grow under a loop
+        made = list(self._calls)  # copied at once, because a deque must not grow during iteration
         calls = [one for one in made if action in {None, one["action"]}]
         return json_answer({"calls": calls})
 
@@ -196,13 +196,15 @@ class Layer:
             return json_answer({"error": str(problem)}, 400)
         if instance_id is None:
             self._faults.add(fault)
-        elif not self._befall(str(instance_id), fault):
+        elif not self._end_by_fault(str(instance_id), fault):
             return json_answer({"error": f"nothing to do to {instance_id}"}, 404)
         return json_answer({"fault": asdict(fault)})
 
-    def _befall(self, instance_id: str, fault: Fault) -> bool:
-        """A fault of a machine that is already there: only an end can come to it."""
-        return isinstance(fault, MachineFault) and bool(fault.reason) and self._machines.doom(instance_id, fault)
+    def _end_by_fault(self, instance_id: str, fault: Fault) -> bool:
+        """Apply a fault to a running machine, which can only be an end."""
+        return (
+            isinstance(fault, MachineFault) and bool(fault.reason) and self._machines.schedule_end(instance_id, fault)
+        )
 
     def _clear_faults(self) -> Answer:
         self._faults.clear()
@@ -215,7 +217,7 @@ class Layer:
         return json_answer({}) if self._machines.power(instance_id, event) else _no_such(call)
 
     def _reset(self, environ: Environ) -> Answer:
-        """Back to an empty account: machines ended, state, faults, tokens and calls forgotten."""
+        """Reset to an empty account: end the machines, clear state, faults, tokens and calls."""
         inner = Call(
             method="POST", path="/moto-api/reset", service="", region="", action="", params={}, body=b"", headers={}
         )
@@ -246,14 +248,14 @@ def _no_such(call: Call) -> Answer:
 
 
 def _in_words(call: Call, answer: Answer) -> Answer:
-    """AWS's own internal error in place of a web server's page: a failure of moto's, told in its log."""
+    """Return AWS's internal error instead of a web page if moto failed; moto logs the failure."""
     if answer.status != _FAILED or "html" not in answer.content_type:
         return answer
     return error(call, "InternalError", "An internal error has occurred", _FAILED)
 
 
 def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
-    """What becomes of an answer, and of who waits for it, once the call has taken effect."""
+    """Return the response, or drop it or signal the caller, after the call took effect."""
     if fault.vcpus is not None:
         answer = canned.with_vcpus(answer, fault.vcpus)
     if fault.signal and fault.replied:

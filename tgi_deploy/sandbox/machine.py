@@ -1,7 +1,7 @@
 """One machine: `python -m tgi_deploy.sandbox.machine FOLDER`, started by the sandbox for each instance.
 
-It boots, reads its own user data through the API, does what it says, and ends when the cloud ends it, when the guest
-powers off, or when the cloud is gone (its standard input closes).
+It boots, reads its user data through the API, runs it, and ends when the cloud ends it, when the guest powers off, or
+when the cloud is gone (its standard input closes).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Machine:
         self._power = Power(spec=spec, console=self._console, down=self.down, stop_services=self._init.stop_all)
 
     def boot(self) -> None:
-        """Until the user data is done. A machine that is told to go down in between stops where it is."""
+        """Run the user data to its end. A machine that goes down in between stops there."""
         first = not self._layout.at("/var/lib/cloud/instance/boot-finished").exists()
         self._console.kernel(_KERNEL)
         self._console.kernel(f"DMI: Amazon EC2 {self._spec.instance_type}/, BIOS 1.0")
@@ -65,10 +65,10 @@ class Machine:
             self._init.start_enabled()
 
     def panic(self, problem: BaseException) -> None:
-        """Go down because the boot broke off; the machine's log has the traceback."""
+        """Go down after a failed boot; the machine's log has the traceback."""
         try:
             if not self.down.is_set():
-                self._console.kernel(f"Kernel panic - not syncing: the boot broke off ({_told(problem)})")
+                self._console.kernel(f"Kernel panic - not syncing: boot failed ({_reason(problem)})")
         finally:
             self.down.set()
 
@@ -111,11 +111,11 @@ class Machine:
 
     def _keep_uptime(self) -> None:
         while not self.down.wait(_UPTIME_TICK_S):
-            with suppress(OSError):  # a full disk of the host's: the next one may have room again
+            with suppress(OSError):  # the host's disk is full: the next write may have room again
                 self._show_uptime()
 
     def _show_uptime(self) -> None:
-        """By the machine's own clock. A reader never sees half of it."""
+        """Write the uptime by the machine's clock, atomically."""
         uptime_s = (time.monotonic() - self._began_s) * self._spec.timer_speed
         path = self._layout.at("/proc/uptime")
         new = path.with_name("uptime.new")
@@ -153,7 +153,7 @@ class Machine:
             )
 
 
-def _told(problem: BaseException) -> str:
+def _reason(problem: BaseException) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 
@@ -162,7 +162,7 @@ def _now() -> str:
 
 
 def _environment(layout: Layout) -> dict[str, str]:
-    """The guest's: nothing of the caller's, credentials least of all."""
+    """Return the guest's environment, without the caller's variables and credentials."""
     return {
         "PATH": f"{layout.bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "HOME": str(layout.at("/root")),
@@ -173,7 +173,7 @@ def _environment(layout: Layout) -> dict[str, str]:
 
 
 def _end_with_the_cloud(down: threading.Event) -> None:
-    """The cloud holds the other end of standard input for as long as it lives."""
+    """End when the cloud ends, which closes the other end of standard input."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     down.set()
@@ -187,7 +187,7 @@ def _end_on_signal(down: threading.Event) -> None:
 def main(argv: list[str]) -> int:
     layout = Layout(folder=Path(argv[0]).absolute())
     layout.make()
-    os.chdir(layout.folder)  # where the socket of its commands has a short name
+    os.chdir(layout.folder)  # so that its command socket has a short name
     machine = Machine(layout, MachineSpec.read(layout.spec))
     _end_on_signal(machine.down)
     threading.Thread(target=_end_with_the_cloud, args=(machine.down,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The cloud's side of its machines: boots one for each instance with user data, and ends what should not run."""
+"""The cloud's side of machines: boots one per instance with user data, and ends those that should not run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _DIED: Final = "Server.InternalError"
 
 @dataclass(kw_only=True, slots=True)
 class HostedMachine:
-    """A booted (or never booted: no user data) machine. `ends` are its doom: when, by which reason."""
+    """A booted (or never booted: no user data) machine. `ends` are its scheduled ends with reasons."""
 
     layout: Layout
     lease: Lease
@@ -52,7 +52,7 @@ class HostedMachine:
     ending: threading.Thread | None = None
 
     def empty_drives(self) -> None:
-        """Its own drives lose what is on them, and its address is another's: both but for a reboot."""
+        """Clear its local drives and release its address, which happens except on a reboot."""
         shutil.rmtree(self.layout.at("/opt/dlami/nvme"), ignore_errors=True)
         self.lease.close()
 
@@ -62,12 +62,12 @@ class HostedMachine:
 
     @property
     def died(self) -> bool:
-        """Whether its process ended, and nobody had asked it to."""
+        """Whether its process ended by itself."""
         return self.process is not None and self.process.poll() is not None
 
 
 class Machines:
-    """Keeps machines in step with moto's instances. `lock` is the one that guards moto."""
+    """Synchronizes machines with moto's instances. `lock` guards moto."""
 
     def __init__(
         self, *, home: Path, faults: FaultTable, speed: float, timer_speed: float, lock: threading.RLock
@@ -82,11 +82,11 @@ class Machines:
         self._metadata = Metadata(self._clock)
         self._lock = lock
         self._machines: dict[str, HostedMachine] = {}
-        self._over: set[str] = set()  # terminated ones: moto keeps them, and nothing comes to them any more
+        self._over: set[str] = set()  # terminated ones, which moto keeps
         self._closed = threading.Event()
 
     def run(self) -> None:
-        """Until closed: let time pass for every instance."""
+        """Update all instances until closed."""
         while not self._closed.wait(_TICK_S):
             self.sync()
 
@@ -106,7 +106,7 @@ class Machines:
         return path.read_bytes() if path.exists() else b""
 
     def power(self, instance_id: str, event: str) -> bool:
-        """The guest switched itself off, or restarts. False for a stranger."""
+        """Handle a guest's poweroff or restart. Return False for an unknown machine."""
         with self._lock:
             instance = world.find_instance(instance_id)
             machine = self._machines.get(instance_id)
@@ -120,7 +120,7 @@ class Machines:
         return True
 
     def metadata(self, instance_id: str) -> dict[str, object] | None:
-        """What changes while the machine runs; None for a stranger."""
+        """Return metadata that changes while the machine runs; None for an unknown machine."""
         with self._lock:
             machine = self._machines.get(instance_id)
             for region, instance in world.instances():
@@ -128,8 +128,8 @@ class Machines:
                     return self._metadata.describe(region, instance, machine.ends)
         return None
 
-    def doom(self, instance_id: str, fault: MachineFault) -> bool:
-        """Let a fault befall a machine that is already there. False for a stranger."""
+    def schedule_end(self, instance_id: str, fault: MachineFault) -> bool:
+        """Schedule the end of a running machine by a fault. Return False for an unknown machine."""
         with self._lock:
             machine = self._machines.get(instance_id)
             if machine is None:
@@ -142,7 +142,7 @@ class Machines:
             return [self._described(region, one) for region, one in world.instances()]
 
     def close(self) -> None:
-        """End every machine and wait for it."""
+        """End all machines and wait for them."""
         self._closed.set()
         self.clear()
 
@@ -178,7 +178,7 @@ class Machines:
                 self._over.add(instance.id)
                 return
             machine = self._admit(region, instance)
-        self._meet_fate(instance, machine)
+        self._apply_end(instance, machine)
         now = time.monotonic()
         state = instance.state
         if state == "pending" and now - instance.sandbox_launched >= _PENDING_S / self._speed and machine.gone:
@@ -214,7 +214,7 @@ class Machines:
         machine.pull_mb_per_s = fault.pull_mb_per_s or machine.pull_mb_per_s
         machine.dark = machine.dark or fault.dark
 
-    def _meet_fate(self, instance: SandboxInstance, machine: HostedMachine) -> None:
+    def _apply_end(self, instance: SandboxInstance, machine: HostedMachine) -> None:
         due = [reason for moment, reason in machine.ends if time.monotonic() >= moment]
         if due:
             machine.ends.clear()
@@ -277,7 +277,7 @@ class Machines:
 
 
 def _end_process(process: subprocess.Popen[bytes], layout: Layout, grace_s: float) -> None:
-    """SIGTERM, then SIGKILL, then whatever the machine left behind."""
+    """Send SIGTERM, then SIGKILL, then end the machine's leftovers."""
     if process.stdin:
         process.stdin.close()
     process.terminate()

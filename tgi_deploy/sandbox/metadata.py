@@ -1,4 +1,4 @@
-"""What a machine's metadata service says beyond its spec: its tags as they are now, and a spot notice."""
+"""Changing metadata of a machine: current tags and a spot notice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RECLAIMED: Final = "Server.SpotInstanceTermination"
 # EC2 gives two minutes' notice, best effort (EC2 User Guide, "Spot Instance interruption notices").
 _NOTICE_S: Final = 120.0
-# Real seconds: however fast the timers are, an engine has to be able to drain.
+# Real seconds: an engine must have time to drain even with fast timers.
 _LEAST_NOTICE_S: Final = 30.0
 
 
@@ -26,7 +26,7 @@ class Metadata:
     _clock: FastClock
 
     def describe(self, region: str, instance: SandboxInstance, ends: Iterable[tuple[float, str]]) -> dict[str, object]:
-        """`tags` is None unless they are switched on; `spot_action` None while there is no notice."""
+        """`tags` is None unless enabled; `spot_action` is None without a notice."""
         return {"tags": self._tags(region, instance), "spot_action": self._spot_action(ends)}
 
     def _tags(self, region: str, instance: SandboxInstance) -> dict[str, str] | None:

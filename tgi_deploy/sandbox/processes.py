@@ -1,4 +1,4 @@
-"""Processes by their ids: alive or not, what they run, and how to end a whole group. Linux and macOS."""
+"""Inspects and ends processes and groups by id, on Linux and macOS."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
-    """`state` begins with Z for a zombie: ended, and not yet asked about by its parent."""
+    """`state` begins with Z for a zombie: ended, but not yet reaped."""
 
     pid: int
     state: str
@@ -23,7 +23,7 @@ class Process:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process exists and is more than a zombie."""
+    """Return whether the process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -34,12 +34,12 @@ def is_alive(pid: int) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """The process's command line; empty when there is no such process."""
+    """Return the process's command line; empty if it does not exist."""
     return "".join(found.command for found in processes(pid))
 
 
 def processes(pid: int | None = None) -> tuple[Process, ...]:
-    """All processes, or the one with this id. Asks ps, and the kernel itself where there is no ps (slim images)."""
+    """Return all processes, or the one with this id, from ps, or from /proc if there is no ps (slim images)."""
     chosen = ["-A"] if pid is None else ["-p", str(pid)]
     try:
         done = subprocess.run(  # noqa: S603 -- fixed words and a number
@@ -72,7 +72,7 @@ def group_exists(group: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        # macOS says so of a group that holds nothing but zombies.
+        # macOS raises this for a group of only zombies.
         return False
     return True
 
@@ -83,7 +83,7 @@ def signal_group(group: int, number: int) -> None:
 
 
 def end_group(group: int, *, grace_s: float) -> None:
-    """SIGTERM, and SIGKILL for what is left after the grace."""
+    """Send SIGTERM, and SIGKILL after the grace period."""
     signal_group(group, signal.SIGTERM)
     deadline = time.monotonic() + grace_s
     while group_exists(group) and time.monotonic() < deadline:
@@ -94,7 +94,7 @@ def end_group(group: int, *, grace_s: float) -> None:
 def end_recorded_groups(folder: Path, *, marker: str) -> None:
     """Kill the groups whose ids are file names in `folder`.
 
-    An id may have been given to a stranger since: where the group's leader lives, its command must contain `marker`.
+    Ids can be reused: if the group's leader is alive, its command must contain `marker`.
     """
     for record in sorted(folder.glob("*")) if folder.is_dir() else []:
         group = int(record.name)

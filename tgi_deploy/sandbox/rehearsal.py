@@ -1,4 +1,4 @@
-"""What can be rehearsed: each trouble as data, and the sandbox's faults that make it, by a seeded choice."""
+"""Rehearsal scenarios as data, with the sandbox faults behind them, chosen by seed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _ENDED: Final = frozenset({"terminated", "shutting-down"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """`documents` makes the faults that are there from the beginning.
+    """`documents` returns the initial faults.
 
-    `strikes`, if there is one, befalls the machine once the wait for its engine reaches `at_phase`; `delay_s` is how
-    much longer (than planned, in the machine's seconds) that phase takes. `market`: only its machines can have this.
+    `strikes`, if any, is applied to the machine when the wait for its engine reaches `at_phase`; `delay_s` extends that
+    phase (in the machine's seconds). `market`: applies only to machines of that market.
     """
 
     name: str
@@ -49,14 +49,14 @@ def _refusals(chance: random.Random) -> tuple[Document, ...]:
 
 
 _SLOW_BOOT_S: Final = 5.0
-# Faults of the engine and of the machine under it: what one meets, all after it meet.
+# Faults of the engine and its machine, which recur on every start.
 _ENGINE: Final = {
     "oom-load": "the same as oom",
     "oom-warmup": "the prefill of the warm-up needs more memory than the weights leave",
     "oom-serving": "the longest promised request needs more memory than is left",
     "disk-full": "the disk is full before the weights are there",
     "bad-flag": "the launcher does not know an option that it is given",
-    "port-taken": "something else on the machine holds the engine's port",
+    "port-taken": "another process on the machine uses the engine's port",
     "network": "the machine can't reach the hub",
     "wrong-model": "the engine serves another model than the plan's",
     "driver-too-old": "the machine's driver is older than the image needs",
@@ -75,7 +75,7 @@ TROUBLES: Final = (
     ),
     Trouble(
         name="throttle",
-        description="calls are refused for being too many, reads and changes alike",
+        description="calls are throttled, reads as well as changes",
         documents=_refusals,
     ),
     Trouble(
@@ -85,7 +85,7 @@ TROUBLES: Final = (
     ),
     Trouble(
         name="spot-reclaim",
-        description="the cloud takes the spot machine back while it starts",
+        description="the cloud reclaims the spot machine while it starts",
         at_phase="pulling",
         strikes={"name": "spot-reclaim", "after_s": 0},
         market="spot",
@@ -122,13 +122,13 @@ TROUBLES: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxStage:
-    """A sandbox of one's own in which trouble can be made."""
+    """An isolated sandbox with fault injection."""
 
     sandbox: SandboxInfo
     ids: ClassVar = re.compile(r"\b(i|sg|lt|vol|eni|eipalloc|sir)-[0-9a-f]{8,17}\b")
 
     def prepare(self, name: str, seed: int) -> tuple[str, ...]:
-        """Make the trouble; what it comes to, one sentence a fault."""
+        """Inject the faults and return one sentence per fault."""
         chance = random.Random(f"{seed} {name}")  # noqa: S311 -- a repeatable choice
         documents = trouble(name).documents(chance)
         for document in documents:
@@ -136,15 +136,15 @@ class SandboxStage:
         return tuple(_sentence(document) for document in documents if document["name"] in _COUNTED)
 
     def strike(self, name: str, instance_id: str) -> None:
-        """Let it befall the machine now."""
+        """Apply it to the machine now."""
         self._ask("POST", "faults", {**(trouble(name).strikes or {}), "instance_id": instance_id})
 
     def calls(self) -> tuple[str, ...]:
-        """The name of every call that was made, in order."""
+        """Return the names of all calls, in order."""
         return tuple(call["action"] for call in self._ask("GET", "calls")["calls"])
 
     def running(self) -> tuple[str, ...]:
-        """Machines that have not ended, whoever made them."""
+        """Return all machines that have not ended."""
         machines = self._ask("GET", "machines")["machines"]
         return tuple(one["instance_id"] for one in machines if one["state"] not in _ENDED)
 

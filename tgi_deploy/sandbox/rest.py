@@ -1,4 +1,4 @@
-"""Calls of the services that speak REST: the action is in the method and the path."""
+"""Calls of REST services: the action is in the method and the path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def speaks_rest(service: str) -> bool:
 
 
 def action_of(method: str, path: str) -> str:
-    """The action of a call of EventBridge Scheduler; empty for a path that it has not."""
+    """Return the action of an EventBridge Scheduler call; empty for an unknown path."""
     folder, _, name = path.strip("/").partition("/")
     if not name and method == "GET":
         return _LISTS.get(folder, "")

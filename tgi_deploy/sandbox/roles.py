@@ -1,4 +1,4 @@
-"""What a machine's role allows, and a schedule's: enough of IAM to refuse what a policy or a boundary leaves out."""
+"""Enough of IAM to reject what a machine's or schedule's role, policy or boundary does not allow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def prepare_account() -> None:
-    """Make the boundary of roles, as an administrator does once for an account."""
+    """Create the permissions boundary, as an administrator does once per account."""
     boundary = read_actions().boundary
     if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in _iam().managed_policies:
         _iam().create_policy(
@@ -31,7 +31,7 @@ def prepare_account() -> None:
 
 
 def refuse_role(call: Call) -> Answer | None:
-    """IAM's error for a boundary that is not there, which moto does not give; in the words that bug reports quote."""
+    """Return IAM's error for a missing boundary, which moto does not raise; worded as in bug reports."""
     arn = call.text("PermissionsBoundary")
     if not arn or call.action != "CreateRole" or arn in _iam().managed_policies:
         return None
@@ -39,7 +39,7 @@ def refuse_role(call: Call) -> Answer | None:
 
 
 def refuse_machine(call: Call, instance_id: str) -> Answer | None:
-    """The answer to a machine that may not make this call of the parameter store; None where it may."""
+    """Return the rejection of a machine's Parameter Store call, or None."""
     arn = f"arn:aws:ssm:{call.region}:{DEFAULT_ACCOUNT_ID}:parameter/{call.text('Name').removeprefix('/')}"
     if _may(_roles_of(instance_id), "ec2.amazonaws.com", f"ssm:{call.action}", arn, {}):
         return None
@@ -48,7 +48,7 @@ def refuse_machine(call: Call, instance_id: str) -> Answer | None:
 
 
 def may_terminate(role_arn: str, region: str, instance_id: str) -> bool:
-    """Whether EventBridge Scheduler can take on the role, and may end the machine as it."""
+    """Return whether EventBridge Scheduler can assume the role and terminate the machine with it."""
     instance = world.find_instance(instance_id)
     roles = [role for role in _iam().roles.values() if role.arn == role_arn]
     if instance is None or not roles:
@@ -70,7 +70,7 @@ def _roles_of(instance_id: str) -> list[Any]:
 
 
 def profile_of(instance: Any) -> str:  # noqa: ANN401 -- moto's own class
-    """The name or ARN of the instance profile, empty without one."""
+    """Return the name or ARN of the instance profile, or empty."""
     known = instance.ec2_backend.iam_instance_profile_associations.get(instance.id)
     if known is not None:
         return str(known.iam_instance_profile.arn)
@@ -78,7 +78,7 @@ def profile_of(instance: Any) -> str:  # noqa: ANN401 -- moto's own class
 
 
 def _may(roles: list[Any], service: str, action: str, arn: str, facts: Mapping[str, str]) -> bool:
-    """Whether one of the roles that this service can take on may do it, by its own policies and its boundary."""
+    """Return whether a role that this service can assume allows it, by its policies and boundary."""
     able = [role for role in roles if service in role.assume_role_policy_document]
     return any(_allow(_inline(role), action, arn, facts) and _allow(_bounds(role), action, arn, facts) for role in able)
 
@@ -89,7 +89,7 @@ def _inline(role: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- moto's
 
 
 def _bounds(role: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401 -- moto's own class
-    """The statements of the role's boundary. Without one its own policies are all there is."""
+    """Return the statements of the role's boundary, if it has one."""
     if not role.permissions_boundary_arn:
         yield {"Effect": "Allow", "Action": "*", "Resource": "*"}
         return
@@ -114,7 +114,7 @@ def _fits(patterns: object, value: str) -> bool:
 
 
 def _holds(conditions: Mapping[str, Mapping[str, str]], facts: Mapping[str, str]) -> bool:
-    """Equality of strings, and whether a fact is there; what is not known here does not hold."""
+    """Evaluate string equality and presence; unknown conditions are false."""
     return all(
         (operator == "StringEquals" and facts.get(name) == value)
         or (operator == "Null" and (name not in facts) is (value == "true"))

@@ -1,4 +1,4 @@
-"""Where moto is laxer than EC2: requests are completed as EC2 would, and refused where EC2 would refuse them."""
+"""Rules of EC2 that moto lacks: completes requests like EC2, and rejects what EC2 would reject."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SWITCHES: Final = {
     "StartInstances": ("started", ("stopping", *_LEAVING)),
     "RebootInstances": ("rebooted", ("stopping", "stopped", *_LEAVING)),
 }
-# Members of a launch template that moto does not carry over to the instance.
+# Launch template members that moto does not apply to the instance.
 _DROPPED: Final = (
     "MetadataOptions",
     "InstanceInitiatedShutdownBehavior",
@@ -33,7 +33,7 @@ _DROPPED: Final = (
     "Monitoring",
     "Placement",
 )
-# The query protocol's names of lists, where they are not the member's own.
+# List names of the query protocol that differ from the member's.
 _LIST_NAMES: Final = {
     "BlockDeviceMappings": "BlockDeviceMapping",
     "NetworkInterfaces": "NetworkInterface",
@@ -42,7 +42,7 @@ _LIST_NAMES: Final = {
 
 
 def complete(call: Call) -> Call:
-    """The request EC2 would act on: launch template applied, image resolved, a zone chosen."""
+    """Return the effective request: launch template applied, image resolved, a zone chosen."""
     if not world.is_region(call.region):
         return call
     world.backend(call.region)
@@ -51,13 +51,13 @@ def complete(call: Call) -> Call:
     if call.action == "DescribeInstances":
         return _with_token_filter(call)
     if call.action in {"DescribeLaunchTemplates", "DescribeLaunchTemplateVersions"}:
-        # moto cuts the answer off there and gives no token to go on with.
+        # moto truncates the response there without a token to continue.
         return call.with_params({**call.params, "MaxResults": str(_ALL)})
     return call
 
 
 def refuse(call: Call) -> Answer | None:
-    """The error that EC2 would give and moto would not; None when there is none."""
+    """Return the error that EC2 would raise but moto would not, or None."""
     if not world.is_region(call.region):
         return error(call, "InvalidRegion", f"the region {call.region!r} does not exist")
     missing = gone.refuse(call)
@@ -129,7 +129,7 @@ def _with_zone(call: Call) -> Call:
 
 
 def _placed(call: Call) -> str:
-    """The subnet or zone that the request names; empty for none."""
+    """Return the subnet or zone in the request, or empty."""
     return call.text("SubnetId") or call.text("NetworkInterface.1.SubnetId") or call.text("Placement.AvailabilityZone")
 
 
@@ -138,7 +138,7 @@ def _instance_type(call: Call) -> str:
 
 
 def _with_token_filter(call: Call) -> Call:
-    """Name instances instead of tokens: moto cannot filter by client token."""
+    """Filter by instance ids, because moto can't filter by client token."""
     params = dict(call.params)
     for name in [name for name, value in call.params.items() if name.startswith("Filter.") and value == "client-token"]:
         prefix = name.removesuffix(".Name")
@@ -176,7 +176,7 @@ def _zone(call: Call) -> Answer | None:
     if not kind or (placed and zone is None) or zone in offering:
         return None
     if not offering:
-        # moto knows which types exist at all; one that another region has is not supported here.
+        # moto knows which types exist; one offered only in another region is not supported here.
         return None if not world.exists(kind) else error(call, "Unsupported", _unsupported(kind, call.region, ()))
     return error(call, "Unsupported", _unsupported(kind, zone or call.region, offering))
 
@@ -202,7 +202,7 @@ def _group_in_use(call: Call) -> Answer | None:
 
 
 def launch_facts(region: str, instance: Any) -> Mapping[str, str]:  # noqa: ANN401 -- a moto instance
-    """What a machine fault's `when` is compared with."""
+    """Return the values that a machine fault's `when` is compared with."""
     return {
         "Region": region,
         "InstanceId": instance.id,

@@ -1,4 +1,4 @@
-"""Lets EventBridge Scheduler's one-time schedules happen: moto keeps them, and never looks at the clock."""
+"""Runs EventBridge Scheduler's one-time schedules, which moto stores but never runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TERMINATE: Final = "aws-sdk:ec2:terminateInstances"
 
 
 def run_due(timer_speed: float) -> None:
-    """Carry out every schedule whose moment has come; from its making on, time runs `timer_speed` times as fast."""
+    """Run all due schedules; since its creation, a schedule's time runs `timer_speed` times as fast."""
     for region, group, schedule in list(_schedules()):
         if _due(schedule, timer_speed):
             _fire(region, schedule.target)
@@ -31,7 +31,7 @@ def run_due(timer_speed: float) -> None:
 
 
 def refuse(call: Call) -> Answer | None:
-    """Deleting a group that is not there, or making a schedule in it, which moto does not survive."""
+    """Reject deleting a missing group, or creating a schedule in it, on which moto crashes."""
     if call.action == "DeleteScheduleGroup":
         name = call.path.rpartition("/")[2]
     elif call.action == "CreateSchedule":

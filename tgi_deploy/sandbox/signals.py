@@ -1,7 +1,6 @@
-"""A signal to the process that makes a call, exactly there: what a kill at the worst moment does.
+"""Signals the calling process during a call, to test kills at the worst moment.
 
-Who wants this says its own process id in the SDK's application id (`AWS_SDK_UA_APP_ID=pid-4711`); nobody can be
-signalled who has not asked for it.
+The process opts in with its id in the SDK's application id (`AWS_SDK_UA_APP_ID=pid-4711`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CALLER: Final = re.compile(r"\bapp/pid-([1-9]\d{0,9})\b", re.ASCII)
 
 
 def send(call: Call, name: str) -> bool:
-    """Signal the caller. False when it has not said who it is, or has ended."""
+    """Signal the caller. Return False if it did not opt in, or has ended."""
     found = _CALLER.search(call.headers.get("HTTP_USER_AGENT", ""))
     if found is None or name not in NAMES:
         return False
@@ -33,7 +32,7 @@ def send(call: Call, name: str) -> bool:
 
 
 class Afterwards:
-    """A WSGI body with something to do once it has been sent."""
+    """A WSGI body with a callback after it was sent."""
 
     def __init__(self, body: bytes, then: Callable[[], object]) -> None:
         self._body = body

@@ -1,4 +1,4 @@
-"""Bad weather: every call may be throttled, lose its reply, find no capacity or see too early, by a seeded chance."""
+"""Injects seeded random faults: throttling, lost replies, no capacity, delayed visibility."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LAUNCH: Final = "RunInstances"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Storm:
-    """Chances from 0 to 1. `capacity` is a launch's alone; `not_found` that of calls that name what they look for.
+    """Probabilities from 0 to 1. `capacity` is for launches only, `not_found` for calls that name their resources.
 
-    The n-th call of an action fares the same in every storm of one seed, however often something else was polled.
+    With the same seed, the n-th call of an action always has the same outcome, regardless of other calls.
     """
 
     seed: int = 0
@@ -28,7 +28,7 @@ class Storm:
     not_found: float = 0.1
 
     def strikes(self, action: str, ordinal: int) -> str:
-        """The name of the fault that the `ordinal`-th call of `action` meets; empty for none."""
+        """Return the fault of the `ordinal`-th call of `action`, or empty."""
         chance = random.Random(f"{self.seed}/{action}/{ordinal}")  # noqa: S311 -- weather, no secret
         share = (
             ("throttle", self.throttle),
@@ -40,7 +40,7 @@ class Storm:
 
 
 class Weather:
-    """The storm that rages, if any, and how many calls of each action it has seen."""
+    """The active storm, if any, and the number of calls of each action."""
 
     def __init__(self) -> None:
         self._storm: Storm | None = None
@@ -56,7 +56,7 @@ class Weather:
         return self._storm
 
     def strikes(self, call: Call) -> str:
-        """The name of the fault that this call meets; empty for none."""
+        """Return the fault of this call, or empty."""
         with self._lock:
             if self._storm is None or not call.action:
                 return ""

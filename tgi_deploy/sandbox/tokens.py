@@ -1,4 +1,4 @@
-"""ClientToken: the same token with the same parameters is the same call, in one region and zone."""
+"""Idempotency by ClientToken: the same token and parameters are the same call, per region and zone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TokenMemory:
         self._known.clear()
 
     def replay(self, call: Call, ask_moto: Callable[[Call], Answer]) -> Answer | None:
-        """What a repeated call answers: the first result with its current state. None for a new call."""
+        """Return the response to a repeated call: the first result with its current state. None for a new call."""
         known = self._known.get(_key(call)) if _has_token(call) else None
         if known is None:
             return None

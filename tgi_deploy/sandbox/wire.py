@@ -1,4 +1,4 @@
-"""The AWS protocols as far as the sandbox looks into them: who calls what with which parameters, and error bodies."""
+"""The supported parts of the AWS protocols: caller, action, parameters, and error bodies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tgi_deploy.sandbox import rest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-# Far more than any request of AWS's or of the control interface has.
+# Far more than any request of AWS or of the control interface.
 _LARGEST_BODY_BYTES: Final = 1024 * 1024
 _DEEPEST: Final = 16
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
@@ -25,7 +25,7 @@ Environ = dict[str, Any]
 
 
 class BadRequestError(ValueError):
-    """A request that no HTTP server has to understand: `status` is how it is refused."""
+    """A malformed HTTP request, rejected with `status`."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -51,8 +51,8 @@ class Call:
         return "HTTP_X_AMZ_TARGET" in self.headers or rest.speaks_rest(self.service)
 
     @property
-    def told(self) -> str:
-        """The action as faults and the log name it: `DryRun:RunInstances` asks only whether it would be allowed."""
+    def action_name(self) -> str:
+        """The action's name in faults and the log: `DryRun:RunInstances` for a dry run."""
         rehearsed = self.text("DryRun").lower() == "true"
         return f"DryRun:{self.action}" if rehearsed else self.action
 
@@ -60,21 +60,21 @@ class Call:
         return str(self.params.get(name, ""))
 
     def values(self, prefix: str) -> tuple[str, ...]:
-        """The members of a query-protocol list: `values("InstanceId")` reads InstanceId.1, InstanceId.2, …."""
+        """Return the members of a query-protocol list: `values("InstanceId")` reads InstanceId.1, InstanceId.2, …."""
         pattern = re.compile(re.escape(prefix) + r"\.\d+$")
         return tuple(str(value) for name, value in self.params.items() if pattern.match(name))
 
     def with_params(self, params: Mapping[str, Any]) -> Call:
-        """The same call, saying something else (query protocol only)."""
+        """Return the call with other parameters (query protocol only)."""
         action = str(params.get("Action", self.action))
         return replace(self, action=action, params=params, body=urlencode(params).encode())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """A whole response. `drop` means: the work is done, and the connection closes without a word.
+    """A response. `drop`: the call took effect, but the connection closes without a reply.
 
-    `then` is a signal for the caller, to be sent after the last byte.
+    `then` is a signal for the caller, sent after the last byte.
     """
 
     status: int
@@ -126,7 +126,7 @@ def read_call(environ: Environ) -> Call:
 
 
 def _body(environ: Environ) -> bytes:
-    """Anybody on the computer may send one: no more is read than a request of ours can have."""
+    """Read the body, with a limit, because any local program can send one."""
     length = str(environ.get("CONTENT_LENGTH") or "0")
     if "HTTP_TRANSFER_ENCODING" in environ:
         raise BadRequestError("a request needs a Content-Length", 411)
@@ -175,7 +175,7 @@ def _params(body: bytes, query: str, *, as_json: bool) -> dict[str, Any]:
 
 
 def error(call: Call, code: str, message: str, status: int = 400) -> Answer:
-    """An AWS error in the protocol that the call speaks."""
+    """Return an AWS error in the call's protocol."""
     if call.speaks_json:
         body = json.dumps({"__type": code, "message": message}).encode()
         return Answer(
@@ -197,7 +197,7 @@ def json_answer(value: object, status: int = 200, content_type: str = "applicati
 
 
 def forward(app: Callable[..., Iterable[bytes]], environ: Environ, call: Call) -> Answer:
-    """Let the WSGI application behind us answer the call."""
+    """Forward the call to the wrapped WSGI application."""
     inner = dict(environ)
     inner["wsgi.input"] = io.BytesIO(call.body)
     inner["CONTENT_LENGTH"] = str(len(call.body))

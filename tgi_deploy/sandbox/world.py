@@ -1,4 +1,4 @@
-"""The state inside moto, as the sandbox sees and bends it. Import after `STRICT` is in the environment."""
+"""Accesses and patches moto's state. Import after `STRICT` is in the environment."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ IMAGES: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 class SandboxInstance(moto_instances.Instance):
-    """moto's instance with a life of its own: it takes time to come and go, and lives on a loopback address."""
+    """moto's instance on a loopback address, which takes time to start and stop."""
 
     addresses: ClassVar[AddressPool]
 
@@ -105,7 +105,7 @@ class SandboxInstance(moto_instances.Instance):
         return self.sandbox_address if self.nics[0].public_ip else None
 
     def start(self) -> Any:  # noqa: ANN401 -- moto's InstanceState
-        """One that runs stays as it is. Its address was given back by the stop, and another one comes."""
+        """Start it unless it runs. The stop released its address, so it gets a new one."""
         if self.state != "stopped":
             return copy.copy(self._state)
         before = super().start()
@@ -134,7 +134,7 @@ class SandboxInstance(moto_instances.Instance):
         return before
 
     def sandbox_end(self, code: str, *, behaviour: str = "terminate") -> None:
-        """End for a reason of the cloud's or the guest's own."""
+        """End for a reason of the cloud or the guest."""
         if self.state in _LEAVING:
             return
         if behaviour == "stop":
@@ -146,14 +146,14 @@ class SandboxInstance(moto_instances.Instance):
 
 
 def install(addresses: AddressPool) -> None:
-    """From now on moto's EC2 launches `SandboxInstance`s."""
+    """Make moto's EC2 launch `SandboxInstance`s."""
     SandboxInstance.addresses = addresses
     setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is no variable to mypy
-    setattr(TaggedEC2Resource, "get_tags", _tags_of)  # noqa: B010 -- likewise
+    setattr(TaggedEC2Resource, "get_tags", _tags_of)  # noqa: B010 -- as above
 
 
 def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's things with tags
-    """Looked up. moto's own way goes through all tags of the account: for each thing that it describes."""
+    """Look up the tags directly; moto scans all tags of the account for each resource."""
     kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "") if resource.id else ""
     return [
         {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
@@ -166,7 +166,7 @@ def is_region(region: str) -> bool:
 
 
 def backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name
-    """The EC2 of a region, with the images that the sandbox's parameters name."""
+    """Return a region's EC2 backend with the images of the sandbox's parameters."""
     found = ec2_backends[DEFAULT_ACCOUNT_ID][region]
     for parameter in IMAGES:
         identity = image_id(region, parameter)
@@ -199,7 +199,7 @@ def _image(owner: object, region: str, parameter: str) -> Ami:
 
 
 def instances() -> Iterator[tuple[str, SandboxInstance]]:
-    """Every instance with its region."""
+    """Yield all instances with their regions."""
     for region, found in list(ec2_backends[DEFAULT_ACCOUNT_ID].items()):
         for reservation in list(found.reservations.values()):
             for instance in reservation.instances:
@@ -217,7 +217,7 @@ def zones_offering(region: str, instance_type: str) -> tuple[str, ...]:
 
 
 def zone_of_subnet(region: str, subnet_id: str) -> str | None:
-    """None when there is no such subnet (moto says so itself)."""
+    """Return the subnet's zone; None if it does not exist (moto reports that)."""
     for subnets in backend(region).subnets.values():
         if subnet_id in subnets:
             return str(subnets[subnet_id].availability_zone)
@@ -225,18 +225,18 @@ def zone_of_subnet(region: str, subnet_id: str) -> str | None:
 
 
 def exists(instance_type: str) -> bool:
-    """Whether any region offers the type."""
+    """Return whether any region offers the type."""
     offers = INSTANCE_TYPE_OFFERINGS["region"].values()
     return any(one["InstanceType"] == instance_type for region in offers for one in region)
 
 
 def default_zones(region: str) -> tuple[str, ...]:
-    """Zones that have a default subnet."""
+    """Return the zones with a default subnet."""
     return tuple(sorted(backend(region).get_default_subnets()))
 
 
 def template_data(region: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The data of the launch template that a request names; empty when it names none or none exists."""
+    """Return the data of a request's launch template; empty if there is none."""
     found = backend(region)
     identity, name = params.get("LaunchTemplate.LaunchTemplateId"), params.get("LaunchTemplate.LaunchTemplateName")
     templates = [one for one in found.launch_templates.values() if one.id == identity or one.name == name]
@@ -258,13 +258,13 @@ def has_group(region: str, group_id: str) -> bool:
 
 
 def tags_of(region: str, resource_id: str) -> Mapping[str, str]:
-    """The tags of a thing as they are now."""
+    """Return a resource's current tags."""
     tags: Mapping[str, str] = ec2_backends[DEFAULT_ACCOUNT_ID][region].tags.get(resource_id, {})
     return tags
 
 
 def group_users(region: str, group: str) -> tuple[str, ...]:
-    """Instances that still hold a security group, named by id or name."""
+    """Return the instances that still use a security group, given by id or name."""
     return tuple(
         instance.id
         for where, instance in instances()
@@ -273,7 +273,7 @@ def group_users(region: str, group: str) -> tuple[str, ...]:
 
 
 def _opened_ports(instance: SandboxInstance) -> tuple[int, ...]:
-    """The single TCP ports that the instance's security groups let anybody in at."""
+    """Return the single TCP ports that the instance's security groups open to anybody."""
     rules = [rule for group in _held_groups(instance) for rule in group.ingress_rules if rule.ip_protocol == "tcp"]
     return tuple({int(rule.from_port) for rule in rules if rule.from_port == rule.to_port})
 

@@ -109,8 +109,8 @@ def test_faults_are_listed_and_cleared(cloud):
 )
 def test_a_machine_dies_under_way(cloud, name, reason):
     cloud.fault(name=name, after_s=0.2, when={"InstanceType": "g6e.xlarge"})
-    doomed, other = cloud.run(ECHO), cloud.run(ECHO, InstanceType="g6e.2xlarge")
-    assert cloud.wait_for_state(doomed, "terminated")["StateReason"]["Code"] == reason
+    ending, other = cloud.run(ECHO), cloud.run(ECHO, InstanceType="g6e.2xlarge")
+    assert cloud.wait_for_state(ending, "terminated")["StateReason"]["Code"] == reason
     assert cloud.state(other) == "running"
 
 

@@ -180,7 +180,7 @@ def test_a_web_page_is_refused(cloud):
         f"{cloud.url}/", data=b"Action=RunInstances", headers={"Origin": "https://example.org"}
     )
     with pytest.raises(HTTPError) as error:
-        urllib.request.urlopen(request)  # noqa: S310 -- likewise
+        urllib.request.urlopen(request)  # noqa: S310 -- as above
     with error.value:
         assert error.value.code == 403
 

@@ -202,7 +202,7 @@ def test_a_machine_whose_boot_breaks_off_ends_and_says_so(cloud):
     instance_id = cloud.run("#cloud-config\nruncmd: 7\n")
     found = cloud.wait_for_state(instance_id, "terminated")
     assert found["StateReason"]["Code"] == "Server.InternalError"
-    assert "Kernel panic - not syncing: the boot broke off (TypeError: " in cloud.console(instance_id)
+    assert "Kernel panic - not syncing: boot failed (TypeError: " in cloud.console(instance_id)
 
 
 def test_a_machine_that_dies_by_itself_ends_with_a_reason(cloud):

@@ -15,11 +15,11 @@ import boto3  # noqa: F401 -- loaded before the start
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.cli.views import deployment  # noqa: F401 -- likewise
-from tgi_deploy.operations.deploying import up  # noqa: F401 -- likewise
-from tgi_deploy.operations.removing import down  # noqa: F401 -- likewise
-from tgi_deploy.targets.aws import session  # noqa: F401 -- likewise
-from tgi_deploy.targets.ec2 import cloud  # noqa: F401 -- likewise
+from tgi_deploy.cli.views import deployment  # noqa: F401 -- as above
+from tgi_deploy.operations.deploying import up  # noqa: F401 -- as above
+from tgi_deploy.operations.removing import down  # noqa: F401 -- as above
+from tgi_deploy.targets.aws import session  # noqa: F401 -- as above
+from tgi_deploy.targets.ec2 import cloud  # noqa: F401 -- as above
 
 RUNNERS = 8
 

@@ -44,7 +44,7 @@ LOOKING = {
 }
 FOR_EVER = 1_000_000
 FAILED, LEFT_BEHIND = 1, 6
-# From then on all of them end alike.
+# From then on they all end the same way.
 LASTING = ("cut", "a failure after its effect", "a login page")
 
 

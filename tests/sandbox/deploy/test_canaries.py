@@ -125,7 +125,7 @@ def status_of(url, key=None):
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     try:
         request = urllib.request.Request(f"{url}/generate", body, headers)  # noqa: S310 -- the sandbox's own
-        with urllib.request.urlopen(request) as answer:  # noqa: S310 -- likewise
+        with urllib.request.urlopen(request) as answer:  # noqa: S310 -- as above
             return answer.status
     except HTTPError as error:
         with error:
@@ -173,14 +173,14 @@ def test_planted_secrets_reach_the_engine_and_show_up_nowhere(program, watch):
     assert (status_of(url), status_of(url, "wrong"), status_of(url, KEY)) == (401, 401, 200)
     assert stored(program) == sorted(CANARIES)
 
-    heard = [said]
+    recorder = [said]
     for words in (("status", "llama3-8b"), ("logs", "llama3-8b"), ("open", "llama3-8b"), ("list",)):
         told = program.run(*words, "--sandbox")
-        heard.extend((told.out, told.err))
-    assert any('Bearer $CANARY_KEY"' in text for text in heard)
+        recorder.extend((told.out, told.err))
+    assert any('Bearer $CANARY_KEY"' in text for text in recorder)
     cloud = list(in_the_cloud(program))
     assert len(cloud) >= 10
-    assert not [text for text in (*heard, *cloud) if leaks(text)]
+    assert not [text for text in (*recorder, *cloud) if leaks(text)]
     assert not leaks(json.dumps(program.calls("PutParameter")))
     assert len(program.calls("PutParameter")) == 2
     assert files_with_leaks(program.home) == []

@@ -239,10 +239,10 @@ def _answers(url: str) -> bool:
 
 
 def _generate(endpoint: str) -> None:
-    request = urllib.request.Request(  # noqa: S310 -- likewise
+    request = urllib.request.Request(  # noqa: S310 -- as above
         f"{endpoint}/generate",
         data=b'{"inputs": "hello", "parameters": {"max_new_tokens": 2}}',
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 -- likewise
+    with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310 -- as above
         assert response.status == 200

@@ -46,7 +46,7 @@ def test_a_seed_always_makes_the_same_faults(trouble):
     assert trouble.documents(chance("3 x")) == trouble.documents(chance("3 x"))
 
 
-def test_a_typo_is_answered_with_what_was_meant(capsys):
+def test_a_typo_gets_a_suggestion(capsys):
     code, answer, _ = run(capsys, "--fault", "capacity,trottle")
     assert (code, answer["errors"][0]["code"]) == (2, "unknown_fault")
     assert answer["errors"][0]["hint"] == "did you mean throttle?"

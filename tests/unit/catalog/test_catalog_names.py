@@ -82,7 +82,7 @@ def test_arm_hosts_are_known():
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("llama3-13", "llama3-13b"),
         ("llama-3-13b", "llama3-13b"),
@@ -93,12 +93,12 @@ def test_arm_hosts_are_known():
         ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
     ],
 )
-def test_unknown_model_gets_a_suggestion_and_never_a_guess(text, meant):
+def test_unknown_model_gets_a_suggestion_and_never_a_guess(text, expected):
     with pytest.raises(InputError) as caught:
         CATALOG.resolve(text)
     assert caught.value.code == "unknown_model"
     assert caught.value.exit_code == 2
-    assert meant in (caught.value.hint or "")
+    assert expected in (caught.value.hint or "")
     assert "config.json" in (caught.value.hint or "")
 
 

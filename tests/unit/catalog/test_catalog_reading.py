@@ -232,10 +232,10 @@ def test_bad_accelerator_and_instance_type(tmp_path):
 def test_bad_release_files(tmp_path):
     name = "engines/tgi/releases/3.3.7.json"
     catalog = changed_json(tmp_path, name, lambda c: c.update(flags_removed=["--no-such-flag"]))
-    with pytest.raises(InputError, match="flags_removed: --no-such-flag was not there"):
+    with pytest.raises(InputError, match="flags_removed: --no-such-flag did not exist"):
         catalog.release("3.3.7")
     catalog = changed_json(tmp_path, name, lambda c: c.update(extends="3.3.7"))
-    with pytest.raises(InputError, match="goes round in a circle"):
+    with pytest.raises(InputError, match="is circular"):
         catalog.release("3.3.7")
     catalog = changed_json(tmp_path, name, lambda c: c.update(extends="9.9.9"))
     with pytest.raises(InputError) as caught:

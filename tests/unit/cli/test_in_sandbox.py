@@ -1,4 +1,4 @@
-"""Commands that are told in the sandbox lead back to the sandbox."""
+"""Commands suggested in the sandbox keep --sandbox."""
 
 from __future__ import annotations
 

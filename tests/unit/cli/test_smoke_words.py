@@ -56,7 +56,7 @@ def test_a_profiles_folder_is_passed_on_as_a_word():
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_gone_does_not_stop_what_is_heard(monkeypatch):
+def test_a_reader_that_has_gone_does_not_stop_the_output(monkeypatch):
     """Who no longer listens to a child lets it stand still, its pipe being full."""
     reader, writer = os.pipe()
     os.close(reader)

@@ -23,7 +23,7 @@ print(json.dumps({"data": {"stops": len(stops)}}))
 """
 
 
-class Heard:
+class Recorder:
     """What children said; who waits for a line is woken by it."""
 
     def __init__(self):
@@ -40,22 +40,22 @@ class Heard:
 
 
 @pytest.fixture
-def heard():
-    return Heard()
+def recorder():
+    return Recorder()
 
 
 @pytest.fixture
-def programs(heard):
-    return ChildPrograms(heard, program=(sys.executable, "-c", CHILD))
+def programs(recorder):
+    return ChildPrograms(recorder, program=(sys.executable, "-c", CHILD))
 
 
 @contextmanager
-def running(programs, heard, command, tmp_path):
+def running(programs, recorder, command, tmp_path):
     """A child that runs meanwhile; its reply is in the list afterwards."""
     done, replies = tmp_path / "done", []
     thread = threading.Thread(target=lambda: replies.append(programs.run((command, str(done)))))
     thread.start()
-    heard.wait_for("ready")
+    recorder.wait_for("ready")
     try:
         yield replies
     finally:
@@ -63,21 +63,21 @@ def running(programs, heard, command, tmp_path):
         thread.join(PATIENCE_S)
 
 
-def test_a_launch_hears_that_it_is_to_stop(programs, heard, tmp_path):
-    with running(programs, heard, "up", tmp_path) as replies:
+def test_a_launch_is_told_to_stop(programs, recorder, tmp_path):
+    with running(programs, recorder, "up", tmp_path) as replies:
         programs.stop()
-        heard.wait_for("stopped")
+        recorder.wait_for("stopped")
     assert programs.stopping
     assert replies[0].data["stops"] == 1
 
 
-def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, heard, tmp_path):
+def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, recorder, tmp_path):
     """An interrupted removal leaves what it has not come to yet, and a CI job that is cancelled is to leave nothing."""
-    with running(programs, heard, "down", tmp_path) as replies:
+    with running(programs, recorder, "down", tmp_path) as replies:
         programs.stop()
-        assert "stopped" not in heard.lines
+        assert "stopped" not in recorder.lines
         programs.stop()
-        heard.wait_for("stopped")
+        recorder.wait_for("stopped")
     assert replies[0].data["stops"] == 1
 
 
@@ -87,9 +87,9 @@ def test_a_launch_that_was_just_begun_is_stopped_too(programs, tmp_path):
     assert programs.run(("up", str(tmp_path / "never"))).exit_code != 0
 
 
-def test_a_request_that_comes_while_another_is_passed_on_does_not_wait(programs, heard, tmp_path, monkeypatch):
+def test_a_request_that_comes_while_another_is_passed_on_does_not_wait(programs, recorder, tmp_path, monkeypatch):
     """A signal handler can be interrupted by the next signal."""
-    with running(programs, heard, "up", tmp_path) as replies:
+    with running(programs, recorder, "up", tmp_path) as replies:
         (process, _words) = next(iter(programs._running.items()))
         send, nested = process.send_signal, []
 
@@ -104,5 +104,5 @@ def test_a_request_that_comes_while_another_is_passed_on_does_not_wait(programs,
         stopper.start()
         stopper.join(PATIENCE_S)
         assert not stopper.is_alive()
-        heard.wait_for("stopped")
+        recorder.wait_for("stopped")
     assert replies[0].data["stops"] >= 1

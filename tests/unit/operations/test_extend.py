@@ -183,7 +183,7 @@ def test_waiting_renews_at_every_third_of_a_lease(around):
     assert len(moves(around)) - before == 3
     assert tag(around) == stamp(keeper.until)
     listener.line("said")
-    assert around.heard.lines[-2:] == ["loading", "said"]
+    assert around.recorder.lines[-2:] == ["loading", "said"]
 
 
 def moves(around):
@@ -208,7 +208,7 @@ def test_waiting_goes_on_when_a_renewal_fails_and_tries_again(around):
     around.world.on_call = fail
     keeper.beat()
     assert keeper.until == deployment.ends.lease_until
-    assert "lease_not_renewed the lease could not be renewed: too many calls" in around.heard.lines
+    assert "lease_not_renewed the lease could not be renewed: too many calls" in around.recorder.lines
     around.world.on_call = None
     around.clock.sleep(401)
     keeper.beat()

@@ -102,7 +102,7 @@ def test_what_could_not_be_removed_is_told_with_what_it_costs(around, monkeypatc
     assert error.data["still_costs"]["machine"] == machine.id
     assert "may still run" in error.hint
     assert "tgi-deploy down demo" in error.hint
-    assert "cloud_unreachable no answer" in around.heard.lines
+    assert "cloud_unreachable no answer" in around.recorder.lines
     assert around.store.load("demo").machine.attributes["id"] == machine.id
     shown = failure_text(error.problem, error.failure)
     assert machine.id in shown
@@ -169,9 +169,9 @@ def test_an_error_of_the_wait_keeps_its_class_and_exit_code(around, met):
 def test_whoever_decides_what_becomes_of_it_knows_the_cause(around, monkeypatch):
     logs(monkeypatch, OOM)
     around.engine = Refusing()
-    heard = []
-    failure(around, on_failure=lambda error: heard.append(error.data["finding"]) or "remove")
-    assert heard == ["oom_serving"]
+    recorder = []
+    failure(around, on_failure=lambda error: recorder.append(error.data["finding"]) or "remove")
+    assert recorder == ["oom_serving"]
 
 
 def test_a_log_that_says_nothing_is_not_waited_for_without_end(around, monkeypatch):
@@ -258,4 +258,4 @@ def test_what_is_left_is_told_and_why_it_was_to_go(around, monkeypatch):
     around.world.on_call = refuse
     error = failure(around)
     assert isinstance(error, LeftBehindError)
-    assert any(line.startswith("engine_failed ") for line in around.heard.lines)
+    assert any(line.startswith("engine_failed ") for line in around.recorder.lines)

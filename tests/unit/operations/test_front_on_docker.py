@@ -39,7 +39,7 @@ ENDPOINT = "http://127.0.0.1:8080"
 
 
 class Host:
-    """A Docker host in memory with so many accelerators, and what the program does there."""
+    """An in-memory Docker host with this many accelerators."""
 
     def __init__(self, home, accelerators=4):
         self.docker, self.around = FakeDocker(), Surroundings(home=home)

@@ -35,9 +35,9 @@ def elsewhere(around, tmp_path):
 
 def plant(around, kind, *, name="lost", region="us-east-1", age_s=OLD_S, **changes):
     """One thing of ours that no record knows."""
-    born = around.clock.now().timestamp() - age_s
+    created_at = around.clock.now().timestamp() - age_s
     tags = {TAG_NAME: name, TAG_ID: f"id-{name}", TAG_KEY: kind}
-    tags[TAG_CREATED] = type(around.clock.now()).fromtimestamp(born, around.clock.now().tzinfo).isoformat()
+    tags[TAG_CREATED] = type(around.clock.now()).fromtimestamp(created_at, around.clock.now().tzinfo).isoformat()
     values = {
         "key": kind,
         "kind": kind,

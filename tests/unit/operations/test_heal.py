@@ -116,7 +116,7 @@ def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
     half = candidate().engine.settings.max_batch_prefill_tokens // 2
     assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
     assert (len(sick.machines), len(around.world.running())) == (2, 1)
-    assert any(line.startswith("healing oom_warmup_prefill") for line in around.heard.lines)
+    assert any(line.startswith("healing oom_warmup_prefill") for line in around.recorder.lines)
     assert [item.origin for item in outcome.deployment.revisions] == ["heal"]
 
 
@@ -251,7 +251,7 @@ def test_twice_at_most_then_the_failure_is_told_and_the_user_decides(around):
     assert decided == ["oom_warmup_prefill"]
     assert (len(sick.machines), len(around.world.running())) == (3, 1)
     assert [item["edit"] for item in caught.value.data["healed"]] == ["less_prefill", "more_disk"]
-    assert "nothing is healed: oom_warmup_prefill came after 2 changes, which is the most" in around.heard.lines
+    assert "nothing is healed: oom_warmup_prefill came after 2 changes, which is the most" in around.recorder.lines
 
 
 def test_what_no_change_cures_is_not_tried_again(around):
@@ -261,7 +261,7 @@ def test_what_no_change_cures_is_not_tried_again(around):
     assert len(sick.machines) == 1
     assert around.world.left() == []
     assert caught.value.data["healed"] == []
-    assert "nothing is healed: no change of the plan cures engine_failed" in around.heard.lines
+    assert "nothing is healed: no change of the plan cures engine_failed" in around.recorder.lines
 
 
 def test_the_same_change_is_not_made_twice_for_one_cause(around):

@@ -181,7 +181,7 @@ def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(
     assert around.store.load("demo").status == "deleting"
 
 
-def test_a_launch_is_finished_and_recorded_before_the_request_is_heard(around):
+def test_a_launch_is_finished_and_recorded_before_the_request_is_handled(around):
     settled, stops = stop_up(around, during("create instance", ctrl_c), ask=lambda _things: False)
     assert settled.fate == "kept"
     assert not stops.abandoned

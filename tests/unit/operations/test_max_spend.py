@@ -56,11 +56,11 @@ def test_the_next_machine_has_what_is_left(around, price):
     again = bring_up(around, price * 2)
     assert again.ends.ttl_s == HOUR_S
     assert again.ends.expires_at == around.clock.now().replace(hour=2)
-    assert any("is already spent" in line for line in around.heard.lines)
+    assert any("is already spent" in line for line in around.recorder.lines)
 
 
 def test_four_machines_together_do_not_cost_more(around, price):
-    """Spot machines that are taken back, one after the other."""
+    """Spot machines that are reclaimed one after the other."""
     for quarter in range(4):
         deployment = bring_up(around, price * 2)
         assert deployment.ends.ttl_s == 2 * HOUR_S - quarter * 1800

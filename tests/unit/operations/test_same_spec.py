@@ -151,7 +151,7 @@ def test_what_a_machine_was_made_with_is_no_choice(around, asked):
 def test_another_spec_says_in_what_it_differs(around):
     bring_up(around)
     updated(around, plan(chosen=CHEAPER, quantize="awq"))
-    assert any("has different settings: quantize auto, now awq" in line for line in around.heard.lines)
+    assert any("has different settings: quantize auto, now awq" in line for line in around.recorder.lines)
 
 
 def test_an_unfinished_deployment_goes_on_with_what_was_begun(around):

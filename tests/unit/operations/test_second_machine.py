@@ -56,7 +56,7 @@ def test_up_ends_the_one_that_is_not_on_record_and_says_so_with_its_price(around
     assert second.deployment.machine == first.deployment.machine
     assert second.deployment.status == first.deployment.status
     warning = f"second_machine a second instance of it is running in us-east-1: {copied.id} and costs $1.861 an hour"
-    assert warning in around.heard.lines
+    assert warning in around.recorder.lines
     (proposal,) = asked
     assert [step["id"] for step in changes_document(proposal.changes) if step["action"] == "delete"] == [copied.id]
     assert f"duplicates {serving.id}" in proposal_text(proposal)

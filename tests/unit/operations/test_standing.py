@@ -131,7 +131,7 @@ def test_no_deployments_says_where_that_is_so(places, asked, said):
 
 
 @pytest.mark.parametrize(("name", "told"), [("demos", ["demo"]), ("quite-another", [])])
-def test_a_removal_of_nothing_names_what_may_have_been_meant(around, name, told):
+def test_a_removal_of_nothing_suggests_similar_names(around, name, told):
     notices = list(_misspelt(DownOutcome(removals=(), removed=(), absent=(name,)), around.context()))
     assert [notice.code for notice in notices] == ["unknown_deployment"] * len(told)
     assert all(name in notice.message and notice.message.endswith(told[0]) for notice in notices)

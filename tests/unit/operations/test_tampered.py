@@ -193,7 +193,7 @@ def test_status_and_up_tell_of_a_rule_that_was_added(around):
     assert drift.code == "rule_added"
     assert "lets in 0.0.0.0/0 to tcp 22, by a rule added by hand" in drift.message
     up(around.context(), request())
-    assert any(line.startswith("rule_added ") for line in around.heard.lines)
+    assert any(line.startswith("rule_added ") for line in around.recorder.lines)
 
 
 def test_up_makes_a_new_machine_for_one_that_was_ended(around):

@@ -123,15 +123,15 @@ def test_a_key_for_a_public_address_is_refused_before_anything_is_asked_or_made(
 
 
 def test_agreed_to_it_is_recorded_and_said_before_anybody_is_asked(around):
-    heard = []
+    recorder = []
 
     def confirm(proposal):
-        heard.extend(around.heard.lines)
+        recorder.extend(around.recorder.lines)
         assert [item.code for item in proposal.findings] == ["unencrypted"]
         return True
 
     assert bring_up(around, KEYED, plaintext=True, confirm=confirm).changed
-    assert any(line.startswith("unencrypted the API key, prompts and answers travel") for line in heard)
+    assert any(line.startswith("unencrypted the API key, prompts and answers travel") for line in recorder)
     assert around.store.load("demo").plaintext
 
 
@@ -186,7 +186,7 @@ def test_without_a_key_prompts_are_warned_of_and_nothing_is_refused(around):
     outcome = bring_up(around)
     assert outcome.changed
     assert [item.code for item in outcome.proposal.findings] == ["unencrypted"]
-    assert any(line.startswith("unencrypted prompts and answers travel") for line in around.heard.lines)
+    assert any(line.startswith("unencrypted prompts and answers travel") for line in around.recorder.lines)
     assert not around.store.load("demo").plaintext
 
 

@@ -124,10 +124,10 @@ def test_up_twice_changes_nothing(around):
 def test_up_of_an_engine_that_no_longer_answers_waits_for_it(around):
     first = bring_up(around, wait=True)
     around.probe = Probe(outcome="refused")
-    around.heard.lines.clear()
+    around.recorder.lines.clear()
     with pytest.raises(NotHealthyError):
         bring_up(around, wait=True, on_failure=lambda _error: "keep")
-    assert any("does not answer" in line for line in around.heard.lines)
+    assert any("does not answer" in line for line in around.recorder.lines)
     assert [found.id for found in around.world.running()] == [first.deployment.machine.attributes["id"]]
 
 
@@ -158,7 +158,7 @@ def test_no_capacity_leads_to_the_next_zone(around):
     outcome = bring_up(around)
     assert around.world.running()[0].attributes["zone"] == "us-east-1b"
     assert outcome.deployment.machine.notes["pool"] == "us-east-1/us-east-1b/g6e.xlarge/on-demand"
-    assert any("no_capacity us-east-1/us-east-1a" in line for line in around.heard.lines)
+    assert any("no_capacity us-east-1/us-east-1a" in line for line in around.recorder.lines)
 
 
 def test_no_capacity_in_any_zone_leads_to_the_fallback(around):
@@ -233,7 +233,7 @@ def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
         bring_up(around)
     (group,) = around.world.left()
     assert [item["id"] for item in caught.value.data["left_behind"]] == [group.id]
-    assert "permission_denied no" in around.heard.lines
+    assert "permission_denied no" in around.recorder.lines
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_nothing_is_healed_beside_a_machine_from_before(around):
         )
     assert caught.value.data["fate"] == "kept"
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
-    assert any(line.startswith("nothing is healed: ") for line in around.heard.lines)
+    assert any(line.startswith("nothing is healed: ") for line in around.recorder.lines)
 
 
 class Deaf(FakeEngine):

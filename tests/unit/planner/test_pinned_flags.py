@@ -146,7 +146,7 @@ def test_a_padded_model_gets_no_batch_that_its_cache_cannot_hold(planned: MakePl
     [
         (("max-total-tokens", "512"), "less than a promised request of 640 tokens"),
         (("max-input-tokens", "100"), "less than the promised 512"),
-        (("max-total-tokens", "8193"), "more than the 8192 the model was made for"),
+        (("max-total-tokens", "8193"), "more than the 8192 that the model supports"),
         (("max-input-tokens", "8192"), "must be below --max-total-tokens 8192"),
         (("max-batch-total-tokens", "4096"), "must be at least 8192"),
         (("validation-workers", "0"), "must be above 0"),

@@ -48,18 +48,18 @@ def test_happy_path_goes_through_every_phase_and_reports_it():
     )
     report = tale.wait()
     assert [item.phase for item in report.phases] == [item.phase for item in DEADLINES]
-    assert tale.heard.order() == [item.phase for item in DEADLINES]
+    assert tale.recorder.order() == [item.phase for item in DEADLINES]
     assert (report.address, report.kv_capacity_tokens) == (RUNNING.address, 9000)
     assert report.elapsed_s == 163
     assert sum(item.took_s for item in report.phases) == report.elapsed_s
-    assert tale.heard.lines == []
+    assert tale.recorder.lines == []
 
 
 def test_details_and_expected_seconds_reach_the_listener():
     tale = story(consoles=CLEAN_BOOT, probes=[(0, REFUSED), (160, OK)])
     tale.wait()
-    assert ("pulling", "tgi:3.3.7", 5.0, 100) in tale.heard.phases
-    assert ("warming_up", "KV cache holds 9000 tokens", 0.0, 20) in tale.heard.phases
+    assert ("pulling", "tgi:3.3.7", 5.0, 100) in tale.recorder.phases
+    assert ("warming_up", "KV cache holds 9000 tokens", 0.0, 20) in tale.recorder.phases
 
 
 def test_no_probe_before_the_machine_runs_and_has_an_address():
@@ -78,8 +78,8 @@ def test_http_is_the_truth_when_the_console_never_says_anything():
 def test_a_console_that_cannot_be_read_is_told_once_and_does_not_matter():
     tale = story(consoles=[(0, DeployError("denied", "not allowed"))], probes=[(0, REFUSED), (300, OK)])
     assert tale.wait().elapsed_s == 303
-    assert len(tale.heard.lines) == 1
-    assert "not allowed" in tale.heard.lines[0]
+    assert len(tale.recorder.lines) == 1
+    assert "not allowed" in tale.recorder.lines[0]
 
 
 def test_what_a_machine_wrote_as_it_was_taken_back_does_not_hide_why():
@@ -174,9 +174,9 @@ def test_ready_at_the_very_deadline_counts():
 def test_a_stall_is_told_once_with_the_last_line():
     tale = story(consoles=[(0, PULL)], probes=[(0, REFUSED), (280, OK)])
     tale.wait()
-    assert len(tale.heard.lines) == 1
-    assert "pulling takes longer than expected (155 s, expected 100 s)" in tale.heard.lines[0]
-    assert "phase=pulling" in tale.heard.lines[0]
+    assert len(tale.recorder.lines) == 1
+    assert "pulling takes longer than expected (155 s, expected 100 s)" in tale.recorder.lines[0]
+    assert "phase=pulling" in tale.recorder.lines[0]
 
 
 def test_no_progress_is_told_once_a_phase():
@@ -185,26 +185,26 @@ def test_no_progress_is_told_once_a_phase():
         consoles=[(0, ENGINE), (40, ENGINE + "Download: [1/4] -- ETA: 0:01:00\n")], probes=[(0, REFUSED), (140, OK)]
     )
     tale.wait(patient)
-    assert [line for line in tale.heard.lines if "no progress" in line] == [
+    assert [line for line in tale.recorder.lines if "no progress" in line] == [
         (
             "downloading has stalled at 1 of 4 files: no progress for 65 s (at most 60 s is normal); "
             "'diagnose NAME' looks for the cause"
         )
     ]
-    assert len(tale.heard.lines) == 1
+    assert len(tale.recorder.lines) == 1
 
 
 def test_progress_in_time_is_no_stall():
     moving = [(at, ENGINE + f"Download: [{at // 40}/4] -- ETA: 0:01:00\n") for at in (0, 40, 80, 120)]
     tale = story(consoles=moving, probes=[(0, REFUSED), (140, OK)])
     tale.wait([replace(item, expected_s=500, deadline_s=900, stall_s=60) for item in DEADLINES])
-    assert tale.heard.lines == []
+    assert tale.recorder.lines == []
 
 
 def test_a_little_late_is_no_stall():
     tale = story(consoles=[(0, WARM)], probes=[(0, REFUSED), (25, OK)])
     tale.wait()
-    assert tale.heard.lines == []
+    assert tale.recorder.lines == []
 
 
 def test_the_cloud_reason_is_not_said_twice():
@@ -251,7 +251,7 @@ def test_one_unknown_failure_may_be_healed_by_a_restart():
     odd = LOAD + "KeyError: 'odd'\n" + EXIT
     tale = story(consoles=[(0, LOAD), (30, odd), (40, odd + UP)], probes=[(0, REFUSED), (60, OK)])
     assert tale.wait().elapsed_s == 63
-    assert tale.heard.order()[-1] == "ready"
+    assert tale.recorder.order()[-1] == "ready"
 
 
 def test_two_unknown_failures_are_enough():
@@ -282,7 +282,7 @@ def test_a_crash_within_the_settling_time_is_not_ready():
     tale = story(consoles=[(0, UP), (2, crash), (5, crash + crash)], probes=[(0, OK), (2, REFUSED)])
     error = fails(tale, NotHealthyError)
     assert (error.code, tale.elapsed_s) == ("engine_failed", 5)
-    assert any("once and then stopped responding" in line for line in tale.heard.lines)
+    assert any("once and then stopped responding" in line for line in tale.recorder.lines)
 
 
 def test_an_answer_that_settles_later_is_ready():
@@ -294,8 +294,8 @@ def test_an_answer_that_settles_later_is_ready():
 def test_503_means_sick_and_can_become_ready():
     tale = story(consoles=[(0, UP)], probes=[(0, SICK), (10, OK)])
     assert tale.wait().elapsed_s == 13
-    assert tale.heard.lines[0] == "the health check answers 503: it was up and is unhealthy now"
-    assert tale.heard.phases[0][1] == "health check answers 503"
+    assert tale.recorder.lines[0] == "the health check answers 503: it was up and is unhealthy now"
+    assert tale.recorder.phases[0][1] == "health check answers 503"
 
 
 def test_503_for_ever_is_a_time_out_that_says_so():

@@ -34,7 +34,7 @@ def ends(tale, deadlines=LIMITED, **settings):
 def test_megabytes_are_told_with_what_the_plan_expects():
     tale = story(consoles=[(0, PULL), (10, received(1234)), (20, WARM)], probes=[(0, REFUSED), (30, OK)])
     tale.wait(LIMITED)
-    told = [(phase, detail) for phase, detail, *_ in tale.heard.phases]
+    told = [(phase, detail) for phase, detail, *_ in tale.recorder.phases]
     assert told[0] == ("pulling", "tgi:3.3.7")
     assert ("pulling", "1,234 of about 9,100 MB") in told
 
@@ -43,8 +43,8 @@ def test_a_slow_pull_goes_on_past_its_deadline_while_bytes_come_in():
     tale = story(consoles=[*pulling(600), (600, WARM)], probes=[(0, REFUSED), (610, OK)])
     report = tale.wait(LIMITED)
     assert report.elapsed_s == 613
-    assert tale.heard.lines[-1] == "pulling is past its 300 s but still makes progress; it may take up to 900 s"
-    assert not any("stalled" in line for line in tale.heard.lines)
+    assert tale.recorder.lines[-1] == "pulling is past its 300 s but still makes progress; it may take up to 900 s"
+    assert not any("stalled" in line for line in tale.recorder.lines)
 
 
 def test_it_does_not_go_on_for_ever():
@@ -94,13 +94,13 @@ def test_agents_that_talk_are_no_pull():
     tale = story(consoles=pulling(2000, every_s=70, mb=1))
     error = ends(tale, [replace(item, stall_s=40) for item in LIMITED])
     assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 300)
-    assert any(line.startswith("pulling has stalled at ") for line in tale.heard.lines)
+    assert any(line.startswith("pulling has stalled at ") for line in tale.recorder.lines)
 
 
 def test_a_stall_names_phase_place_time_and_what_to_do():
     tale = story(consoles=pulling(100), probes=[(0, REFUSED), (200, OK)])
     tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED], name="demo")
-    assert tale.heard.lines == [
+    assert tale.recorder.lines == [
         (
             "pulling has stalled at 500 of about 9,100 MB: no progress for 65 s (at most 60 s is normal); "
             "'diagnose demo' looks for the cause"
@@ -113,7 +113,7 @@ def test_a_second_stall_is_told_again():
     consoles = [*first, (200, received(50, 100, 150, 200, 250, 300))]
     tale = story(consoles=consoles, probes=[(0, REFUSED), (290, OK)])
     tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED])
-    assert len([line for line in tale.heard.lines if "stalled" in line]) == 2
+    assert len([line for line in tale.recorder.lines if "stalled" in line]) == 2
 
 
 @pytest.mark.parametrize(
@@ -137,14 +137,14 @@ def test_a_pull_that_begins_anew_makes_progress_from_there():
     consoles = [(0, first), (100, again), (150, again + received(50, 100)), (200, WARM)]
     tale = story(consoles=consoles, probes=[(0, REFUSED), (210, OK)])
     tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED])
-    assert [line.partition(":")[0] for line in tale.heard.lines] == ["pulling has stalled at 500 of about 9,100 MB"]
+    assert [line.partition(":")[0] for line in tale.recorder.lines] == ["pulling has stalled at 500 of about 9,100 MB"]
 
 
 def test_a_download_tells_the_engines_own_estimate_as_it_runs_down():
     said = ENGINE + "Download: [1/4] -- ETA: 0:01:30\n"
     tale = story(consoles=[(0, ENGINE), (20, said), (50, WARM)], probes=[(0, REFUSED), (60, OK)])
     tale.wait()
-    told = [(detail, at_s) for phase, detail, at_s, _ in tale.heard.phases if phase == "downloading"]
+    told = [(detail, at_s) for phase, detail, at_s, _ in tale.recorder.phases if phase == "downloading"]
     assert told[0] == ("about 50 s left", 0)
     assert ("1 of 4 files, about 90 s left", 20) in told
     assert ("1 of 4 files, about 65 s left", 45) in told
@@ -154,7 +154,7 @@ def test_an_estimate_that_has_run_out_is_not_told():
     said = ENGINE + "Download: [1/4] -- ETA: 0:00:10\n"
     tale = story(consoles=[(0, said), (60, WARM)], probes=[(0, REFUSED), (70, OK)])
     tale.wait()
-    assert [item for item in tale.heard.phases if item[0] == "downloading"][-1][1] == "1 of 4 files"
+    assert [item for item in tale.recorder.phases if item[0] == "downloading"][-1][1] == "1 of 4 files"
 
 
 def per_minute(console, **settings):

@@ -161,7 +161,7 @@ def test_less_room_than_promised_is_refused_before_anything_is_asked():
             "together_failed",
             "out of memory",
         ),
-        ({"streamed": HttpReply(status=200, events=TOKENS)}, "together_failed", "without the whole text"),
+        ({"streamed": HttpReply(status=200, events=TOKENS)}, "together_failed", "without the complete text"),
     ],
 )
 def test_each_way_to_break_the_promise_is_named(changes, code, says):

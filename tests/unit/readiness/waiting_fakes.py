@@ -95,7 +95,7 @@ class World:
 
 
 @dataclass
-class Heard:
+class Recorder:
     phases: list[tuple[str, str, float, float]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
 
@@ -113,7 +113,7 @@ class Heard:
 @dataclass
 class Story:
     world: World
-    heard: Heard
+    recorder: Recorder
 
     @property
     def elapsed_s(self) -> float:
@@ -125,10 +125,10 @@ class Story:
             deadlines,
             grammar=GRAMMAR,
             clock=self.world.clock,
-            listener=self.heard,
+            listener=self.recorder,
             settings=WaitSettings(**({"poll_s": 5.0, "probe_s": 5.0, "settle_s": 3.0} | settings)),
         )
 
 
 def story(**script) -> Story:
-    return Story(world=World(clock=FakeClock(), **script), heard=Heard())
+    return Story(world=World(clock=FakeClock(), **script), recorder=Recorder())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.records import deployment
 from fakes.cloud import FakeWorld, KilledError
-from fakes.surroundings import FakeClock, Heard
+from fakes.surroundings import FakeClock, Recorder
 
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.diff import diff
@@ -52,7 +52,7 @@ class Bench:
     world: FakeWorld = field(default_factory=FakeWorld)
     store: MemoryStore = field(default_factory=MemoryStore)
     clock: FakeClock = field(default_factory=FakeClock)
-    heard: Heard = field(default_factory=Heard)
+    recorder: Recorder = field(default_factory=Recorder)
 
     @property
     def executor(self):
@@ -60,7 +60,7 @@ class Bench:
             handler=lambda place, kind: self.world.cloud(place).handler(kind),
             store=self.store,
             clock=self.clock,
-            reporter=self.heard,
+            reporter=self.recorder,
             version="0.1.0",
             deletion=Patience(deadline_s=60, poll_s=1, longest_poll_s=10),
         )

@@ -45,7 +45,7 @@ RARE = ("parameter", "role", "instance-profile", "schedule")
 
 @dataclass
 class Bench:
-    """A target, a request for it, and its world: `kill_at` ends the process after so many creating calls."""
+    """A target, a request for it, and its world: `kill_at` ends the process after this many creating calls."""
 
     target: Target
     place: str

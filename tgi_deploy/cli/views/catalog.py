@@ -32,7 +32,7 @@ _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 
 def entry_document(entry: Value) -> dict[str, Any]:
-    """A catalogue entry with its fields' names as keys, entries inside it likewise."""
+    """Return a catalog entry as nested dicts by field name."""
     return {name: _entry_field(name, item) for name, item in as_dict(entry).items()}
 
 

@@ -1,4 +1,4 @@
-"""Text Generation Inference: everything that is known of it."""
+"""The engine Text Generation Inference (TGI)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Tgi(Value, frozen=True, kw_only=True):
-    """The engine. Its methods take releases that it decoded itself."""
+    """TGI. Its methods accept only releases that it decoded."""
 
     name: str = NAME
     title: str = "TGI"
@@ -59,7 +59,7 @@ class Tgi(Value, frozen=True, kw_only=True):
         return kernels.shard_counts(available)
 
     def check_pins(self, pins: Pins, load: Load, model: ModelSpec, release: Release) -> tuple[Problem, ...]:
-        """Limits are compared only where all flags can be read."""
+        """Check the pins; limits are compared only if all flags are valid."""
         wrong = tuple(flag_problems(pins.flags, _own(release)))
         return wrong or tuple(fit.contradictions(pins, load, model, _own(release)))
 
@@ -121,5 +121,5 @@ class Tgi(Value, frozen=True, kw_only=True):
 
 def _own(release: Release) -> TgiRelease:
     if not isinstance(release, TgiRelease):
-        raise TypeError(f"a release of {release.name} was handed to TGI")
+        raise TypeError(f"TGI got a release of {release.name}")
     return release

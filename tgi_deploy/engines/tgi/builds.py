@@ -1,7 +1,7 @@
 """TGI's images for accelerators without CUDA, from `backends.json`: the same release with other kernels.
 
-A build is planned where the file says what its release differs in; for every other chip it has the reason why not.
-Read in the sources of one version: its images for other versions are not planned.
+Plans support a build if the file has its differences; for all other chips the file has the reason why not. It describes
+one version: images of other versions are not planned.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ BACKENDS: Final = "backends.json"
 
 
 class Build(Value, frozen=True, kw_only=True):
-    """What differs from the CUDA image.
+    """Differences from the CUDA image.
 
-    `release` has fields of the release, `quantizations` the methods that are left with what changed in each, `lacks`
-    model types that it does not serve (`*`: all that `serves` does not name) and why.
+    `release` overrides fields of the release; `quantizations` are the remaining methods with their changes; `lacks` are
+    the unsupported model types (`*`: all not in `serves`) with reasons.
     """
 
     release: Mapping[str, Any]
@@ -44,7 +44,7 @@ class Backend(Value, frozen=True, kw_only=True):
 
 
 class Support(Value, frozen=True, kw_only=True):
-    """The image of a chip. `unproven`: nothing is on record of it working."""
+    """The image of a chip. `unproven`: there is no evidence that it works."""
 
     backend: str | None
     reason: str = ""
@@ -53,7 +53,7 @@ class Support(Value, frozen=True, kw_only=True):
 
 
 class Backends(Value, frozen=True, kw_only=True):
-    """The file: what was read of one `version`."""
+    """The file, for one `version`."""
 
     collected_at: str = ""
     source: str = ""
@@ -67,7 +67,7 @@ def read_backends(documents: Mapping[str, Any], folder: str) -> Backends:
 
 
 def build_for(release: TgiRelease, chip: str) -> TgiRelease | None:
-    """Return the release as the chip's own image has it; None where plans use no other than the CUDA image."""
+    """Return the release with the chip's image; None if plans use only the CUDA image."""
     known, version = release.backends.accelerators.get(chip), release.backends.version
     backend = release.backends.backends.get(known.backend or "") if known else None
     if known is None or backend is None or backend.build is None or known.unproven or version != release.version:
@@ -89,7 +89,7 @@ def _class(known: ModelClass, build: Build) -> ModelClass:
 
 
 def why_not(release: TgiRelease, chip: str) -> str:
-    """Return why no plan is made for a chip without CUDA."""
+    """Return why plans don't support a chip without CUDA."""
     known, version = release.backends.accelerators.get(chip), release.backends.version
     if known is None:
         return f"TGI {release.version} has no image for it"
@@ -97,6 +97,6 @@ def why_not(release: TgiRelease, chip: str) -> str:
     if backend is None:
         return known.reason.removesuffix(".")
     if backend.build is not None and version != release.version:
-        return f"TGI's {backend.title} is planned of release {version} alone"
+        return f"plans support TGI's {backend.title} only in release {version}"
     image = f" ({backend.image})" if backend.image else ""
     return f"not planned on the {backend.title}{image}: {known.reason} It needs {backend.needs}"

@@ -1,7 +1,7 @@
-"""Why a configuration cannot run: small named checks, most fundamental first.
+"""Checks of why a configuration can't run, the most fundamental first.
 
-Every check runs on every configuration: knowing that *only* one of them failed is what lets us suggest something.
-Adding a check is adding a function to `CHECKS` and its cases.
+All checks run on every configuration: suggestions need to know whether *only* one of them failed. To add a check, add a
+function to `CHECKS` and its cases.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _CUDA_VENDOR: Final = "nvidia"
 _FP8_CAPABILITY: Final = (8, 9)
-# Names of transformers' classes for anything but generating text.
+# transformers classes that don't generate text.
 _RANKS: Final = re.compile(
     r"For(?:SequenceClassification|TokenClassification|QuestionAnswering|MultipleChoice|MaskedLM|Pretraining|PreTraining|Reward)|RewardModel"
 )
 
-# Attention kernels that can keep the KV cache in 8 bits, by the flag's value.
+# Attention kernels with an 8-bit KV cache, by the flag's value.
 _FP8_CACHE_KERNELS: Final = {"fp8_e4m3fn": (FLASHINFER, PAGED), "fp8_e5m2": (FLASHINFER,)}
 
 
 class Facts(Value, frozen=True, kw_only=True):
-    """What is known of a configuration when its checks run.
+    """Facts about a configuration for its checks.
 
-    `rule` is of the card's architecture, `method` of the quantization. `prompt_batch_short`: a pinned flag makes the
-    prefill batch shorter than a prompt on kernels that cannot prefill in chunks.
+    `rule` is for the GPU's architecture, `method` for the quantization. `prompt_batch_short`: a pinned flag makes the
+    prefill batch shorter than a prompt on kernels without chunked prefill.
     """
 
     case: Case
@@ -127,7 +127,7 @@ def check_model_class(facts: Facts) -> Problem | None:
 
 
 def check_generates(facts: Facts) -> Problem | None:
-    """The checkpoint's own `architectures` says what its head is for; TGI generates text alone."""
+    """Check the head, by the checkpoint's `architectures`: TGI only generates text."""
     architecture = facts.case.model.architecture
     if _RANKS.search(architecture):
         purpose = "ranks or classifies"
@@ -312,7 +312,7 @@ def check_memory(facts: Facts) -> Problem | None:
 
 
 def check_batch_total(facts: Facts) -> Problem | None:
-    """Without flash attention nothing is allocated beforehand: the engine takes the pinned number at its word."""
+    """Check pinned batch totals: without flash attention nothing is preallocated, so the engine trusts them."""
     pinned, memory = int(facts.case.pins.flags.get("--max-batch-total-tokens", "0")), facts.memory
     if facts.attention != PADDED or not memory.fits or pinned <= memory.kv_capacity_tokens:
         return None
@@ -349,5 +349,5 @@ CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
 
 
 def problems(facts: Facts) -> tuple[Problem, ...]:
-    """Return everything that speaks against the configuration, in check order."""
+    """Return all reasons against the configuration, in check order."""
     return tuple([problem for check in CHECKS if (problem := check(facts)) is not None])

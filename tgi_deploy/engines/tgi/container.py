@@ -1,4 +1,4 @@
-"""The finished container of TGI: every limit explicit, every flag one of the exact release's."""
+"""TGI's container, with explicit limits and only flags of the exact release."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GLOB_CHARACTERS: Final = "*?["
 HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
 _RESTART: Final = Restart(policy="on-failure", never_after=(2,), most=3)
 _STOP: Final = Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False)  # it drains for up to 90 s
-# The launcher logs all its arguments at start, and its parser quotes what it could not read.
+# The launcher logs all arguments at startup, and its parser quotes invalid ones.
 REDACTIONS: Final = (
     Redaction(text="Args {", closed_by="}"),
     *(Redaction(text=name) for name in ("api_key", "api-key", "ngrok_authtoken", "ngrok-authtoken")),
@@ -29,7 +29,7 @@ REDACTIONS: Final = (
 
 
 def container(fit: Fit, release: TgiRelease) -> Container:
-    """Return the container of a configuration: settings by meaning first, then the user's own flags."""
+    """Return the container of a configuration: settings by meaning, then the user's flags."""
     pins, release = fit.case.pins, release.on(fit.case.hardware.accelerator)
     by_env = {name: value for name, value in pins.flags.items() if _split_by_entry_point(value)}
     from_flags = {release.flags[name].env or name: value for name, value in by_env.items()}
@@ -52,13 +52,13 @@ def container(fit: Fit, release: TgiRelease) -> Container:
 
 
 def cache_layout(release: TgiRelease) -> str:
-    """Releases that keep models elsewhere under the same path are told so by another variable."""
+    """Return the layout of the cache, which differs between releases by a variable."""
     pointing = sorted(name for name, value in release.cache_env.items() if value == CACHE_PATH)
     return pointing[0] if pointing else ""
 
 
 def _kernel_env(fit: Fit, release: TgiRelease) -> Mapping[str, str]:
-    """The attention kernels that the plan counted with, where the release can be told."""
+    """Select the plan's attention kernels, if the release has a variable for that."""
     model_class = release.model_classes.get(fit.case.model.model_type)
     rule = release.architecture_rule(fit.case.hardware.accelerator.compute_capability)
     if model_class is None or rule is None:
@@ -78,7 +78,7 @@ def _setting_args(release: TgiRelease, fit: Fit, pins: Mapping[str, str]) -> Ite
 
 
 def _wanted(settings: EngineSettings) -> Iterator[tuple[tuple[str, ...], str | None]]:
-    """Settings by meaning: the flag's names, newest first, and the value (None: leave it out)."""
+    """Yield the settings: the flag's names, newest first, and the value (None: omit it)."""
     yield ("--model-id",), settings.model_id
     yield ("--revision",), settings.revision
     yield ("--num-shard",), str(settings.num_shard)
@@ -94,13 +94,13 @@ def _wanted(settings: EngineSettings) -> Iterator[tuple[tuple[str, ...], str | N
 
 
 def _fixed_batches(fit: Fit) -> Iterator[tuple[tuple[str, ...], str | None]]:
-    """The Gaudi image compiles for one batch size, and shards well only when `--sharded` is spelled out."""
+    """Set Gaudi's flags: its image compiles for one batch size and needs an explicit `--sharded`."""
     yield ("--max-batch-size",), str(fit.case.load.concurrency)
     yield ("--sharded",), "true" if fit.settings.num_shard > 1 else None
 
 
 def _split_by_entry_point(value: str) -> bool:
-    """The image's entry point forwards its arguments unquoted: such a value reaches the launcher only by variable."""
+    """Return whether a value must be a variable: the image's entry point forwards arguments unquoted."""
     return any(char.isspace() or char in _GLOB_CHARACTERS for char in value)
 
 

@@ -1,4 +1,4 @@
-"""One configuration as TGI would run it: settings, memory and everything that speaks against it, at once."""
+"""A configuration as TGI would run it: settings, memory and all problems."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec
 
 _MIN_CONCURRENT_REQUESTS: Final = 128
-_WAITING_STEPS: Final = 20  # default of --max-waiting-tokens, which prefill in chunks ignores
+_WAITING_STEPS: Final = 20  # default of --max-waiting-tokens, which chunked prefill ignores
 
 
 def contradictions(pins: Pins, load: Load, model: ModelSpec, release: TgiRelease) -> Iterator[Problem]:
-    """Yield what is wrong with the token limits whatever the hardware: on the kernels that can do most."""
+    """Yield the problems of the token limits on any hardware, assuming the most capable kernels."""
     chunked = prefills_in_chunks(release, release.model_class(model.model_type), FLASHINFER, pins.flags)
     smallest = limits_for(load, pins.flags, chunked=chunked)[-1]
     return limit_problems(smallest, pins.flags, load, model, chunked=chunked)
 
 
 def fit(case: Case, release: TgiRelease) -> Fit:
-    """Return how the configuration would run; a bad one has problems."""
+    """Return the configuration as it would run, with its problems."""
     case, release = _of_the_copy(case), release.on(case.hardware.accelerator)
     model_class = release.model_class(case.model.model_type)
     rule = release.architecture_rule(case.hardware.accelerator.compute_capability)
@@ -68,11 +68,11 @@ def fit(case: Case, release: TgiRelease) -> Fit:
 
 
 def _smaller(load: Load, limits: Limits, choices: tuple[Limits, ...], budget: MemoryBudget) -> Iterator[int]:
-    """Yield smaller prefill batches that still hold a prompt beside a token of each running request.
+    """Yield smaller prefill batches that still hold a prompt plus a token of each running request.
 
-    The router takes those tokens off the batch (TGI `backends/v3/src/backend.rs`): a prompt that no longer fits in one
-    takes two steps, and its first token comes no sooner. Each running request has at least its prompt in the cache,
-    which gets no more than the activations of the larger batch.
+    The router subtracts those tokens from the batch (TGI `backends/v3/src/backend.rs`): a prompt that no longer fits
+    takes two steps, and its first token is not sooner. Each running request has at least its prompt in the cache, which
+    gains at most the activations of the larger batch.
     """
     cached_tokens = budget.kv_capacity_tokens + budget.activation_bytes // budget.kv_bytes_per_token
     running = min(load.concurrency, cached_tokens // max(1, load.input_tokens))
@@ -82,7 +82,7 @@ def _smaller(load: Load, limits: Limits, choices: tuple[Limits, ...], budget: Me
 
 
 def _of_the_copy(case: Case) -> Case:
-    """Return the case with the dimensions of the repository that is served: a quantized copy may be padded."""
+    """Return the case with the dimensions of the served repository, because a quantized copy may be padded."""
     model, own = case.model, case.scheme.intermediate_size
     if own is None:
         return case
@@ -105,7 +105,7 @@ def _layout(case: Case, release: TgiRelease, model_class: ModelClass, attention:
 
 
 def _budget(case: Case, layout: memory.Layout, choices: tuple[Limits, ...]) -> tuple[MemoryBudget, Limits]:
-    """Return the memory with the first limits that leave room for what is promised, and those limits."""
+    """Return the first limits that leave room for the promise, and the memory with them."""
     load = Load(
         input_tokens=case.load.input_tokens, output_tokens=case.load.output_tokens, concurrency=case.load.concurrency,
         context_tokens=max(case.load.context_tokens, choices[0].max_total_tokens),
@@ -150,7 +150,7 @@ def concurrent_requests(concurrency: int) -> int:
 
 
 def _default_prefill_tokens(case: Case, release: TgiRelease, budget: MemoryBudget) -> int | None:
-    """What the launcher would have chosen, where the release chooses by itself."""
+    """Return the launcher's default, if the release has one."""
     if not release.chunked_prefill:
         return None
     return default_prefill_tokens(case.model, case.hardware.accelerator.name, case.num_shard, budget.total_bytes)

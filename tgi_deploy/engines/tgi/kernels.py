@@ -1,4 +1,4 @@
-"""Which attention kernels a release picks, what they can do, and which dimensions shards must divide.
+"""The attention kernels that a release picks, their capabilities, and the dimensions that shards must divide.
 
 Source: TGI `launcher/src/main.rs`, `layers/tensor_parallel.py` and the model classes, read at 3.3.7.
 """
@@ -26,7 +26,7 @@ _COPIES_SINGLE_KV_HEAD: Final = frozenset({"gpt_bigcode", "santacoder"})
 
 
 def attention_for(model: ModelSpec, model_class: ModelClass, release: TgiRelease, rule: ArchitectureRule | None) -> str:
-    """Return the attention kernels that the release picks for this model and card (`padded`: none of them)."""
+    """Return the release's attention kernels for this model and GPU (`padded`: none)."""
     if not model_class.flash:
         return PADDED
     if rule is None:
@@ -41,7 +41,7 @@ def attention_for(model: ModelSpec, model_class: ModelClass, release: TgiRelease
 
 
 def prefills_in_chunks(release: TgiRelease, model_class: ModelClass, attention: str, pins: Mapping[str, str]) -> bool:
-    """Whether long prompts are prefilled in pieces; speculation turns that off."""
+    """Return whether long prompts are prefilled in chunks; speculation disables that."""
     if not model_class.flash or "--speculate" in pins:
         return False
     return release.chunked_prefill and model_class.prefill_chunking and attention in {FLASHINFER, FLASHDECODING}
@@ -52,7 +52,7 @@ def shard_counts(available: int) -> tuple[int, ...]:
 
 
 def indivisible(model: ModelSpec, scheme: Scheme, num_shard: int) -> Iterator[tuple[str, int]]:
-    """Yield the dimensions `num_shard` does not divide: (name, size), most telling first."""
+    """Yield the dimensions that `num_shard` does not divide as (name, size), the most informative first."""
     if model.attention_heads % num_shard:
         yield "attention heads", model.attention_heads
     if model.kv_heads % num_shard and not (model.kv_heads == 1 and model.model_type in _COPIES_SINGLE_KV_HEAD):
@@ -73,7 +73,7 @@ def _split_dimensions(model: ModelSpec) -> Iterator[tuple[str, int]]:
 
 
 def _row_split_inputs(model: ModelSpec) -> Iterator[tuple[str, int]]:
-    """Inputs of the layers that are split by rows: group scales run along them."""
+    """Yield the input sizes of row-split layers, along which group scales run."""
     yield "attention output", model.attention_heads * model.head_dim
     yield from _split_dimensions(model)
 

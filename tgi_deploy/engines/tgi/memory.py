@@ -1,16 +1,16 @@
-"""Memory of one accelerator, by parts, as TGI's own warm-up takes and measures it.
+"""Memory of one accelerator by parts, as TGI's warm-up uses and measures it.
 
-The engine loads the weights, prefills one batch of the largest prompts with their whole KV cache, and then measures
-what the driver calls free. Up to 2.4.1 it gives a share of *that* to the cache; from 3.0.0 on it first sets a share of
-the *total* aside (`flash_causal_lm.py` `warmup`, `import_utils.py` `get_cuda_free_memory`, `globals.py`, read at each
-release). CUDA graphs are captured afterwards, in what was set aside. Constants, and where they come from:
+The engine loads the weights, prefills one batch of the largest prompts with their whole KV cache, and then measures the
+free memory. Up to 2.4.1 the cache gets a share of *that*; since 3.0.0 a share of the *total* is reserved first
+(`flash_causal_lm.py` `warmup`, `import_utils.py` `get_cuda_free_memory`, `globals.py`, read at each release). CUDA
+graphs are captured afterwards, in the reserved part. Constants and their sources:
 
-* the warm-up batch asks for one answer after another of `max_total_tokens`, until its prompts fill the prefill batch
+* the warm-up batch adds requests of `max_total_tokens` until their prompts fill the prefill batch
   (`grpc_client.rs` `warmup`);
-* a layer in flight: the caching allocator keeps the blocks of one layer's tensors, which no other tensor fits in;
+* a running layer: the caching allocator keeps the blocks of one layer's tensors, which fit no other tensor;
 * scores of prompts: `generate_token` computes the log-probability of every prompt token before 3.0, or with
   `--enable-prefill-logprobs`. Up to 2.3.1 they are a copy of the logits; a gathered head adds a contiguous copy;
-* context: by release, from start-up logs; it includes what the driver keeps of the total that it prints;
+* context: by release, from startup logs; it includes the driver's part of the reported total;
 * CUDA graphs: 1.2 MiB a layer and captured batch size (a 60-layer model with 35 sizes took 2,464 MiB a card);
 * collectives: NCCL's buffers (engine logs: 0.4 to 0.5 GiB at two cards), more with more ranks.
 """
@@ -41,7 +41,7 @@ _BYTES_16_BIT: Final = 2
 _GRAPH_BATCHES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 _LARGEST_DEFAULT_GRAPH: Final = 32
 _OLD_DEFAULT_MARGIN: Final = 50  # before 3.0 the launcher adds it to the longest prompt for the prefill batch
-# What the arithmetic has missed in start-up logs: a constant, and a share of what is in flight.
+# Differences from startup logs: a constant, and a share of the activations.
 _UNCERTAIN_BYTES: Final = 256 * MIB
 _UNCERTAIN_SHARE: Final = 4
 
@@ -49,8 +49,8 @@ _UNCERTAIN_SHARE: Final = 4
 class Layout(Value, frozen=True, kw_only=True):
     """How a release lays a model out over accelerators.
 
-    `fraction` is the part of the memory that the user leaves it, `kv_bytes` the size of one cached value;
-    with `prompt_logprobs` the warm-up scores every token of its batch.
+    `fraction` is the share of memory that the user allows, `kv_bytes` the size of one cached value; with
+    `prompt_logprobs` the warm-up scores every token of its batch.
     """
 
     release: TgiRelease
@@ -67,7 +67,7 @@ class Layout(Value, frozen=True, kw_only=True):
 
 
 class WarmUp(Value, frozen=True, kw_only=True):
-    """The batch that the engine measures itself with: prompts of at most `prompt_tokens`, each with its answer."""
+    """The engine's warm-up batch: prompts of at most `prompt_tokens`, each with its answer."""
 
     prefill_tokens: int
     prompt_tokens: int
@@ -87,9 +87,9 @@ class WarmUp(Value, frozen=True, kw_only=True):
 
 
 def scores_prompts(release: TgiRelease, pins: Mapping[str, str], attention: str) -> bool:
-    """Whether log-probabilities of prompts are computed: always, until a flag of the release turns them on.
+    """Return whether prompts get log-probabilities: always, unless the release has a flag to enable them.
 
-    Padded models (`causal_lm.py`) have no such switch.
+    Padded models (`causal_lm.py`) have no such flag.
     """
     if attention == PADDED or PROMPT_LOGPROBS_FLAG not in release.flags:
         return True
@@ -99,7 +99,7 @@ def scores_prompts(release: TgiRelease, pins: Mapping[str, str], attention: str)
 def memory_budget(
     model: ModelSpec, scheme: Scheme, layout: Layout, load: Load, *, total_bytes: int, warm_up: WarmUp
 ) -> MemoryBudget:
-    """Return the budget of one accelerator of `total_bytes` memory. Every request takes whole blocks."""
+    """Return the budget of one accelerator with `total_bytes` memory. Requests use whole blocks."""
     weights = weights_bytes(model, scheme, layout)
     graphs = graph_bytes(model, load.concurrency, supported=has_graphs(scheme, layout.model_class))
     collectives, workspace = collective_bytes(layout.num_shard), layout.release.workspace_bytes
@@ -111,7 +111,7 @@ def memory_budget(
     cached = warm_up.cached_tokens(block)
     request = -(-load.request_tokens // block) * block
     beside = total_bytes - weights - context - workspace - collectives
-    # Who waits in the queue is not sampled for: no more than the cache holds run at once.
+    # Queued requests are not sampled: at most as many run as the cache holds.
     running = min(load.concurrency, max(1, beside // (per_token * max(1, request))))
     activations = activation_bytes(model, scheme, layout, warm_up, running)
     room = beside - activations
@@ -140,7 +140,7 @@ def memory_budget(
 
 
 def set_aside_bytes(layout: Layout, total_bytes: int, free_bytes: int) -> int:
-    """Return what the engine keeps from the cache: of the total, or only of what the warm-up left free."""
+    """Return the reserved memory: a share of the total, or of what is free after the warm-up."""
     kept = int(total_bytes * (1 - layout.fraction))
     share = 1 - layout.release.memory_share
     if layout.release.share_of == "total":
@@ -149,11 +149,11 @@ def set_aside_bytes(layout: Layout, total_bytes: int, free_bytes: int) -> int:
 
 
 def weights_bytes(model: ModelSpec, scheme: Scheme, layout: Layout) -> int:
-    """Return the weights on one accelerator, as the class's backend lays them out."""
+    """Return the size of the weights on one accelerator in the class's backend."""
     counts = sizes.count(model)
     linear = sizes.scheme_linear_bytes(model, scheme, counts)
     if layout.model_class.backend == "native":
-        # Tied or not, the class holds embedding and head; the vision tower is split like every other layer.
+        # The class holds embedding and head even if tied; the vision tower is split like other layers.
         plain = sizes.resident_bytes(model, linear, counts, layout.num_shard, tied_once=False, split_vision=True)
         saved = sizes.head_rows(model, layout.num_shard) * model.hidden_size * (_BYTES_16_BIT - scheme.bits / 8)
         return plain - (int(saved) if scheme.packs_head else 0)
@@ -161,7 +161,7 @@ def weights_bytes(model: ModelSpec, scheme: Scheme, layout: Layout) -> int:
 
 
 def _transformers_weights_bytes(model: ModelSpec, scheme: Scheme, linear: float, layout: Layout) -> int:
-    """Transformers' `base_model_tp_plan` names linear layers only: the embedding is whole on every rank."""
+    """Return the size; transformers' `base_model_tp_plan` splits only linear layers, not the embedding."""
     counts, ranks = sizes.count(model), layout.num_shard
     experts = counts.experts * scheme.bits / 8 if layout.model_class.whole_experts else 0.0
     head = 0 if model.tied_embeddings else -(-counts.table // ranks)
@@ -185,10 +185,10 @@ def activation_bytes(model: ModelSpec, scheme: Scheme, layout: Layout, warm_up: 
 
 
 def layer_bytes(model: ModelSpec, scheme: Scheme, layout: Layout) -> int:
-    """Return what a layer in flight takes for each token: hidden states, queries to values, the feed-forward block.
+    """Return a running layer's bytes per token: hidden states, queries to values, the feed-forward block.
 
-    Gate and up projection, the activation and their product are alive at once. Fused experts hold the intermediate
-    states of the chosen ones; experts that all run hold one at a time, or everything at once where they are gathered.
+    Gate and up projection, the activation and their product are live together. Fused experts hold the intermediate
+    states of the selected ones; if all experts run, one at a time, or all at once if gathered.
     """
     ranks, hidden = layout.num_shard, model.hidden_size
     attention = (model.attention_heads + 2 * model.kv_heads) * model.head_dim // ranks
@@ -205,7 +205,7 @@ def layer_bytes(model: ModelSpec, scheme: Scheme, layout: Layout) -> int:
 
 
 def runs_all_experts(model: ModelSpec, scheme: Scheme, model_class: ModelClass) -> bool:
-    """Whether every token passes every expert: gathered ones, and those that no fused kernel takes."""
+    """Return whether every token uses every expert: gathered ones, and those without a fused kernel."""
     if not model.experts or model_class.experts == "looped":
         return False
     fused = scheme.method is None or (scheme.fused_experts and model_class.fused_quantized)
@@ -213,14 +213,14 @@ def runs_all_experts(model: ModelSpec, scheme: Scheme, model_class: ModelClass) 
 
 
 def _mask_bytes(model: ModelSpec, layout: Layout, warm_up: WarmUp) -> int:
-    """Return the masks that a vision class spells out for each pair of tokens, and the scores that they lead to."""
+    """Return the size of a vision class's explicit masks for token pairs, and of the resulting scores."""
     a_pair = layout.model_class.mask_bytes
     a_pair += layout.model_class.mask_bytes_per_head * model.attention_heads // layout.num_shard
     return a_pair * warm_up.requests * warm_up.longest**2
 
 
 def _scores_bytes_per_token(model: ModelSpec, layout: Layout) -> int:
-    """Return 16-bit logits and what their log-softmax takes; a gathered head is transposed, so it is copied."""
+    """Return the size of 16-bit logits and their log-softmax; a gathered head is transposed and thus copied."""
     ranks, copies = layout.num_shard, layout.release.score_copies
     if ranks == 1 or model.vocab_size % ranks:
         return model.vocab_size * _BYTES_16_BIT * copies
@@ -232,7 +232,7 @@ def has_graphs(scheme: Scheme, model_class: ModelClass) -> bool:
 
 
 def graph_batches(concurrency: int, *, supported: bool) -> tuple[int, ...]:
-    """Return decode batches to capture as CUDA graphs: the engine's default list, longer when more run at once."""
+    """Return the batch sizes to capture as CUDA graphs: the default list, extended if more run at once."""
     if not supported:
         return (0,)
     largest = max(_LARGEST_DEFAULT_GRAPH, concurrency)
@@ -252,14 +252,14 @@ def collective_bytes(num_shard: int) -> int:
 
 
 def own_prefill_tokens(run: DefaultRun, release: TgiRelease) -> int:
-    """Return what the launcher chooses: by the card and the model where prompts are cut into chunks."""
+    """Return the launcher's default, which depends on GPU and model with chunked prefill."""
     if not release.chunked_prefill:
         return run.prefill_tokens
     return default_prefill_tokens(run.model, run.accelerator, run.num_shard, run.total_bytes)
 
 
 def default_memory(run: DefaultRun, release: TgiRelease) -> MemoryBudget:
-    """Return the memory of a release that is left to its own defaults."""
+    """Return the memory of a release with its default settings."""
     attention = release.default_attention or PAGED
     layout = Layout(
         release=release, model_class=release.model_class(run.model.model_type), num_shard=run.num_shard,

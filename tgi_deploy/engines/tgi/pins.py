@@ -1,7 +1,6 @@
-"""The user's own flags, and the token limits that follow: what the launcher and the router would refuse.
+"""Validates the user's flags and the resulting token limits like the launcher and the router.
 
-Their validation rules (TGI `launcher/src/main.rs`, `router/src/server.rs`, read at 3.3.7) are applied here, before
-anything is rented.
+Their rules (TGI `launcher/src/main.rs`, `router/src/server.rs`, read at 3.3.7) are applied before anything is rented.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 _LARGEST_ROPE_FACTOR: Final = 1000.0
 _PREFILL_STEPS: Final = (4096, 2048, 1024, 512)
 
-# Flags that cannot be pinned, and what to use instead.
+# Flags that can't be set, and the alternative.
 _NOT_PINNABLE: Final = {
     "--model-id": "name the model on the command line",
     "--revision": "name the revision in the profile",
     "--port": "use --port",
-    "--hostname": "the container always listens on all of its own addresses",
-    "--api-key": "a secret never stands on a command line; set API_KEY in the environment of the machine",
-    "--ngrok-authtoken": "a secret never stands on a command line",
+    "--hostname": "the container always listens on all its addresses",
+    "--api-key": "secrets must not be on a command line; set API_KEY in the machine's environment",
+    "--ngrok-authtoken": "secrets must not be on a command line",
     "--num-shard": "use --num-shard",
     "--sharded": "use --num-shard",
     "--quantize": "use --quantize",
@@ -38,13 +37,13 @@ _NOT_PINNABLE: Final = {
 }
 
 
-# Changes of settings that cure failures, by the names of `profiles/diagnosis/heal.json`.
+# Setting changes that fix failures, by the names in `profiles/diagnosis/heal.json`.
 _LESS_PREFILL: Final = "less_prefill"
 EDITS: Final = (_LESS_PREFILL,)
 
 
 class Limits(Value, frozen=True, kw_only=True):
-    """Token limits of a configuration. `prefill_tokens` are those of prompts that a step takes at most."""
+    """Token limits of a configuration. `prefill_tokens` is the maximum of prompt tokens per step."""
 
     max_input_tokens: int
     max_total_tokens: int
@@ -52,7 +51,7 @@ class Limits(Value, frozen=True, kw_only=True):
 
 
 def flag_problems(pins: Mapping[str, str], release: TgiRelease) -> Iterator[Problem]:
-    """Yield what the release's own parser would refuse."""
+    """Yield what the release's parser would reject."""
     for name, value in pins.items():
         flag = release.flags.get(name)
         if flag is None:
@@ -83,9 +82,9 @@ def _bad_value(release: TgiRelease, flag: Flag, value: str) -> Iterator[Problem]
 
 
 def longest_context(model: ModelSpec, pins: Mapping[str, str]) -> int:
-    """Return the positions that the model was made for, times the factor of a pinned rope scaling.
+    """Return the model's context length times the factor of a pinned rope scaling.
 
-    A factor alone is linear scaling, and a kind alone has the factor 1 (TGI `launcher/src/main.rs`).
+    A factor alone means linear scaling, a type alone the factor 1 (TGI `launcher/src/main.rs`).
     """
     try:
         factor = float(pins.get("--rope-factor", "1"))
@@ -97,11 +96,11 @@ def longest_context(model: ModelSpec, pins: Mapping[str, str]) -> int:
 def limits_for(
     load: Load, pins: Mapping[str, str], *, chunked: bool, most_prefill: int | None = None
 ) -> tuple[Limits, ...]:
-    """Return token limits for a context, the most generous first: the first that fit are taken.
+    """Return token limits for a context, the most generous first, to use the first that fit.
 
-    `most_prefill`: prompts that are prefilled in chunks take no more of a step.
-    Without chunking a prompt is prefilled whole. Where the longest takes too much, half of the context is left to the
-    prompt, as the launcher's own defaults leave it less than it could have.
+    `most_prefill`: the maximum of prompt tokens per step with chunked prefill.
+    Without chunking, prompts are prefilled whole. If the longest takes too much memory, the prompt gets half the
+    context, more than with the launcher's defaults.
     """
     total = int(pins.get("--max-total-tokens", load.context_tokens))
     pinned_input = pins.get("--max-input-tokens", pins.get("--max-input-length"))
@@ -125,7 +124,7 @@ def limits_for(
 def limit_problems(
     limits: Limits, pins: Mapping[str, str], load: Load, model: ModelSpec, *, chunked: bool
 ) -> Iterator[Problem]:
-    """Yield where the launcher's and router's own comparisons fail, or a promise is broken."""
+    """Yield limits that the launcher or router would reject, or that break a promise."""
     for problem in (*_contradictions(limits, pins, chunked=chunked), *_broken_promises(limits, pins, load, model)):
         yield Problem(
             code="contradictory_limits",
@@ -164,11 +163,11 @@ def _broken_promises(limits: Limits, pins: Mapping[str, str], load: Load, model:
     if admitted < load.concurrency:
         yield f"--max-concurrent-requests {admitted} is fewer than the promised {load.concurrency} at once"
     if limits.max_total_tokens > max(longest, load.context_tokens):
-        yield f"--max-total-tokens {limits.max_total_tokens} is more than the {longest} the model was made for"
+        yield f"--max-total-tokens {limits.max_total_tokens} is more than the {longest} that the model supports"
 
 
 def edit(name: str, settings: EngineSettings) -> RequestEdit:
-    """Return a change of `EDITS`: half the prefill batch takes half of what the warm-up needs."""
+    """Return a change of `EDITS`: half the prefill batch needs half the warm-up memory."""
     if name != _LESS_PREFILL:
-        raise ValueError(f"there is no change {name!r}")
+        raise ValueError(f"unknown change {name!r}")
     return RequestEdit(flag="max-batch-prefill-tokens", value=str(max(1, settings.max_batch_prefill_tokens // 2)))

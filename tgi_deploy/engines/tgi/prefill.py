@@ -1,7 +1,7 @@
-"""What TGI 3.x would choose for `--max-batch-prefill-tokens` by itself, so that a plan can say what it overrules.
+"""TGI 3.x's default for `--max-batch-prefill-tokens`, so that a plan can show what it overrides.
 
-The launcher divides a card's 16-bit TFLOPS by the model's work a token, whatever that does to memory: 59,900 tokens on
-an H100 for Llama-3.1-8B, whose warm-up takes as much as the weights (TGI `launcher/src/main.rs`, read at 3.3.7).
+The launcher divides a GPU's 16-bit TFLOPS by the model's work per token, regardless of memory: 59,900 tokens on an H100
+for Llama-3.1-8B, whose warm-up takes as much memory as the weights (TGI `launcher/src/main.rs`, read at 3.3.7).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec
 
-# The launcher's own table, by the card's family: others log "Unkown compute for card" and get the fallback. So do the
-# cards whose whole name in `nvidia-smi` is not the one it compares with, though their family is meant to be known:
-# `tesla-t4` and `nvidia-geforce-rtx-4090` (it looks for `nvidia-t4` and `nvidia-4090`), and these.
+# The launcher's table, by GPU family; others log "Unkown compute for card" and get the fallback. So do GPUs of known
+# families whose full name in `nvidia-smi` differs from the launcher's: `tesla-t4` and `nvidia-geforce-rtx-4090` (it
+# compares with `nvidia-t4` and `nvidia-4090`), and these.
 _NOT_BY_THESE_NAMES: Final = frozenset({"A100-40GB-PCIe", "H100-80GB-PCIe", "H200-NVL"})
 _TFLOPS: Final = {"L4": 121, "A10G": 125, "L40S": 363, "A100": 312, "H100": 900, "H200": 989}
 _FALLBACK_TOKENS: Final = 4096
@@ -24,7 +24,7 @@ _BYTES_16_BIT: Final = 2
 
 
 def default_prefill_tokens(model: ModelSpec, accelerator: str, num_shard: int, total_bytes: int) -> int:
-    """The launcher's choice for a model on `num_shard` cards of `total_bytes` each."""
+    """Return the launcher's default for a model on `num_shard` GPUs with `total_bytes` each."""
     tflops = None if accelerator in _NOT_BY_THESE_NAMES else _TFLOPS.get(accelerator.partition("-")[0])
     fallback = _FALLBACK_BY_MODEL_TYPE.get(model.model_type, _FALLBACK_TOKENS)
     if tflops is None or model.quantization is not None or model.vision_parameters:
@@ -40,7 +40,7 @@ def default_prefill_tokens(model: ModelSpec, accelerator: str, num_shard: int, t
 
 
 def _working_parameters(model: ModelSpec) -> int:
-    """Parameters that a token passes through."""
+    """Return the parameters that a token uses."""
     if model.active_parameters:
         return model.active_parameters
     idle = max(0, model.experts - model.experts_per_token)

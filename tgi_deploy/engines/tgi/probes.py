@@ -1,4 +1,4 @@
-"""What TGI is asked to prove itself, and what its replies mean (3.3.7; releases before 3.0 where they differ)."""
+"""TGI's proof requests and the meaning of its replies (3.3.7, and releases before 3.0 if different)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ INFO: Final = "/info"
 _GENERATE: Final = "/generate"
 _STREAM: Final = "/generate_stream"
 PAGES: Final = ((INFO, "model, limits, version"), ("/metrics", "Prometheus"))
-# Every route that takes a prompt, but not `/chat_tokenize`, which generates nothing.
+# All routes that take a prompt, except `/chat_tokenize`, which generates nothing.
 GUARDED: Final = (
     _GENERATE, _STREAM, CHAT, COMPLETIONS, "/invocations", "/tokenize", "/vertex",
 )  # fmt: skip
-_ANY_MODEL: Final = "tgi"  # whatever a chat request names, the one model answers
+_ANY_MODEL: Final = "tgi"  # the only model answers, whatever a chat request names
 _UNPROCESSABLE: Final = 422
 
 
@@ -73,7 +73,7 @@ def question(text: str, max_tokens: int, *, chat: bool, streamed: bool) -> Probe
 
 
 def read_piece(probe: ProbeRequest, event: str) -> str:
-    """Return the text of a token. Special ones, as that of the end, are no part of the answer."""
+    """Return a token's text; special tokens, such as the end, are not part of the answer."""
     if probe.path == CHAT:
         return chat_piece(event)
     token = object_of(event).get("token")
@@ -92,7 +92,7 @@ def client_line(url: str, key_variable: str | None, asked: ProbeRequest) -> str:
 
 
 def _exact(prompt_tokens: int, output_tokens: int, *, seed: int) -> dict[str, Any]:
-    """A greedy request with a prompt of exactly that many tokens: the engine cuts it, every word is one at least."""
+    """Return a greedy request with exactly that many prompt tokens: the engine truncates the words."""
     return {
         "inputs": prompt_of(prompt_tokens, seed),
         "parameters": {
@@ -119,13 +119,13 @@ def read_reply(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
 
 
 def _info(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
-    """Releases before 3.0 name the input limit `max_input_length`, and the device."""
+    """Parse /info. Releases before 3.0 call the input limit `max_input_length` and report the device."""
     info = reply.body
     if reply.status != OK or not isinstance(info, dict):
         return failed(probe, reply.text)
     longest = info.get("max_input_tokens", info.get("max_input_length"))
     if longest is None:
-        return failed(probe, f"it gives no limit for prompts: {reply.text}")
+        return failed(probe, f"it has no limit for prompts: {reply.text}")
     identity = Identity(
         model_id=info.get("model_id"),
         version=info.get("version"),
@@ -153,13 +153,13 @@ def _tokens(body: Mapping[str, Any]) -> int:
 
 
 def _streamed(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
-    """Every event is one token; the last one has the whole text."""
+    """Parse a stream. Every event is one token; the last one has the whole text."""
     events = events_of(probe, reply)
     if isinstance(events, Problem):
         return events
     whole = events[-1].get("generated_text") if events else None
     if not isinstance(whole, str):
-        return failed(probe, f"it ended after {len(events)} events without the whole text")
+        return failed(probe, f"it ended after {len(events)} events without the complete text")
     return Reply(detail=f"{len(events)} events", text=whole, tokens=len(events))
 
 
@@ -172,5 +172,5 @@ def _without_template() -> Problem:
     return Problem(
         code="no_chat_template",
         severity="warning",
-        message="/v1/chat/completions answers 422, /generate works. --set tokenizer-config-path=FILE gives it one.",
+        message="/v1/chat/completions answers 422, /generate works. --set tokenizer-config-path=FILE provides one.",
     )

@@ -1,4 +1,4 @@
-"""Releases of TGI, from `profiles/engines/tgi/`: each file says only what differs from the one it extends."""
+"""Releases of TGI, from `profiles/engines/tgi/`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _PORT_VARIABLE: Final = "PORT"  # set in the image
 
 
 class QuantizationRule(Value, frozen=True, kw_only=True):
-    """What a quantization method needs and costs in a release.
+    """Requirements and sizes of a quantization method in a release.
 
-    `bits` is what a linear layer's weight ends at, before group scales; `group_overhead_bits` is divided by the
-    group size. `checkpoint_bits` are those that its kernels take of a packed checkpoint; empty: all. `fused_moe`: a
-    kernel routes tokens to packed experts. `packs_head`: the head is packed like the layers. Of methods that are equal
-    otherwise the one with the lower `after` is taken.
+    `bits` is the size of a linear layer's weight without group scales; `group_overhead_bits` is divided by the group
+    size. `checkpoint_bits` are the packed sizes that its kernels support; empty: all. `fused_moe`: a kernel routes
+    tokens to packed experts. `packs_head`: the head is packed like the layers. Ties go to the lower `after`.
     """
 
     method: str
@@ -46,19 +45,19 @@ class QuantizationRule(Value, frozen=True, kw_only=True):
     source: str = ""
 
     def takes(self, bits: int) -> bool:
-        """Whether a packed checkpoint of so many bits can be loaded."""
+        """Return whether it can load a packed checkpoint with this many bits."""
         return self.prequantized and (not self.checkpoint_bits or bits in self.checkpoint_bits)
 
 
 class ModelClass(Value, frozen=True, kw_only=True):
     """How a release serves a `model_type`.
 
-    `backend`: a class of the engine's own; transformers' class with the engine's attention and tensor parallelism
-    (`transformers`), or as it is, padded and on one card (`plain`). `experts` that are not `fused` run in a loop over
-    the chosen ones, or all of them at once (`gathered`). Where no fused kernel takes the weights (the method has none,
-    or the class none for packed ones: `fused_quantized`) all of them run, one by one, if there is a `dense_fallback`.
-    `whole_experts` stay on every rank. Beside the layers the warm-up takes `image_bytes` for its image, split over
-    shards, and `mask_bytes` (and `mask_bytes_per_head`) for each pair of a prompt's tokens.
+    `backend`: the engine's own class; transformers' class with the engine's attention and tensor parallelism
+    (`transformers`); or transformers' class unchanged, padded and on one GPU (`plain`). `experts` that are not `fused`
+    run in a loop over the selected ones, or all at once (`gathered`). Without a fused kernel for the weights (the
+    method has none, or the class has none for packed ones: `fused_quantized`) all run one by one if there is a
+    `dense_fallback`. `whole_experts` are replicated on every rank. The warm-up also needs `image_bytes` for its image,
+    split over shards, and `mask_bytes` (and `mask_bytes_per_head`) per pair of prompt tokens.
     """
 
     model_type: str
@@ -84,13 +83,13 @@ class ModelClass(Value, frozen=True, kw_only=True):
 class TgiRelease(Release, frozen=True, kw_only=True):
     """A release with its rules.
 
-    `request_counters` are those of `metrics_path` that rise with requests and their tokens, and with nothing else.
-    `counts_all_devices`: left to itself, it takes `NVIDIA_VISIBLE_DEVICES=all` for all cards, not for one.
-    `memory_share` is of the card's `total`, or of what the warm-up left `free`; `context_bytes` is what is used before
-    any weight is. `score_copies` of the logits exist while prompts are scored. `block_scaled_fp8`: the image has the
-    kernels for fp8 weights with a scale for each block. `refused_backends` do not start: backend → why.
-    `backends` has the images for chips without CUDA; on such a chip, `host` is how they get in. `fixed_batches`: shapes
-    are compiled for the largest batch, which a flag names.
+    `request_counters` are the metrics that increase only with requests and their tokens. `counts_all_devices`: by
+    default it takes `NVIDIA_VISIBLE_DEVICES=all` as all GPUs, not as one. `memory_share` is a share of the GPU's
+    `total`, or of what is `free` after the warm-up; `context_bytes` is used before any weights. `score_copies` is the
+    number of copies of the logits while prompts are scored. `block_scaled_fp8`: the image has kernels for fp8 weights
+    with block scales. `refused_backends` do not start: backend → why. `backends` has the images for chips without CUDA,
+    and `host` how such chips are passed to the container. `fixed_batches`: shapes are compiled for the largest batch,
+    which a flag sets.
     """
 
     quantizations: Mapping[str, QuantizationRule]
@@ -116,7 +115,7 @@ class TgiRelease(Release, frozen=True, kw_only=True):
     backends: Backends = Backends()
 
     def on(self, chip: Accelerator) -> TgiRelease:
-        """Return this release as the chip's own image has it: the CUDA image's where there is no other."""
+        """Return this release with the chip's image, or the CUDA image if there is no other."""
         return self if chip.compute_capability is not None else build_for(self, chip.name) or self
 
     @property
@@ -129,7 +128,7 @@ class TgiRelease(Release, frozen=True, kw_only=True):
 
     def model_class(self, model_type: str) -> ModelClass:
         known = self.model_classes.get(model_type)
-        reason = f"TGI {self.version} has no class for it, nor have the transformers that it bundles"
+        reason = f"neither TGI {self.version} nor its bundled transformers has a class for it"
         return known or ModelClass(model_type=model_type, backend="refused", reason=reason)
 
 
@@ -144,7 +143,7 @@ def read_release(version: str, documents: Mapping[str, Any]) -> TgiRelease:
 
 
 def _changed(raw: object, versions: tuple[str, ...], where: Where) -> dict[str, Any]:
-    """Return an entry as of the newest release: its changes up to there laid over it."""
+    """Return an entry with its changes up to the newest release applied."""
     entry = dict(table(raw, where))
     changes = table(entry.pop("changes", {}), where.child("changes"))
     for version in filter(changes.__contains__, versions):
@@ -155,7 +154,7 @@ def _changed(raw: object, versions: tuple[str, ...], where: Where) -> dict[str, 
 def _quantizations(
     documents: Mapping[str, Any], versions: tuple[str, ...], flags: Mapping[str, Flag]
 ) -> dict[str, QuantizationRule]:
-    """The methods this release's `--quantize` takes."""
+    """Return the methods of this release's `--quantize`."""
     where = Where(f"engines/{NAME}/{QUANTIZATIONS}").child("quantizations")
     accepted = flags["--quantize"].values if "--quantize" in flags else ()
     found = {}

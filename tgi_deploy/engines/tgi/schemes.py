@@ -1,4 +1,4 @@
-"""Which weights to serve: the checkpoint as it is, quantized on the fly, or a published quantized copy."""
+"""Schemes: the unchanged checkpoint, quantized while loading, or a published quantized copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIXTEEN_BITS: Final = 16.0
 
 
 def schemes(profile: Profile, release: TgiRelease, wanted: str) -> tuple[Scheme, ...]:
-    """Return every way to serve this profile that `wanted` allows, best quality first."""
+    """Return the schemes for this profile that `wanted` allows, best quality first."""
     found = tuple(_all_schemes(profile, release))
     if wanted == AUTO:
         return found
@@ -71,7 +71,7 @@ def _scheme(
 
 
 def _facts(rule: QuantizationRule | None) -> dict[str, Any]:
-    """What a scheme has of the release's rule for its method."""
+    """Return a scheme's fields from the release's rule for its method."""
     if rule is None:
         return {}
     return {
@@ -89,7 +89,7 @@ def _effective_bits(rule: QuantizationRule, bits: float, group: int | None) -> f
 
 
 def _unavailable(profile: Profile, release: TgiRelease, wanted: str) -> Scheme:
-    """A method that was asked for and cannot be had for this checkpoint: a check says why."""
+    """Return a requested scheme that is not available for this checkpoint; a check reports why."""
     rule = release.quantizations.get(wanted)
     return Scheme(
         name=wanted, hub_id=profile.model.hub_id, bits=_SIXTEEN_BITS if rule is None else rule.bits, lost_bits=0.0,
@@ -102,8 +102,8 @@ def served_dtype(
 ) -> str:
     """Return the 16-bit type of activations and unquantized weights.
 
-    The checkpoint's own type is kept where the accelerator has it; the engine would otherwise take its class's
-    default (`float16` for most) whatever the checkpoint says.
+    It is the checkpoint's type if the accelerator supports it; otherwise the engine would use its class's default
+    (mostly `float16`).
     """
     if rule is not None and rule.forces_dtype is not None:
         return rule.forces_dtype

@@ -1,4 +1,4 @@
-"""vLLM: its container, how it is watched, reached and proved. Plans are not made for it yet."""
+"""The engine vLLM: container, metrics, access and proof. Plans don't support it yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Vllm(Value, frozen=True, kw_only=True):
-    """The engine. Its methods take releases that it decoded itself."""
+    """vLLM. Its methods accept only releases that it decoded."""
 
     name: str = NAME
     title: str = "vLLM"
@@ -72,5 +72,5 @@ class Vllm(Value, frozen=True, kw_only=True):
 
 def _own(release: Release) -> VllmRelease:
     if not isinstance(release, VllmRelease):
-        raise TypeError(f"a release of {release.name} was handed to vLLM")
+        raise TypeError(f"vLLM got a release of {release.name}")
     return release

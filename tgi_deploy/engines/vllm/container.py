@@ -1,4 +1,4 @@
-"""The finished container of vLLM: what its planner decided, every flag one of the exact release's."""
+"""vLLM's container, with only flags of the exact release."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 PORT: Final = 8000
 CACHE_PATH: Final = "/data"
 _COMPILE_CACHE_VARIABLE: Final = "VLLM_CACHE_ROOT"
-# The hub's own layout below this variable, whatever the engine: another engine's volume holds the same weights.
+# The hub's layout below this variable is engine-independent, so engines can share a volume.
 _WEIGHTS_LAYOUT: Final = "HF_HOME"
 _HUB_TOKEN: Final = "HF_TOKEN"  # noqa: S105 -- the variable's name, not a token
 _SHM_BYTES: Final = 1024**3  # ranks share tensors through /dev/shm; Docker's own is 64 MB
 HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
-# It ends with 0 when its engine process has died.
+# It exits with 0 if its engine process died.
 _RESTART: Final = Restart(policy="always", never_after=(2,), most=3)
 _DRAIN_FLAG: Final = "--shutdown-timeout"
 _DRAIN_S: Final = 90
 _MARGIN_S: Final = 30
-# Up to 0.28 the arguments are logged as they are.
+# Up to 0.28 the arguments are logged unredacted.
 _REDACTIONS: Final = tuple(Redaction(text=name) for name in ("api_key", "api-key", "hf_token", "hf-token"))
 
 
@@ -58,7 +58,7 @@ def _args(release: VllmRelease, settings: EngineSettings, pins: Mapping[str, str
 
 
 def _wanted(settings: EngineSettings) -> Iterator[tuple[str, tuple[str, ...] | None]]:
-    """Settings by meaning: the flag and its values; None: leave it out."""
+    """Yield the settings: the flag and its values; None: omit it."""
     graphs = tuple(batch for batch in settings.cuda_graphs if batch)
     yield "--revision", _word(settings.revision)
     yield "--tensor-parallel-size", (str(settings.num_shard),)
@@ -90,6 +90,6 @@ def _mounts(release: VllmRelease) -> Iterator[Mount]:
 
 
 def _stop(release: VllmRelease) -> Stop:
-    """Releases without the flag end running requests at once. Its health check stays well while it drains."""
+    """Return how to stop it. Releases without the flag abort requests. While draining, its health check stays green."""
     drains_s = _DRAIN_S if _DRAIN_FLAG in release.flags else 0
     return Stop(signal="SIGTERM", grace_s=drains_s + _MARGIN_S, accepts_while_draining=drains_s > 0)

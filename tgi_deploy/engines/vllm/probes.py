@@ -1,4 +1,4 @@
-"""What vLLM is asked to prove itself, and what its replies mean."""
+"""vLLM's proof requests and the meaning of its replies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BAD_REQUEST: Final = 400
 
 
 def probes(promise: Promise) -> Iterator[ProbeRequest]:
-    """Yield the requests in order. The name and the limit are told in one place, the version in another."""
+    """Yield the requests in order. One route has the name and the limit, another the version."""
     model = promise.model_id
     yield ProbeRequest(step="health", method="GET", path=_HEALTH)
     yield ProbeRequest(step="info", method="GET", path=MODELS)
@@ -83,7 +83,7 @@ def client_line(url: str, key_variable: str | None, asked: ProbeRequest) -> str:
 
 
 def _body(model: str, prompt: str, max_tokens: int) -> dict[str, Any]:
-    """Greedy: the server's own default is to sample."""
+    """Return a greedy request; the server samples by default."""
     return {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
 
 
@@ -92,7 +92,7 @@ def _streamed(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _exact(model: str, prompt_tokens: int, output_tokens: int, *, seed: int) -> dict[str, Any]:
-    """A prompt of exactly that many tokens: the server cuts it, every word is one at least."""
+    """Return a prompt of exactly that many tokens: each word is at least one, and the server truncates."""
     body = _body(model, prompt_of(prompt_tokens, seed), output_tokens)
     return {**body, "truncate_prompt_tokens": prompt_tokens}
 
@@ -126,5 +126,5 @@ def _without_template() -> Problem:
     return Problem(
         code="no_chat_template",
         severity="warning",
-        message="/v1/chat/completions answers 400, /v1/completions works. --set chat-template=FILE gives it one.",
+        message="/v1/chat/completions answers 400, /v1/completions works. --set chat-template=FILE provides one.",
     )

@@ -14,10 +14,10 @@ KEY_VARIABLE: Final = "VLLM_API_KEY"
 
 
 class VllmRelease(Release, frozen=True, kw_only=True):
-    """A release with what differs over releases.
+    """A release of vLLM.
 
-    `model_by_flag`: its entry point takes the model by a flag, not as first argument. `env` is what the container
-    sets. `guarded_routes` are the beginnings of paths that an API key guards.
+    `model_by_flag`: its entry point takes the model by flag, not as first argument. `env` are the container's
+    variables. `guarded_routes` are the path prefixes that an API key protects.
     """
 
     model_by_flag: bool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.operations.watching.known import born
+from tgi_deploy.operations.watching.known import created_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign, is_of_other_update, owned_by
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of
@@ -78,7 +78,7 @@ def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
 def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None:
     machine = next((item for item in theirs if item.is_machine and item.alive), None)
     owner = theirs[0].tags.get(TAG_OWNER, context.owner)
-    newest = max((at for at in map(born, theirs) if at is not None), default=None)
+    newest = max((at for at in map(created_at, theirs) if at is not None), default=None)
     if machine is not None and owner != context.owner:
         raise claimed_error(name, machine, owner=context.owner)
     left = FRESH - (context.clock.now() - newest) if newest is not None else timedelta()
@@ -95,7 +95,7 @@ def _goes_on(context: Context, left: timedelta) -> str:
 
 def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
     """Living machines before everything else, then what was made first; ties end in ids."""
-    at = born(item)
+    at = created_at(item)
     return not (item.is_machine and item.alive), at is None, at, item.id
 
 

@@ -181,7 +181,7 @@ def _left(context: Context, stage: Stage) -> tuple[Leftover, ...]:
 
 @dataclass(kw_only=True, slots=True)
 class Story:
-    """Hears what happens, as a reporter and as a listener, and tells it in the story's time."""
+    """Receives events as reporter and listener, and prints them with the rehearsal's time."""
 
     context: Context
     stage: Stage
@@ -280,7 +280,7 @@ class Story:
         return sum(trouble.delay_s for trouble in self.troubles if trouble.at_phase == phase)
 
     def _strike(self, phase: str) -> bool:
-        """Let befall the machine what comes in this phase, once. True when something did."""
+        """Apply this phase's fault to the machine, once. Return whether there was one."""
         machine = next(reversed(self._machines), None)
         due = [
             item for item in self.troubles if item.strikes and item.at_phase == phase and item.name not in self._struck

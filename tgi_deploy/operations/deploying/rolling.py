@@ -1,4 +1,4 @@
-"""Rolling updates: whether one can be, and how it ends: promoted and the old machine gone, or taken back."""
+"""Rolling updates: whether one is possible, and its end: promoted with the old machine gone, or withdrawn."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def serves_on(deployment: Deployment, seen: Sequence[Found]) -> bool:
 def taken_up(
     context: Context, recorded: Deployment, seen: Sequence[Found], *, same: Callable[[Deployment], bool]
 ) -> Deployment:
-    """Return the record to go on from: a rolling update that is asked for otherwise now is taken back first.
+    """Return the record to go on from: a rolling update that is now requested differently is withdrawn first.
 
     One whose old machine has ended meanwhile goes on without it.
     """
     if recorded.rolling and not serves_on(recorded, seen):
         return mark_old_gone(recorded)
     if recorded.rolling and not same(recorded):
-        context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished: it is taken back")
+        context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished; withdrawing it")
         return mark_withdrawn(recorded)
     return recorded
 

@@ -54,10 +54,10 @@ def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[st
     """
     request = resolve(texts, environ, catalog)
     machines, kind = _several(name)
-    meant = _instance_type(kind, catalog)
-    if meant is not None:
-        shown = f"{machines}x{meant.name}" if machines > 1 else meant.name
-        return _explained(shown, "instance_type", request, catalog, (meant,), machines)
+    known = _instance_type(kind, catalog)
+    if known is not None:
+        shown = f"{machines}x{known.name}" if machines > 1 else known.name
+        return _explained(shown, "instance_type", request, catalog, (known,), machines)
     card = catalog.accelerator(name)
     hardware = tuple(
         item for item in catalog.instance_types().values() if item.accelerator.name == card.name

@@ -1,4 +1,4 @@
-"""The use case `gc`: find what nobody owns, and remove it. The cloud is asked before the records are read.
+"""The use case `gc`: find and remove orphans. The cloud is read before the records.
 
 A thing is judged with all others of its deployment (name and id together). It is owned, and left alone, while a
 record here knows it and its machine exists, or while its machine exists and nothing says that its end is past: the
@@ -16,7 +16,7 @@ from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.operations.removing.down import issue, remove_own, stand_in, sweep
 from tgi_deploy.operations.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
 from tgi_deploy.operations.removing.receipt import Receipt
-from tgi_deploy.operations.watching.known import born
+from tgi_deploy.operations.watching.known import created_at
 from tgi_deploy.operations.watching.ledger import Ledger
 from tgi_deploy.reconcile.clocks import CLOCKS_APART, is_past
 from tgi_deploy.reconcile.ends import certain_end, ends_of
@@ -81,7 +81,7 @@ class Group:
     @property
     def newest(self) -> datetime | None:
         recorded = self.recorded.updated_at if self.recorded else None
-        return max((at for at in (*map(born, self.found), recorded) if at is not None), default=None)
+        return max((at for at in (*map(created_at, self.found), recorded) if at is not None), default=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -42,7 +42,7 @@ def plot_png(report: Report) -> bytes:
     svg = plot_svg(report)
     try:
         import font_lato  # noqa: PLC0415 -- an extra
-        import resvg_py  # noqa: PLC0415 -- likewise
+        import resvg_py  # noqa: PLC0415 -- startup time
     except ImportError as error:
         raise InputError(
             "plot_extra_missing",

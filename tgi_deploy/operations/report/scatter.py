@@ -1,4 +1,4 @@
-"""Cost against throughput as coordinates: what the report and the plot draw alike.
+"""Cost against throughput as coordinates, for the report and the plot.
 
 Both axes are logarithmic: prices and speeds span two orders of magnitude. What was refused has a price but no speed:
 it lies in lanes below the chart, one for each reason.

@@ -76,7 +76,7 @@ def _tool_codes() -> dict[str, ToolCode]:
 
 def _unknown(code: str, known: Sequence[str]) -> InputError:
     near = difflib.get_close_matches(code[:100], known, n=2)
-    meant = f"did you mean {' or '.join(near)}? " if near else ""
+    suggestion = f"did you mean {' or '.join(near)}? " if near else ""
     return InputError(
-        "unknown_code", f"there is no page for the code '{code}'", hint=f"{meant}'tgi-deploy explain' lists all"
+        "unknown_code", f"there is no page for the code '{code}'", hint=f"{suggestion}'tgi-deploy explain' lists all"
     )

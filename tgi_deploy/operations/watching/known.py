@@ -78,7 +78,7 @@ def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> Tag
     first = machine or seen[0]
     tags, attributes = first.tags, first.attributes
     now, number = context.clock.now(), revision_of(first.key) or 1
-    created = born(first) or now
+    created = created_at(first) or now
     service = service_of(tags) if machine else None
     address = attributes.get("address") if first.alive else None
     market = attributes.get("market")
@@ -170,7 +170,7 @@ def by_name(found: tuple[Found, ...]) -> dict[str, tuple[Found, ...]]:
     return {name: tuple(items) for name, items in names.items()}
 
 
-def born(found: Found) -> datetime | None:
+def created_at(found: Found) -> datetime | None:
     """When it was made: by the cloud's own word, else by the tag that it was made with."""
     words = (found.attributes.get("launched"), found.attributes.get("created"), found.tags.get(TAG_CREATED))
     return next((at for at in map(moment_of, words) if at is not None), None)
@@ -273,6 +273,6 @@ def _given_options(request: RequestDocument, ends: Ends) -> Iterator[str]:
 
 
 def target_option(context: Context, place: str) -> str:
-    """Return what an `up` command line needs to stay at this place; empty for the target that is meant without it."""
+    """Return what an `up` command line needs to stay at this place; empty for the default target."""
     target = context.target_at(place)
     return "" if target is context.targets[0] else f" --target {target.name}"

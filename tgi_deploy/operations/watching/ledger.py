@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.operations.watching.known import born, money
+from tgi_deploy.operations.watching.known import created_at, money
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.values.deployment import Event
@@ -202,13 +202,13 @@ def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
 def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name: str, code: str = "seen") -> Event:
     """The event that tells of a thing that was found (or, with code `deleted`, that went)."""
     price = deployment.price_of(found.key) if deployment else None
-    born_at, rests = born(found), found.state == "stopped"
+    made_at, rests = created_at(found), found.state == "stopped"
     data: dict[str, Any] = {
         "kind": found.kind,
         "id": found.id,
         "region": found.place,
         "is_machine": found.is_machine,
-        "created": born_at.isoformat() if born_at else None,
+        "created": made_at.isoformat() if made_at else None,
         "usd_per_hour": found.tags.get(TAG_PRICE) or (str(price) if price is not None else None),
     }
     if found.is_machine and code == "seen":

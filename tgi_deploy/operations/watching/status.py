@@ -10,7 +10,7 @@ from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
 from tgi_deploy.operations.watching.known import (
-    born,
+    created_at,
     is_stopped,
     look_at,
     machine_of,
@@ -226,7 +226,7 @@ def _replicas(
     """Yield the machines of a deployment, the one that serves first."""
     first, now = machine_of(deployment, seen), context.clock.now()
     for found in (first, *other_machines(deployment, seen)) if first else ():
-        made = born(found)
+        made = created_at(found)
         yield Replica(
             id=found.id,
             revision=revision_of(found.key) or (deployment.current.number if deployment else None),

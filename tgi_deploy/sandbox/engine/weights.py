@@ -45,7 +45,7 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensors:
-    """`count` alike tensors of `rows` x `columns`. `packed` ones are what quantization applies to."""
+    """`count` equal tensors of `rows` x `columns`. Quantization applies to `packed` ones."""
 
     rows: int
     columns: int

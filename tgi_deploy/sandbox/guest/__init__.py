@@ -1,4 +1,4 @@
-"""What runs inside a simulated machine: its init, and stand-ins for the commands a GPU image ships."""
+"""What runs inside a simulated machine: its init, and stubs of a GPU image's commands."""
 
 from __future__ import annotations
 

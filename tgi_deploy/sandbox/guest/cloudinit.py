@@ -41,7 +41,7 @@ class CloudInit:
         self._console.program("cloud-init", self._pid, text)
 
     def run(self, encoded: str) -> None:
-        """What is foreseen to be wrong with the user data is said on the console, as on a real machine."""
+        """Run the user data. Known errors in it are printed on the console, as on a real machine."""
         try:
             text = decode(encoded)
         except (binascii.Error, OSError, EOFError, UnicodeDecodeError, zlib.error) as problem:
@@ -119,7 +119,7 @@ class CloudInit:
 
 
 def decode(encoded: str) -> str:
-    """User data as the API gives it: base64, perhaps gzip inside."""
+    """Decode user data from the API: base64, optionally with gzip inside."""
     data = base64.b64decode(encoded)
     return (gzip.decompress(data) if data.startswith(_GZIP_MAGIC) else data).decode("utf-8")
 

@@ -99,7 +99,7 @@ class Commands:
         return 0
 
     def curl(self, client: Client) -> int:
-        """IMDSv2, a token by PUT, then paths with it; and the machine's own ports. All else is out of reach."""
+        """Serve IMDSv2 (a token by PUT, then paths) and the machine's own ports. Nothing else is reachable."""
         own = next((match for match in map(_LOOPBACK.match, client.argv) if match), None)
         if own is not None:
             return self._own_port(int(own[1]), own[2] or "/", client)
@@ -115,7 +115,7 @@ class Commands:
         return 0
 
     def _own_port(self, port: int, path: str, client: Client) -> int:
-        """What listens on the machine: on its loopback address of the host."""
+        """Return a local port's response, from the machine's loopback address on the host."""
         connection = HTTPConnection(self.spec.address, port, timeout=_CURL_S)
         try:
             connection.request("GET", path)
@@ -133,7 +133,7 @@ class Commands:
         return 0
 
     def _changing(self, path: str) -> str | None:
-        """Metadata that the cloud may change while the machine runs: tags, where they are switched on, and notices."""
+        """Return metadata that can change while the machine runs: tags, if enabled, and notices."""
         try:
             known = api.control(self.spec.endpoint, "GET", f"/_sandbox/machines/{self.spec.instance_id}/metadata")
         except (api.ApiError, api.CloudGoneError):
@@ -167,7 +167,7 @@ class Commands:
         }.get(path)
 
     def aws(self, client: Client) -> int:
-        """`aws ssm get-parameter`, asked of the sandbox's API with the instance profile's right to ask."""
+        """Run `aws ssm get-parameter` through the sandbox's API with the instance profile's permissions."""
         words = [word for word in client.argv if not word.startswith("-")]
         if words[:2] != ["ssm", "get-parameter"]:
             client.err(f"aws: the sandbox's machines know `aws ssm get-parameter` only, not {' '.join(words[:2])!r}\n")

@@ -46,10 +46,10 @@ class Console:
 
 
 def serve_device(console: Console, device: Path) -> None:
-    """Make `device` a pipe whose text goes to the console, for guests that write to /dev/console themselves."""
+    """Make `device` a pipe to the console, for guests that write to /dev/console."""
     if not device.exists():
         os.mkfifo(device)
-    # Open for both, so that the pipe never ends when a writer closes it.
+    # Open for reading and writing, so that the pipe survives a writer that closes it.
     descriptor = os.open(device, os.O_RDWR)
 
     def copy() -> None:

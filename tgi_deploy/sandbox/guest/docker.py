@@ -1,4 +1,4 @@
-"""The machine's docker: pulls that take their time, and containers that are the stand-in engine."""
+"""The machine's docker: pulls with realistic durations, and containers that run the stub engine."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job, Spawner
 
-# A large image over a machine's network, unpacked: what such pulls are seen to reach.
-# Layers travel compressed, at about half of what they take on disk.
+# Observed speed of pulling a large image, in unpacked bytes.
+# Layers are transferred compressed, at about half their size on disk.
 _PACKED_SHARE: Final = 0.5
 _PULL_BYTES_PER_S: Final = 150e6
 _DEFAULT_STOP_S: Final = 10.0
 _MIN_STOP_S: Final = 1.0
 _USAGE_STATUS: Final = 125
 _LOG_LINES: Final = 20000
-# Faults of the machine, not of the engine, under the names by which they are asked for.
+# Names of faults of the machine, not of the engine.
 PORT_TAKEN: Final = "port-taken"
 DRIVER_TOO_OLD: Final = "driver-too-old"
 NO_GPU: Final = "no-gpu"
 FAULTS: Final = (PORT_TAKEN, DRIVER_TOO_OLD, NO_GPU)
-# What the hook of the NVIDIA container toolkit says of an image that asks for a newer driver.
+# The error of the NVIDIA container toolkit's hook for an image that needs a newer driver.
 _TOO_OLD: Final = (
     "failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: "
     "unable to start container process: error during container init: error running prestart hook #0: exit status 1, "
@@ -59,7 +59,7 @@ _SAID: Final = {
 
 
 class DockerError(Exception):
-    """The daemon's refusal."""
+    """An error of the daemon."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -87,7 +87,7 @@ class Docker:
     def __init__(
         self, *, spec: MachineSpec, hardware: Hardware, spawner: Spawner, network: Network, images: Path
     ) -> None:
-        """`images`: the file on the root volume that lists those that were pulled."""
+        """`images`: the file on the root volume that lists the pulled images."""
         self._spec = spec
         self._network = network
         self._hardware = hardware
@@ -158,7 +158,7 @@ class Docker:
         say(f"Status: Downloaded newer image for {image}\n")
 
     def _receive(self, size_bytes: int) -> None:
-        """Over the network comes what is packed; what is asked for is how long that and the unpacking take."""
+        """Receive the packed bytes within the time of both the download and the unpacking."""
         slow, packed = self._spec.pull_mb_per_s, size_bytes / 1e6 * _PACKED_SHARE
         takes_s = packed / slow if slow else size_bytes / _PULL_BYTES_PER_S / self._spec.speed
         self._network.receive(packed * 1e6, takes_s=takes_s)
@@ -244,7 +244,7 @@ class Docker:
         ]
 
     def _visible(self, options: RunOptions) -> tuple[str, str, str]:
-        """The accelerator in the container, and how many there are."""
+        """Return the accelerator in the container and their number."""
         gpus = options.gpus(self._hardware.gpu_count)
         if DRIVER_TOO_OLD in self._spec.engine_faults and gpus:
             raise DockerError(_TOO_OLD)
@@ -253,7 +253,7 @@ class Docker:
         return self._hardware.accelerator or "none", "--gpus", str(gpus)
 
     def _listen(self, options: RunOptions, environment: dict[str, str]) -> str:
-        """Where the engine is reachable: the published port, if it leads to the port the launcher opens."""
+        """Return where the engine is reachable: the published port, if it maps to the launcher's port."""
         inside = int(value_of("--port", options.arguments) or environment.get("PORT") or "80")
         if "host" in {options.one("--network"), options.one("--net")}:
             return f"{self._spec.address}:{self._free(inside)}"
@@ -261,7 +261,7 @@ class Docker:
             self._free(port.host)
             if port.container == inside:
                 return f"{self._spec.address}:{port.host}"
-        # Reachable from inside the container alone.
+        # Reachable only from inside the container.
         return "127.0.0.1:0"
 
     def _free(self, port: int) -> int:
@@ -279,9 +279,9 @@ class Docker:
         return f"{self._spec.address}:{port}" not in running
 
     def _engine_environment(self) -> dict[str, str]:
-        """The interpreter's. The container's variables are data to it: none may choose what code it runs.
+        """Return the interpreter's environment, which the container's variables must not influence.
 
-        PYTHONPATH is why it runs with -P and -s, and not with -I: the package need not be installed.
+        It runs with -P and -s instead of -I because it needs PYTHONPATH if the package is not installed.
         """
         package = str(Path(tgi_deploy.__file__).resolve().parent.parent)
         home = self._spawner.environment["HOME"]
@@ -392,6 +392,6 @@ class Docker:
 
 
 def _data_folders(options: RunOptions) -> list[str]:
-    """The host's folder behind /data: an absolute path; a named volume is not kept."""
+    """Return the host folder behind /data: an absolute path; named volumes are not persisted."""
     mounts = [text.split(":") for text in options.values.get("--volume", ())]
     return [mount[0] for mount in mounts if mount[1:2] == ["/data"] and mount[0].startswith("/")][:1]

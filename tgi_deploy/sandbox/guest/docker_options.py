@@ -1,4 +1,4 @@
-"""`docker run`'s command line, refused where docker would refuse it."""
+"""Parses `docker run`'s command line, with docker's errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHORT: Final = {
     "-l": "--label",
     "-q": "--quiet",
 }
-# A port of the container alone (docker would choose the host's) is not simulated.
+# A container port alone (docker chooses the host's) is not simulated.
 _PUBLISHED: Final = re.compile(r"^(?:(?P<address>[\d.]+|\[[\da-f:]+\])?:)?(?P<host>\d+):(?P<container>\d+)(?:/tcp)?$")
 _SWITCHES: Final = frozenset(
     {"--rm", "--detach", "--interactive", "--tty", "--init", "--privileged", "--read-only", "--quiet"}
@@ -75,7 +75,7 @@ _VALUED: Final = frozenset(
 
 
 class DockerUsageError(ValueError):
-    """What docker's client refuses; the message is docker's own."""
+    """A usage error, with the message of docker's client."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +100,7 @@ class RunOptions:
         return tuple(_port(text) for text in self.values.get("--publish", ()))
 
     def environment(self, caller: Mapping[str, str]) -> dict[str, str]:
-        """The container's: env files first, then -e; a name alone is passed through from the caller."""
+        """Return the container's environment: env files, then -e; a name alone is passed through."""
         lines = [line for name in self.values.get("--env-file", ()) for line in _env_file(name)]
         pairs: dict[str, str] = {}
         for line in (*lines, *self.values.get("--env", ())):
@@ -112,10 +112,10 @@ class RunOptions:
         return pairs
 
     def gpus(self, available: int) -> int:
-        """How many GPUs the container sees.
+        """Return the number of visible GPUs.
 
         Raises:
-            DockerUsageError: a device that the machine does not have.
+            DockerUsageError: for an unknown device.
         """
         wanted = self.one("--gpus").strip("\"'")
         if not wanted:
@@ -147,7 +147,7 @@ def _gpu_count(wanted: str, available: int) -> int:
 
 
 def parse_run(argv: list[str]) -> RunOptions:
-    """Raises DockerUsageError for a flag docker does not have, a missing value or a missing image."""
+    """Raises DockerUsageError for an unknown flag, a missing value or a missing image."""
     switches: set[str] = set()
     values: dict[str, tuple[str, ...]] = {}
     words = list(argv)
@@ -163,7 +163,7 @@ def parse_run(argv: list[str]) -> RunOptions:
 
 
 def _next_option(words: list[str]) -> tuple[str, str | None]:
-    """Take one option off the front of `words`. A switch has no value."""
+    """Pop one option from `words`. A switch has no value."""
     word = words.pop(0)
     name, equals, attached = word.partition("=")
     if not word.startswith("--") and len(word) > len("-x"):

@@ -1,4 +1,4 @@
-"""The hardware of a machine, from the catalogue: what nvidia-smi, docker and the stand-in engine need to know."""
+"""The hardware of a machine, from the catalog, for nvidia-smi, docker and the stub engine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hardware:
-    """`memory_bytes` is per GPU, `card_name` what nvidia-smi calls one.
+    """`memory_bytes` is per GPU, `card_name` the name in nvidia-smi.
 
-    A type without GPUs (or unknown to the catalogue) has none of all this.
+    Empty for types without GPUs, or unknown to the catalog.
     """
 
     accelerator: str = ""
@@ -51,7 +51,7 @@ def hardware_of(instance_type: str) -> Hardware:
 
 
 def image_bytes_of(image: str) -> int | None:
-    """How much a pull of the engine's image moves; None for an image or tag that does not exist."""
+    """Return the size of the engine's image; None for an unknown image or tag."""
     return _image_sizes().get(image)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.guest.services import Host
 
 _POLL_S: Final = 0.05
-# Units of the image itself: there, active, and nothing to do.
+# Units of the image that exist, are active and do nothing.
 _BUILT_IN: Final = frozenset({"docker.service", "containerd.service", "ssh.service", "amazon-ssm-agent.service"})
 _NOT_ACTIVE: Final = 3
 _NO_SUCH_UNIT: Final = 4
@@ -30,7 +30,7 @@ class Reply:
 
 
 class Timer:
-    """Starts a service at a time. A calendar time that has passed is due at once (as with Persistent=true)."""
+    """Starts a service at a given time; at once if it has passed (as with Persistent=true)."""
 
     def __init__(self, unit: Unit, *, booted: float, timer_speed: float, start: Callable[[str], object]) -> None:
         self.unit = unit
@@ -43,7 +43,7 @@ class Timer:
         self._last: float | None = None
 
     def activate(self) -> None:
-        """Raises BadUnitError for a time it does not understand."""
+        """Raises BadUnitError for an unsupported time."""
         self._activated = time.time()
         self._next()
         self.active = True
@@ -91,7 +91,7 @@ class Init:
         self._lock = threading.Lock()
 
     def run_timers(self) -> None:
-        """Until the machine goes down."""
+        """Run the timers until the machine goes down."""
         while not self._host.down.wait(_POLL_S):
             for timer in tuple(self._timers.values()):
                 timer.tick()
@@ -101,13 +101,13 @@ class Init:
             self._start(link.name, wait=False)
 
     def stop_all(self) -> None:
-        """Stop the services that have a command for it; the machine ends the others."""
+        """Stop the services that have a stop command; the machine ends the others."""
         for service in tuple(self._services.values()):
             if service.unit.all("Service", "ExecStop"):
                 service.stop()
 
     def shut_down(self) -> None:
-        """Stop what has a way of its own to stop; the rest is ended with the machine."""
+        """Stop the services that have a stop command; the rest ends with the machine."""
         for service in tuple(self._services.values()):
             if service.main_pid and service.unit.one("Service", "ExecStop"):
                 service.stop()

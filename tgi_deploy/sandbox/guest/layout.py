@@ -23,8 +23,7 @@ from tgi_deploy.sandbox.guest import NVME_MOUNT
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Longest first where one is the start of another. Anything else a guest names is the host's, so user data of one's
-# own should keep to these.
+# Longer prefixes first. Other paths are the host's, so custom user data should use only these.
 MAPPED: Final = (
     "/opt/tgi-deploy",
     NVME_MOUNT,
@@ -69,11 +68,11 @@ _ENDS_A_PART: Final = r"(?![\w-])"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineSpec:
-    """What the cloud tells a machine about itself.
+    """A machine's specification from the cloud.
 
     Durations are simulated seconds, divided by `speed`. Timers run `timer_speed` times as fast as real time, so
-    does the machine's clock from `epoch` on. `pull_mb_per_s` is by real seconds. The cloud holds `held_ports` of its
-    address for the owner's programs.
+    does the machine's clock from `epoch` on. `pull_mb_per_s` is in real seconds. The cloud reserves `held_ports` of
+    its address for the owner's programs.
     """
 
     instance_id: str
@@ -145,14 +144,14 @@ class Layout:
         return self.at("/etc/systemd/system")
 
     def at(self, path: str) -> Path:
-        """Where a guest's absolute path lies on the host. A path that climbs out of the root is refused."""
+        """Return the host path of a guest's absolute path. A path that leaves the root is rejected."""
         mapped = (self.root / path.lstrip("/")).resolve()
         if not mapped.is_relative_to(self.root.resolve()):
             raise ValueError(f"{path} leaves the machine's root")
         return mapped
 
     def make(self) -> None:
-        """What is in memory begins empty with every boot."""
+        """Create the folders; in-memory ones are empty after every boot."""
         shutil.rmtree(self.at("/run/tgi-deploy"), ignore_errors=True)
         for folder in (self.root, self.journal, self.bin, self.groups, self.units):
             folder.mkdir(parents=True, exist_ok=True)
@@ -164,7 +163,7 @@ class Layout:
 
 
 class PathMapper:
-    """Rewrites a guest's absolute paths in scripts, unit files and commands to where they lie on the host."""
+    """Rewrites a guest's absolute paths in scripts, unit files and commands to host paths."""
 
     def __init__(self, *, root: str, bin_folder: str, extra: tuple[str, ...] = ()) -> None:
         self._root = root

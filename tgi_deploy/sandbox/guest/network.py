@@ -1,4 +1,4 @@
-"""A machine's network card: bytes take their time, and its counters show them where the guest's programs look."""
+"""A machine's network interface, with limited bandwidth and counters for the guest's programs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Network:
         self._show()
 
     def receive(self, size_bytes: float, *, takes_s: float) -> None:
-        """Let so much come in, evenly; returns when it is there."""
+        """Receive this much at a constant rate, and return when done."""
         began, before = time.monotonic(), self._received_bytes
         while (spent_s := time.monotonic() - began) < takes_s:
             self._received_bytes = before + int(size_bytes * spent_s / takes_s)
@@ -36,7 +36,7 @@ class Network:
         self._show()
 
     def _show(self) -> None:
-        """A reader never sees half of it."""
+        """Write the counters atomically."""
         count = self._received_bytes
         line = f"  eth0: {count} {count // _PACKET_BYTES} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
         new = self._counters.with_name(f"{self._counters.name}.new")

@@ -1,4 +1,4 @@
-"""Switching a machine off from inside: `shutdown` at once or later, told to the cloud, which does the rest."""
+"""Powers a machine off from inside: `shutdown` now or later, through the cloud."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Power:
             self._timer = None
 
     def _shut_down(self, event: str) -> None:
-        """Services that have something to finish are stopped first, as systemd does it."""
+        """Stop the services first, like systemd."""
         self._stop_services()
         self._off(event)
 
@@ -72,10 +72,10 @@ class Power:
 
 
 def parse_when(text: str, *, now: float) -> float:
-    """When a shutdown is due: `now`, `+MINUTES` or `HH:MM` (UTC), in seconds from now.
+    """Parse a shutdown time (`now`, `+MINUTES` or `HH:MM` in UTC) into seconds from now.
 
     Raises:
-        ValueError: none of these.
+        ValueError: for other forms.
     """
     if text == "now":
         return 0.0

@@ -1,7 +1,7 @@
-"""The machine's half of the shims: takes commands at a socket, answers with output and an exit status.
+"""The server side of the shims: takes commands at a socket and returns output and exit status.
 
-Whoever reaches the socket runs commands as the sandbox's owner. It lies in the machine's folder, which only the owner
-may enter.
+Access to the socket means running commands as the sandbox's owner. It is in the machine's folder, which only the owner
+can enter.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class CommandServer:
-    """Has to be made where the working folder is the machine's: a socket's whole path may have about 100 bytes."""
+    """Must be created in the machine's folder as working directory: socket paths are limited to about 100 bytes."""
 
     def __init__(self, handlers: Mapping[str, Callable[[Client], int]]) -> None:
         self._handlers = handlers
@@ -70,14 +70,14 @@ class CommandServer:
             def handle(self) -> None:
                 outer.serve_one(self)
 
-        Path(_SOCKET).unlink(missing_ok=True)  # of the boot before
+        Path(_SOCKET).unlink(missing_ok=True)  # from the previous boot
         self._server = _Server(_SOCKET, Connection)
 
     def start(self) -> None:
         threading.Thread(target=self._server.serve_forever, name="commands", daemon=True).start()
 
     def write_shims(self, layout: Layout, *, speed: float) -> None:
-        """The commands of the image, as little scripts that call back here; `sleep` is as fast as all the rest."""
+        """Write the image's commands as small scripts that call back here; `sleep` is accelerated."""
         for command in COMMANDS:
             words = [sys.executable, "-I", "-S", str(_SHIM), str(layout.folder / _SOCKET), command]
             _write_script(layout.bin / command, f'exec {shlex.join(words)} "$@"')
@@ -93,7 +93,7 @@ class CommandServer:
                 try:
                     connection.wfile.write(data)
                 except (OSError, ValueError):
-                    # The client was killed; what it started goes on without it, as with the real daemon.
+                    # The client was killed; its command continues, as with the real daemon.
                     return
 
         client = Client(request, send)
@@ -111,7 +111,7 @@ def _signals(connection: socketserver.StreamRequestHandler, client: Client) -> N
 
 
 def write_date(folder: Path, clock: FastClock) -> None:
-    """`date` by the machine's own clock, where that is not the host's. A moment that is named is passed on."""
+    """Write a `date` that uses the machine's clock if it differs from the host's. Explicit times pass through."""
     if clock.speed != 1:
         _write_script(folder / "date", _DATE.format(epoch=clock.epoch, speed=clock.speed))
 

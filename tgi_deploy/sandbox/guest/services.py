@@ -1,4 +1,4 @@
-"""A service of the machine's init: starts, restarts and gives up by the rules of its unit file."""
+"""A service of the machine's init, started, restarted and abandoned by its unit file."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Service:
         return self.unit.one("Service", "Type", "simple")
 
     def start(self, *, wait: bool = True) -> bool:
-        """Start unless it runs; wait until it is up (a oneshot: until it is done). False when it failed."""
+        """Start unless it runs; wait until it is up (a oneshot: done). Return False on failure."""
         with self._lock:
             if self._ended.is_set():
                 self._stop_wanted.clear()
@@ -112,7 +112,7 @@ class Service:
             self._ended.set()
 
     def _once(self) -> bool:
-        """One life of the service. True when another should follow."""
+        """Run the service once. Return True if it should restart."""
         if self._over_start_limit():
             self._say(f"{self.unit.name}: Start request repeated too quickly.")
             self._fail("start-limit-hit")
@@ -209,7 +209,7 @@ class Service:
         self._say(f"{self.unit.name}: Failed with result '{result}'.")
 
     def _commands(self, key: str, extra: dict[str, str]) -> bool:
-        """Run the commands of a key one after the other. False when one failed that may not."""
+        """Run the commands of a key in order. Return False if one failed that must not."""
         for command in self._parsed(key, extra):
             environment = {**self._environment(), **extra}
             line = self._writer(command)
@@ -261,7 +261,7 @@ class Service:
         return write if where != "null" else lambda _line: None
 
     def _inform(self, text: str) -> None:
-        """What systemd says at its level "info", which a unit may leave out."""
+        """Log at systemd's level "info", which a unit can suppress."""
         if self.unit.one("Service", "LogLevelMax", "debug") in {"debug", "info"}:
             self._say(text)
 

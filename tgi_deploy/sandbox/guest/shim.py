@@ -1,6 +1,6 @@
 """A guest command's client half: hands its arguments to the machine and prints what comes back.
 
-Runs as a plain script, outside the package, with the standard library only: it starts dozens of times a boot.
+Runs as a plain script, outside the package, with only the standard library: it starts dozens of times per boot.
 Usage: shim.py SOCKET COMMAND [ARG]...
 """
 
@@ -21,7 +21,7 @@ def _piped_input(command: str) -> str:
 
 
 def _connect(path: str) -> socket.socket:
-    """Go to the socket's folder first: it may lie deeper than an address can say."""
+    """Connect from the socket's folder, because its full path may exceed the limit."""
     folder, _, name = path.rpartition("/")
     os.chdir(folder)
     link = socket.socket(socket.AF_UNIX)

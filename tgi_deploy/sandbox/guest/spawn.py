@@ -1,4 +1,4 @@
-"""Starting the guest's processes: each in a group of its own, recorded on disk, its output read line by line."""
+"""Starts the guest's processes, each in its own group, recorded on disk, with output read line by line."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Job:
                 self._line(line.decode("utf-8", "replace").rstrip("\n"))
 
     def wait(self) -> int:
-        """Until the main process ends: its exit status, or minus the signal that ended it."""
+        """Wait for the main process; return its exit status, or minus the signal that ended it."""
         status = self.process.wait()
         self._reader.join(_DRAIN_S)
         return status
@@ -56,7 +56,7 @@ class Job:
             self.process.send_signal(number)
 
     def sweep(self) -> None:
-        """Leave nothing of the group behind, once the main process has ended."""
+        """End the rest of the group after the main process has ended."""
         signal_group(self.pid, signal.SIGKILL)
         deadline = time.monotonic() + _DRAIN_S
         while group_exists(self.pid) and time.monotonic() < deadline:
@@ -82,7 +82,7 @@ class Spawner:
         folder: Path | None = None,
         stdin: IO[bytes] | None = None,
     ) -> Job:
-        """Raises OSError when there is nothing to run, and when the machine is going down."""
+        """Raises OSError if there is nothing to run, or if the machine is going down."""
         with self._lock:
             if self._closed:
                 raise OSError("the machine is going down")
@@ -104,7 +104,7 @@ class Spawner:
     def run(
         self, argv: Sequence[str], *, line: Callable[[str], None], environment: Mapping[str, str] | None = None
     ) -> int:
-        """Start, wait, sweep. A missing program is 127, one that cannot be executed 126, like a shell's."""
+        """Start, wait, sweep. A missing program returns 127, a non-executable one 126, as in a shell."""
         try:
             job = self.start(argv, line=line, environment=environment)
         except OSError as problem:

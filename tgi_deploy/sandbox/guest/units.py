@@ -1,4 +1,4 @@
-"""systemd's unit files, as far as a machine's init understands them: sections, durations, calendars, command lines."""
+"""The supported subset of systemd's unit files: sections, durations, calendars, command lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _PREFIXES: Final = "-@:+!"
 
 
 class BadUnitError(ValueError):
-    """A unit file, duration, calendar or command line that systemd would refuse (or that we do not understand)."""
+    """A unit file, duration, calendar or command line that systemd would reject (or that is unsupported)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +50,7 @@ class Unit:
     settings: tuple[tuple[str, str, str], ...]
 
     def all(self, section: str, key: str) -> tuple[str, ...]:
-        """Every value of a key, in order; an empty assignment resets the list, as in systemd."""
+        """Return all values of a key, in order; an empty assignment resets the list, as in systemd."""
         found: list[str] = []
         for where, name, value in self.settings:
             if (where, name) == (section, key):
@@ -87,7 +87,7 @@ def parse_unit(name: str, text: str) -> Unit:
 
 
 def parse_span(text: str) -> float:
-    """`5min 20s` in seconds; `infinity` is infinite.
+    """Parse `5min 20s` into seconds; `infinity` is infinite.
 
     Raises:
         BadUnitError: not a time span.
@@ -101,7 +101,7 @@ def parse_span(text: str) -> float:
 
 
 def parse_calendar(text: str) -> float:
-    """`@1700000000` or `2026-01-31 12:00:00 UTC` as seconds since the epoch (UTC where no zone is named).
+    """Parse `@1700000000` or `2026-01-31 12:00:00 UTC` into seconds since the epoch (default zone UTC).
 
     Raises:
         BadUnitError: a repeating or otherwise unsupported calendar expression.
@@ -123,7 +123,7 @@ class CommandLine:
 
 
 def parse_command(text: str, environment: Mapping[str, str], unit: str) -> CommandLine:
-    """An `Exec…=` value: prefixes, specifiers %n and %N, `$NAME` and `${NAME}`, `$$` for a dollar."""
+    """Parse an `Exec…=` value: prefixes, specifiers %n and %N, `$NAME` and `${NAME}`, `$$` for a dollar."""
     command = text.strip()
     body = command.lstrip(_PREFIXES)
     prefixes = command[: len(command) - len(body)]
@@ -148,7 +148,7 @@ def _expanded(word: str, environment: Mapping[str, str]) -> str:
 
 
 def parse_environment(text: str) -> dict[str, str]:
-    """The lines of an EnvironmentFile: KEY=VALUE, quotes removed, comments and blanks skipped."""
+    """Parse an EnvironmentFile: KEY=VALUE, quotes removed, comments and blank lines skipped."""
     pairs = {}
     for line in text.splitlines():
         stripped = line.strip()

@@ -1,4 +1,4 @@
-"""The words of a command line, whoever's it is."""
+"""Arguments of a command line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def value_of(option: str, words: Sequence[str]) -> str:
-    """What follows the option, as the next word or behind `=`; empty where it is not given."""
+    """Return an option's value, as the next argument or after `=`; empty if not given."""
     for index, word in enumerate(words):
         if word == option and index + 1 < len(words):
             return words[index + 1]

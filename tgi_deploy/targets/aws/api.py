@@ -133,7 +133,7 @@ def read_reply(client: Any, method: str, parameters: Mapping[str, Any], read: Ca
 
 
 def read_pages(
-    client: Any,  # noqa: ANN401 -- likewise
+    client: Any,  # noqa: ANN401 -- as above
     method: str,
     parameters: Mapping[str, Any],
     read: Callable[[Reply], Iterable[_T]],

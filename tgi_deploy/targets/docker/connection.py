@@ -34,7 +34,7 @@ class Hosts:
 
     def _cloud(self, place: str) -> DockerCloud:
         api = self._api(place)
-        from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.cloud import DockerCloud  # noqa: PLC0415 -- startup time
 
         return DockerCloud(api=api)
 
@@ -42,7 +42,7 @@ class Hosts:
         """Raises InputError `docker_extra_missing` if the extra is not installed."""
         try:
             from tgi_deploy.targets.docker.api import Api  # noqa: PLC0415 -- most commands ask no Docker host
-            from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- likewise
+            from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- startup time
         except ImportError as error:
             from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
 

@@ -96,7 +96,7 @@ class DockerTarget:
                 hint="name them with --hardware NxGPU, such as 2xRTX-4090",
             )
         from tgi_deploy.targets.docker.gpus import local_gpus  # noqa: PLC0415 -- only planning for this computer asks
-        from tgi_deploy.targets.docker.local_hardware import local_hardware  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.local_hardware import local_hardware  # noqa: PLC0415 -- startup time
 
         found = local_hardware(local_gpus(), catalog, release=release)
         return Supplied(
@@ -134,23 +134,23 @@ class DockerTarget:
         return ProxyFront(api=self.cloud(deployment.region).api, clock=around.clock)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- startup time
 
         return written(form, deployable, templates_dir=templates_dir)
 
     @property
     def by_hand(self) -> ByHand:
-        from tgi_deploy.targets.docker import commands  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker import commands  # noqa: PLC0415 -- startup time
 
         return commands
 
     def child(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-        from tgi_deploy.targets.docker.commands import exec_words  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.commands import exec_words  # noqa: PLC0415 -- startup time
 
         return exec_words(endpoint_of(place, self.environ), machine_id, words, terminal=terminal)
 
     def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
-        from tgi_deploy.targets.docker.host_checks import Installation, host_findings  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.docker.host_checks import Installation, host_findings  # noqa: PLC0415 -- startup time
 
         return host_findings(self.installation or Installation(), needed=needed)
 

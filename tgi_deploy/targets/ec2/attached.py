@@ -72,8 +72,8 @@ class Attached:
 
 
 def _born(item: Reply) -> dict[str, str]:
-    born = item.moment("CreateTime") or item.optional_part("Attachment").moment("AttachTime")
-    return {"created": born} if born else {}
+    created_at = item.moment("CreateTime") or item.optional_part("Attachment").moment("AttachTime")
+    return {"created": created_at} if created_at else {}
 
 
 def volumes(api: Api) -> Attached:

@@ -44,7 +44,7 @@ class Connection:
     def sessions(self) -> SessionFactory:
         """Raises InputError `bad_endpoint`."""
         from tgi_deploy.targets.aws.errors import ErrorTable  # noqa: PLC0415 -- commands that ask no cloud load no SDK
-        from tgi_deploy.targets.aws.session import SessionFactory  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.aws.session import SessionFactory  # noqa: PLC0415 -- startup time
 
         table = ErrorTable.of(Store.behind().json("aws/errors.json"))
         return SessionFactory(table=table, endpoint_url=self._endpoint_url, access_key=self._access_key)
@@ -56,8 +56,8 @@ class Connection:
 
     def _region(self, name: str) -> Region:
         from tgi_deploy.targets.aws.api import Api  # noqa: PLC0415 -- see sessions
-        from tgi_deploy.targets.aws.retry import Retrier  # noqa: PLC0415 -- likewise
-        from tgi_deploy.targets.ec2.cloud import Ec2Cloud  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.aws.retry import Retrier  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.ec2.cloud import Ec2Cloud  # noqa: PLC0415 -- startup time
 
         return Ec2Cloud(
             api=Api(region=name, sessions=self.sessions, retrier=Retrier(SystemClock())),

@@ -111,8 +111,8 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
                 hint="name it with --ami, or omit --driver",
             )  # fmt: skip
         from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- planning loads nothing that acts
-        from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- likewise
-        from tgi_deploy.targets.ec2.secrets import secrets_of  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.ec2.secrets import secrets_of  # noqa: PLC0415 -- startup time
 
         return Ec2Launch(
             around=around,
@@ -130,37 +130,37 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
         """Return the front; None with an external schedule, which ends only one machine."""
-        from tgi_deploy.targets.ec2.external_end import SCHEDULE  # noqa: PLC0415 -- likewise
-        from tgi_deploy.targets.ec2.front import DirectFront  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.external_end import SCHEDULE  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.ec2.front import DirectFront  # noqa: PLC0415 -- startup time
 
         if any(record.kind == SCHEDULE for record in deployment.resources):
             return None
         return DirectFront(around=around, region=self.region)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- startup time
 
         return written(form, deployable, templates_dir=templates_dir)
 
     @property
     def by_hand(self) -> ByHand:
-        from tgi_deploy.targets.ec2 import commands  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2 import commands  # noqa: PLC0415 -- startup time
 
         return commands
 
     def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:
-        from tgi_deploy.targets.ec2.doctor import AccountLook, examine  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.doctor import AccountLook, examine  # noqa: PLC0415 -- startup time
 
         if self.survey is None:
             return ()
         return examine(AccountLook(target=self, survey=self.survey, around=around, asked=request))
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
-        from tgi_deploy.targets.ec2.policy import needed  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.policy import needed  # noqa: PLC0415 -- startup time
 
         return needed(features, everything=everything)
 
     def boundary(self) -> Policy:
-        from tgi_deploy.targets.ec2.policy import bounding  # noqa: PLC0415 -- likewise
+        from tgi_deploy.targets.ec2.policy import bounding  # noqa: PLC0415 -- startup time
 
         return bounding()

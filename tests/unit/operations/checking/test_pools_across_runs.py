@@ -50,7 +50,7 @@ def fail_in(around, zone):
     around.world.on_call = None
     around.world.things.clear()
     around.world.creations.clear()
-    around.heard.lines.clear()
+    around.recorder.lines.clear()
     around.store.remove("demo")
 
 
@@ -59,7 +59,7 @@ def test_the_next_run_goes_elsewhere_first_and_says_so(around):
     around.clock.sleep(60)
     up(around.context(), request())
     assert asked_zones(around) == ["us-east-1b"]
-    told = [line for line in around.heard.lines if "us-east-1a" in line and "skipped for now" in line]
+    told = [line for line in around.recorder.lines if "us-east-1a" in line and "skipped for now" in line]
     assert len(told) == 1
     assert "InsufficientInstanceCapacity 60 s ago" in told[0]
 
@@ -77,7 +77,7 @@ def test_where_memory_alone_leaves_nothing_all_is_tried_all_the_same(around):
     memory.failed("us-east-1/us-east-1a/g6e.xlarge/on-demand", "full")
     assert up(around.context(), request(plan(chosen=G))).changed
     assert asked_zones(around) == ["us-east-1a"]
-    assert any("retrying those that had no capacity" in line for line in around.heard.lines)
+    assert any("retrying those that had no capacity" in line for line in around.recorder.lines)
 
 
 def test_what_is_remembered_is_tried_last_when_all_else_fails(around):
@@ -139,7 +139,7 @@ def test_a_refused_quota_prints_code_limit_use_and_request(around, cause):
     context = around.context(targets=around.targets(survey=survey_of(FakeInspector(limit=0.0))))
     with pytest.raises(QuotaError) as caught:
         up(context, request(plan(chosen=G), preflight=False))
-    (warned,) = [line for line in around.heard.lines if line.startswith("quota_exceeded")]
+    (warned,) = [line for line in around.recorder.lines if line.startswith("quota_exceeded")]
     for told in (warned, caught.value.hint):
         assert "quota L-DB2E81BA (Running On-Demand G and VT instances) in us-east-1: limit 0, in use 0" in told
         assert COMMAND in told
@@ -162,7 +162,7 @@ def test_a_quota_of_volumes_asks_for_no_more_vcpus(around, cause):
     context = around.context(targets=around.targets(survey=survey_of(FakeInspector(limit=0.0))))
     with pytest.raises(QuotaError) as caught:
         up(context, request(plan(chosen=G), preflight=False))
-    assert not any("vCPU" in told or COMMAND in told for told in (*around.heard.lines, caught.value.hint))
+    assert not any("vCPU" in told or COMMAND in told for told in (*around.recorder.lines, caught.value.hint))
     assert cause in caught.value.message
 
 

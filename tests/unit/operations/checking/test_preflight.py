@@ -74,7 +74,7 @@ def test_without_the_boundary_nothing_is_made_and_the_command_that_makes_it_is_n
 def test_another_boundary_than_the_printed_one_is_told_with_the_command_that_renews_it(around):
     changed = AccountPolicy(arn=BOUNDARY_ARN, document={"Version": "2012-10-17", "Statement": []})
     assert with_secret(around, FakeInspector(boundary=changed)).changed
-    (line,) = [line for line in around.heard.lines if line.startswith("boundary_differs ")]
+    (line,) = [line for line in around.recorder.lines if line.startswith("boundary_differs ")]
     assert BOUNDARY.renewal(BOUNDARY_ARN) in line
 
 
@@ -136,7 +136,7 @@ def test_a_short_quota_prints_the_request_for_more(around):
 def test_a_short_quota_with_a_fallback_of_another_is_a_warning(around):
     outcome = bring_up(around, FakeInspector(limit=0.0), plan(P, chosen=G))
     assert outcome.changed
-    assert any(line.startswith("quota_exceeded ") and "fallbacks" in line for line in around.heard.lines)
+    assert any(line.startswith("quota_exceeded ") and "fallbacks" in line for line in around.recorder.lines)
 
 
 @pytest.mark.parametrize("field", ["limit", "machines", "free", "leads_to"])
@@ -161,7 +161,7 @@ def test_a_rehearsal_that_fails_is_a_warning(around):
 def test_a_full_subnet_is_told(around):
     outcome = bring_up(around, FakeInspector(free=0))
     assert outcome.changed
-    assert any(line.startswith("subnet_full ") for line in around.heard.lines)
+    assert any(line.startswith("subnet_full ") for line in around.recorder.lines)
 
 
 def test_nothing_is_looked_at_when_told_so_or_when_the_machine_is_there(around):

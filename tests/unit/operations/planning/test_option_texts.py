@@ -82,7 +82,7 @@ def test_what_is_no_amount_of_money(text: str) -> None:
         ("five dollars", "leave the currency out: write --budget 5, for example"),
     ],
 )
-def test_the_hint_is_the_amount_as_it_was_meant(text: str, hint: str) -> None:
+def test_the_hint_is_the_intended_amount(text: str, hint: str) -> None:
     with pytest.raises(InputError) as refused:
         positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget")
     assert str(refused.value.hint).startswith(hint)

@@ -94,7 +94,7 @@ def check_what_both_have(made: Plan | NoFeasiblePlan, expect: Mapping[str, Any])
 
 
 def matches(rejection: Rejection, wanted: Mapping[str, Any]) -> bool:
-    """Whether a rejection has all that is wanted. `codes` may be more than those wanted, `numbers` likewise."""
+    """Return whether a rejection has everything expected; `codes` and `numbers` may have more."""
     own = dict(wanted)
     says, codes, numbers = own.pop("says", ""), own.pop("codes", ()), own.pop("numbers", {})
     return (

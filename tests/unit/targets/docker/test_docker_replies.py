@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from fakes.surroundings import FakeClock, Heard
+from fakes.surroundings import FakeClock, Recorder
 from fakes.wire import INTERCEPTED, SPOILED, Spoiled, variants
 
 from tgi_deploy.data_files import profiles_dir
@@ -124,8 +124,8 @@ STEPS = {
     "read volume": lambda cloud: cloud.handler("volume").read({"id": "cache"}),
     "delete volume": lambda cloud: cloud.handler("volume").delete({"id": "cache"}),
     "measure volume": lambda cloud: cloud.handler("volume").size_bytes("cache"),
-    "find the image": lambda cloud: pull(cloud.api, "old", listener=Heard(), clock=FakeClock()),
-    "pull the image": lambda cloud: pull(cloud.api, "new", listener=Heard(), clock=FakeClock()),
+    "find the image": lambda cloud: pull(cloud.api, "old", listener=Recorder(), clock=FakeClock()),
+    "pull the image": lambda cloud: pull(cloud.api, "new", listener=Recorder(), clock=FakeClock()),
 }
 
 

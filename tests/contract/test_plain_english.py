@@ -1,0 +1,48 @@
+"""Calques that have been removed stay out: each has a plain word that an American engineer would use."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# Recorded logs and figures are data; the changelog and the decisions are history.
+PLACES = ["tgi_deploy", "templates", "scripts", "docs", "profiles/diagnosis", "tests", "README.md"]
+DATA = ("tests/cases/", "docs/decisions/", "tests/contract/test_plain_english.py")
+GONE = {
+    r"as wished": "with these options",
+    r"befall": "happen to, hit",
+    r"born": "created",
+    r"doom\w*": "scheduled end",
+    r"hears?|heard": "receive",
+    r"in vain": "without success",
+    r"lead back to": "keep",
+    r"likewise": "also, as above",
+    r"meant\b(?! for)": "intended",
+    r"nobody owns": "orphaned",
+    r"taken back": "reclaimed, withdrawn",
+    r"the like": "and so on",
+}
+
+
+def texts():
+    command = ["git", "ls-files", *PLACES]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        if not name.startswith(DATA) and name.endswith((".py", ".md", ".json", ".toml", ".j2", ".sh")):
+            yield name, (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("pattern", GONE)
+def test_a_removed_calque_stays_out(pattern):
+    word = re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)
+    found = [
+        f"{name}:{number}: {line.strip()[:100]}"
+        for name, text in texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if word.search(line)
+    ]
+    assert not found, f"write: {GONE[pattern]}"
