@@ -37,8 +37,16 @@ def failing(seeds: range) -> list[tuple[int, str]]:
     from simulation.history import make  # noqa: PLC0415 -- `planted` must not load the product
     from simulation.run import run  # noqa: PLC0415 -- startup time
 
-    found = ((seed, run(make(seed)).broken) for seed in seeds)
-    return [(seed, broken[0][0]) for seed, broken in found if broken]
+    def broken(seed: int) -> list[tuple[str, str]]:
+        try:
+            found: list[tuple[str, str]] = run(make(seed)).broken
+        except Exception as error:
+            error.add_note(f"history {seed}: the simulator itself has failed")
+            raise
+        return found
+
+    found = ((seed, broken(seed)) for seed in seeds)
+    return [(seed, names[0][0]) for seed, names in found if names]
 
 
 def histories(first: int, count: int, workers: int) -> int:

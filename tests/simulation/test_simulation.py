@@ -38,6 +38,9 @@ MODEL_RULES = {
     "machines end themselves",
     "reads are repeated",
     "stop and start",
+    "launched last",
+    "what is billed",
+    "rules are revoked",
 }
 
 
