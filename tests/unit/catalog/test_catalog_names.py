@@ -14,17 +14,15 @@ CASES = json.loads((Path(__file__).parents[2] / "cases" / "catalog" / "accelerat
 CATALOG = open_catalog()
 
 
-@pytest.mark.parametrize(
-    ("spelling", "name"), [(text, name) for name, texts in CASES["found"].items() for text in texts]
-)
-def test_accelerator_is_found(spelling, name):
-    assert CATALOG.accelerator(spelling).name == name
+def test_accelerators_are_found_however_people_spell_them():
+    spellings = [(text, name) for name, texts in CASES["found"].items() for text in texts]
+    assert [(text, CATALOG.accelerator(text).name) for text, _ in spellings] == spellings
 
 
-@pytest.mark.parametrize("name", sorted(CATALOG.accelerators()))
-def test_every_accelerator_is_found_in_any_case(name):
-    assert CATALOG.accelerator(name.upper()).name == name
-    assert CATALOG.accelerator(name.lower().replace("-", "_")).name == name
+def test_every_accelerator_is_found_in_any_case():
+    for name in CATALOG.accelerators():
+        assert CATALOG.accelerator(name.upper()).name == name
+        assert CATALOG.accelerator(name.lower().replace("-", "_")).name == name
 
 
 @pytest.mark.parametrize("spelling", CASES["ambiguous"])
