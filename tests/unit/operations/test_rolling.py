@@ -263,6 +263,14 @@ def test_a_ceiling_counts_both_machines_while_they_run_beside_each_other(around)
     assert beside.proposal.ends.ttl_s == pytest.approx(alone.proposal.ends.ttl_s / 2, abs=2)
 
 
+def test_a_machine_that_replaces_the_old_one_after_all_may_spend_it_all(around):
+    bring_up(around, settings=NINE)
+    changes = {"settings": {"subnet": "subnet-other", **NINE}, "exact": True, "dry_run": True}
+    found, asked = bring_up(around, NEW, **changes), bring_up(around, NEW, strategy="recreate", **changes)
+    assert found.proposal.update.strategy == "recreate"
+    assert found.proposal.ends == asked.proposal.ends
+
+
 def test_with_too_little_money_for_two_the_other_way_is_named(around):
     bring_up(around)
     with pytest.raises(InputError) as caught:

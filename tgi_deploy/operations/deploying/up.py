@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.targets.protocol import Launch
+    from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
@@ -373,6 +373,7 @@ def _bring_up(
     going = {step.attributes.get("id") for step in ending}
     stays = serving_resources(deployment, seen)
     rest = [found for found in seen if found.id not in going and found not in stays]
+    asked = request, way
     if deployment.rolling:
         request = replaced(request, plan=near(request.plan))
         way = _way_of(context, request, deployment)
@@ -382,14 +383,10 @@ def _bring_up(
         if why and request.strategy == "rolling":
             raise cannot_roll(deployment, why)
         if why:
-            return _bring_up(context, request, way, as_recreate(deployment), seen, surplus)
+            return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
         refuse_to_replace(deployment, attempt, rest)
         changes = ChangeSet(steps=(*ending, *attempt.changes.steps))
-        findings = (
-            *in_the_clear(context, way),
-            *no_way_back(context, request.again, deployment),
-            *(preflight(context, way, deployment, replaced(attempt, changes=changes)) if request.preflight else ()),
-        )
+        findings = _findings(context, request, way, deployment, replaced(attempt, changes=changes))
     closing = replaced(networks_of(way, rest), added=()) if request.origin == "up" else NetworkChange()
     proposal = Proposal(
         deployment=deployment,
@@ -413,13 +410,23 @@ def _bring_up(
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
         launched = _launch(context, request, way, deployment, before)
         with_networks(way, rest, closing, dry_run=False)
-        moved: tuple[Problem, ...] = ()
+        outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal)
         if before.has_machine_of(launched.deployment):
-            limited, moved = with_limits(context, request.ends, launched.deployment, seen, dry_run=request.dry_run)
-            launched = replace(launched, deployment=limited)
-        outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal, remarks=moved)
+            limited, moved = with_limits(context, request.ends, launched.deployment, seen, dry_run=False)
+            outcome = replace(outcome, deployment=limited, remarks=moved)
         kept = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
         return _make_ready(context, request, launched, outcome, kept)
+
+
+def _findings(
+    context: Context, request: UpRequest, way: Launch, deployment: Deployment, attempt: Attempt
+) -> tuple[Problem, ...]:
+    """Return what to warn of before the question. Raises what makes the attempt impossible."""
+    return (
+        *in_the_clear(context, way),
+        *no_way_back(context, request.again, deployment),
+        *(preflight(context, way, deployment, attempt) if request.preflight else ()),
+    )
 
 
 def _update_of(context: Context, request: UpRequest, deployment: Deployment, candidate: Candidate) -> Update | None:
@@ -487,7 +494,7 @@ def _abandon(context: Context, deployment: Deployment, before: Before) -> None:
 def _make_ready(
     context: Context, request: UpRequest, launched: Launched, outcome: UpOutcome, before: Before
 ) -> UpOutcome:
-    executor, deployment, candidate = context.executor(), launched.deployment, launched.candidate
+    executor, deployment, candidate = context.executor(), outcome.deployment, launched.candidate
     url = url_of(launched.address, candidate.engine.port)
     lease = LeaseKeeper.of(context, only_launched(deployment))
     lease.beat()
