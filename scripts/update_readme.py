@@ -1,30 +1,48 @@
-"""Puts real output into the README's tour: runs each `$ tgi-deploy …` of its code blocks and replaces what follows.
+"""Puts real output into README.md and docs/tour.md: runs each `$ tgi-deploy …` of their code blocks.
+
+What follows the command is replaced; an output that ends in `…` stays cut.
 
     python scripts/update_readme.py [--check]
 
-Draws the pictures of docs/choosing.md, too. Runs in a sandbox and a state folder of its own. `--check` changes nothing
-and exits 1 when the commands that only read (`plan`) print or draw something else than is shown.
+Draws the pictures of docs/choosing.md and records docs/recording.svg, too. Runs in a sandbox and a state folder of its
+own. `--check` changes nothing and exits 1 when the commands that only read (`plan`) print or draw something else than
+is shown.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
-README: Final = Path(__file__).resolve().parent.parent / "README.md"
-PICTURES: Final = README.parent / "docs" / "choosing"
+from rich.console import Console
+from rich.text import Text
+
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+PAGES: Final = (REPOSITORY / "README.md", REPOSITORY / "docs" / "tour.md")
+PICTURES: Final = REPOSITORY / "docs" / "choosing"
+RECORDING: Final = REPOSITORY / "docs" / "recording.svg"
+RECORDED: Final = (
+    "tgi-deploy up llama3-13b --budget 5 --ttl 2h --sandbox --yes",
+    "tgi-deploy ask llama3-13b 'What is a GPU?' --sandbox --max-tokens 24",
+    "tgi-deploy status llama3-13b --sandbox",
+    "tgi-deploy down llama3-13b --sandbox --yes",
+)
 _BLOCK: Final = re.compile(r"```\n(\$ tgi-deploy .*?)```\n", re.DOTALL)
 _READS_ONLY: Final = ("plan",)
+_SHOWN_LINES: Final = 9
+_TERMINAL: Final = 100
 
 
 def run(command: str, environ: dict[str, str]) -> str:
     """What a person sees of the command: both streams, in the order a terminal would show them."""
-    words = [sys.executable, "-m", "tgi_deploy", *command.split()[1:]]
+    words = [sys.executable, "-m", "tgi_deploy", *shlex.split(command)[1:]]
     done = subprocess.run(  # noqa: S603 -- the README's own commands
         words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=300
     )
@@ -37,8 +55,23 @@ def renewed(block: str, environ: dict[str, str], *, all_commands: bool) -> str:
     lines = []
     for command, old in zip(parts[::2], parts[1::2], strict=True):
         fresh = all_commands or command.split()[1] in _READS_ONLY
-        lines.append(f"$ {command}\n{run(command, environ) if fresh else old.strip()}")
+        lines.append(f"$ {command}\n{_cut(run(command, environ), old.strip()) if fresh else old.strip()}")
     return "\n".join(lines) + "\n"
+
+
+def _cut(output: str, before: str) -> str:
+    if not before.endswith("…"):
+        return output
+    return "\n".join([*output.splitlines()[:_SHOWN_LINES], "…"])
+
+
+def record(environ: dict[str, str]) -> None:
+    """Run the commands in the sandbox and write what a terminal shows of it."""
+    terminal = Console(record=True, width=_TERMINAL, file=io.StringIO(), highlight=False)
+    for command in RECORDED:
+        terminal.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
+        terminal.print(Text(run(command, environ | {"COLUMNS": str(_TERMINAL)})), "")
+    RECORDING.write_text(terminal.export_svg(title="tgi-deploy", unique_id="recording"), encoding="utf-8")
 
 
 def draw(folder: Path, environ: dict[str, str]) -> None:
@@ -51,30 +84,34 @@ def outdated_pictures(environ: dict[str, str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         draw(Path(folder), environ)
         return [
-            str(picture.relative_to(README.parent)) for picture in sorted(PICTURES.glob("*.svg"))
+            str(picture.relative_to(REPOSITORY)) for picture in sorted(PICTURES.glob("*.svg"))
             if picture.read_bytes() != (Path(folder) / picture.name).read_bytes()
         ]  # fmt: skip
 
 
-def renewed_readme(text: str, environ: dict[str, str], *, all_commands: bool) -> str:
+def renewed_page(text: str, environ: dict[str, str], *, all_commands: bool) -> str:
     return _BLOCK.sub(lambda match: f"```\n{renewed(match[1], environ, all_commands=all_commands)}```\n", text)
 
 
 def main() -> int:
-    text = README.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as home:
         shown = {"NO_COLOR": "1", "COLUMNS": "100", "PYTHONUNBUFFERED": "1", "TGI_DEPLOY_OWNER": "ann@laptop"}
         environ = {**os.environ, "TGI_DEPLOY_HOME": home, **shown}
         if "--check" in sys.argv[1:]:
             outdated = outdated_pictures(environ)
-            if renewed_readme(text, environ, all_commands=False) != text:
-                outdated.append(README.name)
+            for page in PAGES:
+                text = page.read_text(encoding="utf-8")
+                if renewed_page(text, environ, all_commands=False) != text:
+                    outdated.append(page.name)
             for name in outdated:
                 print(f"{name} is out of date: run python scripts/update_readme.py")
             return 1 if outdated else 0
         try:
-            README.write_text(renewed_readme(text, environ, all_commands=True), encoding="utf-8")
+            for page in PAGES:
+                text = page.read_text(encoding="utf-8")
+                page.write_text(renewed_page(text, environ, all_commands=True), encoding="utf-8")
             draw(PICTURES, environ)
+            record(environ)
         finally:
             run("tgi-deploy sandbox stop", environ)
     return 0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+PAGES = (README, ROOT / "docs" / "tour.md")
 
 
 def test_the_plans_it_shows_are_what_is_printed():
@@ -22,7 +26,14 @@ def test_the_plans_it_shows_are_what_is_printed():
     assert done.returncode == 0, done.stdout
 
 
-def test_every_link_leads_somewhere():
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8"))
     assert targets
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_recording_is_of_a_run_that_ended_with_nothing_left():
+    shown = html.unescape((ROOT / "docs" / "recording.svg").read_text(encoding="utf-8")).replace("\xa0", " ")
+    for words in ("tgi-deploy up llama3-13b", "is ready at http", "tokens/s", "nothing of it is left"):
+        assert words in shown
