@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
-from tgi_deploy.operations.deploying.rolling import finish, serves_on
+from tgi_deploy.operations.checking.preflight import preflight
+from tgi_deploy.operations.deploying.rolling import finish, no_way_back, serves_on
 from tgi_deploy.operations.launching.launch import await_visible
 from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
@@ -164,7 +165,18 @@ def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[F
             )
 
 
-def in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
+def findings_of(
+    context: Context, request: UpRequest, way: Launch, deployment: Deployment, attempt: Attempt
+) -> tuple[Problem, ...]:
+    """Return what to warn of before the question. Raises what makes the attempt impossible."""
+    return (
+        *_in_the_clear(context, way),
+        *no_way_back(context, request.again, deployment),
+        *(preflight(context, way, deployment, attempt) if request.preflight else ()),
+    )
+
+
+def _in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
     """Warn of what will travel unencrypted, with and without preflight."""
     if way.traffic.unencrypted is None:
         return ()

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
-from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.acceptance import (
     as_running,
     better_choice,
@@ -40,7 +39,6 @@ from tgi_deploy.operations.deploying.rolling import (
     front_of,
     hindrance,
     naming_recreate,
-    no_way_back,
     promote,
     share_ceiling,
     spent_in_all,
@@ -50,7 +48,7 @@ from tgi_deploy.operations.deploying.rolling import (
 from tgi_deploy.operations.deploying.rollout import anew, near, never_again, next_revision, update_of
 from tgi_deploy.operations.deploying.service import Question, prove_service
 from tgi_deploy.operations.deploying.standing import (
-    in_the_clear,
+    findings_of,
     is_done,
     look,
     new_deployment,
@@ -96,7 +94,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.targets.protocol import Attempt, Launch
+    from tgi_deploy.targets.protocol import Launch
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
@@ -386,7 +384,7 @@ def _bring_up(
             return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
         refuse_to_replace(deployment, attempt, rest)
         changes = ChangeSet(steps=(*ending, *attempt.changes.steps))
-        findings = _findings(context, request, way, deployment, replaced(attempt, changes=changes))
+        findings = findings_of(context, request, way, deployment, replaced(attempt, changes=changes))
     closing = replaced(networks_of(way, rest), added=()) if request.origin == "up" else NetworkChange()
     proposal = Proposal(
         deployment=deployment,
@@ -416,17 +414,6 @@ def _bring_up(
             outcome = replace(outcome, deployment=limited, remarks=moved)
         kept = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
         return _make_ready(context, request, launched, outcome, kept)
-
-
-def _findings(
-    context: Context, request: UpRequest, way: Launch, deployment: Deployment, attempt: Attempt
-) -> tuple[Problem, ...]:
-    """Return what to warn of before the question. Raises what makes the attempt impossible."""
-    return (
-        *in_the_clear(context, way),
-        *no_way_back(context, request.again, deployment),
-        *(preflight(context, way, deployment, attempt) if request.preflight else ()),
-    )
 
 
 def _update_of(context: Context, request: UpRequest, deployment: Deployment, candidate: Candidate) -> Update | None:
