@@ -97,7 +97,7 @@ def model(**changes: Any) -> ModelSpec:
 
 
 def profile(**changes: Any) -> Profile:
-    """A profile; changes that are no fields of it go to its model."""
+    """A profile; changes that are not fields of it go to its model."""
     own = {key: changes.pop(key) for key in ("name", "summary", "notice", "chat", "quantized") if key in changes}
     return Profile(**({"name": "example-13b", "summary": "An example.", "model": model(**changes)} | own))
 

@@ -23,7 +23,7 @@ def run(capsys, *argv):
     exit_code = frame.run(ROOT, [*argv, "--json"])
     out, err = capsys.readouterr()
     assert err == ""
-    document = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    document = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert list(document) == ENVELOPE
     assert document["schema"] == 1
     assert document["exit_code"] == exit_code

@@ -23,7 +23,7 @@ _SUMMARY: Final = {"what": "the step's summary", "option": SUMMARY}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reports:
-    """`junit` and `summary` are files, None where nobody wants one; `annotations` go to stderr."""
+    """`junit` and `summary` are files, or None; `annotations` go to stderr."""
 
     junit: Path | None = None
     summary: Path | None = None
@@ -43,7 +43,7 @@ class Reports:
             check_writable(self.summary, **_SUMMARY)
 
     def write(self, results: Sequence[Smoked]) -> tuple[Problem, ...]:
-        """Write all that can be written; what could not be is no reason to lose the results."""
+        """Write the reports; a failed write does not lose the results."""
         return tuple(self._written(results))
 
     def _written(self, results: Sequence[Smoked]) -> Iterator[Problem]:

@@ -56,7 +56,7 @@ def down_command(*, name: str | None, **given: Any) -> Result:  # noqa: ANN401 -
 
 
 def remove(names: Sequence[str], options: Options, progress: Progress, *, again: str) -> Result:
-    """Remove the deployments of these names, or all; `again` is the command that goes on where this one is stopped."""
+    """Remove the deployments of these names, or all; `again` is the command that resumes an interrupted run."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.removing.down import down  # noqa: PLC0415 -- help is printed without what acts
     from tgi_deploy.operations.removing.down_all import down_all  # noqa: PLC0415 -- startup time
@@ -74,7 +74,7 @@ def remove(names: Sequence[str], options: Options, progress: Progress, *, again:
             context,
             lambda guarded: act(guarded, lambda removals: _confirm(removals, options, progress)),
             doing=again,
-            advice=f"what is left keeps its record: '{again}' goes on from there, 'tgi-deploy list' shows it",
+            advice=f"what is left keeps its record: '{again}' resumes where it stopped, 'tgi-deploy list' shows it",
         )
     except LeftBehindError as error:
         progress.stop()

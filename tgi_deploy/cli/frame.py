@@ -99,7 +99,7 @@ class FrameGroup(_NamedInEnvelope, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The subcommand asked for. Raises UnknownCommandError with the nearest names."""
+        """Return the named subcommand. Raises UnknownCommandError with the nearest names."""
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
             from tgi_deploy.cli.removed import check_removed  # noqa: PLC0415 -- only a wrong name pays for it
@@ -119,7 +119,7 @@ class FrameGroup(_NamedInEnvelope, click.Group):
 
 
 def _need_command() -> None:
-    """Print the group's help when it stands alone. Raises click.UsageError where JSON is asked for."""
+    """Print the group's help if there is no subcommand. Raises click.UsageError with --json."""
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
         return
@@ -155,7 +155,7 @@ def command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., 
 
 
 def standing_in(wrapper: Callable[..., Result], function: Callable[..., Result]) -> Callable[..., Result]:
-    """`wrapper`, with what a command is made of beside the call: the help and the options of `function`."""
+    """Give `wrapper` the help and the options of `function`."""
     wrapper.__doc__ = function.__doc__
     wrapper.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
     return wrapper
@@ -183,7 +183,7 @@ def run(root: click.Group, argv: Sequence[str]) -> int:
 
 
 def _result(root: click.Group, argv: list[str], invocation: Invocation) -> Result | None:
-    """Return what came of it; None where what was asked for is printed (help, version), and where nobody reads it."""
+    """Return the result; None if it was printed already (help, version), or if nobody reads it."""
     try:
         with root.make_context(PROGRAM, argv, obj=invocation) as ctx:
             return cast("Result", root.invoke(ctx))

@@ -124,7 +124,7 @@ def _text(outcome: GcOutcome, *, dry_run: bool) -> str:
     from tgi_deploy.cli.views.receipt import groups_text, receipts_text  # noqa: PLC0415 -- see gc_command
 
     lines = [groups_text("left alone", outcome.kept), receipts_text(outcome.receipts)]
-    lines.extend(f"{name} was left alone: {reason}" for name, reason in outcome.skipped)
+    lines.extend(f"{name} was skipped: {reason}" for name, reason in outcome.skipped)
     if not outcome.orphans:
         lines.append(f"no orphaned resources in {', '.join(outcome.regions)}")
     if outcome.declined:

@@ -56,7 +56,7 @@ SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
         Entry("runbook", "Write the page for whoever is on call: cost, checks, alerts, removal."),
         Entry("costs", "Show what deployments have cost, and cost now, by deployment and by owner."),
         Entry("gc", "Find orphaned resources in the cloud, and delete them."),
-        Entry("rehearse", "Play your plan in a sandbox of its own, with what can go wrong."),
+        Entry("rehearse", "Rehearse your plan in an isolated sandbox with injected faults."),
         Entry("diff", "Compare two plans, and fail where cost or memory margin got worse."),
         Entry("catalog", "List and show accelerators, instance types, regions, engines, models."),
         Entry("profile", "List, show, validate and create profiles; write a deployment file."),

@@ -95,14 +95,14 @@ profiles_dir_option: Final = _option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="TGI_DEPLOY_PROFILES_DIR",
     section=_PLACES,
-    help="Your own profiles; the packaged ones stay behind them.",
+    help="Your own profiles; they override the built-in ones.",
 )
 offline_option: Final = _option(
     "--offline",
     is_flag=True,
     envvar="TGI_DEPLOY_OFFLINE",
     section=_PLACES,
-    help="Ask no hub: only models known or read before.",
+    help="Don't contact the hub: built-in and cached models only.",
 )
 templates_dir_option: Final = _option(
     "--templates-dir",
@@ -110,7 +110,7 @@ templates_dir_option: Final = _option(
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="TGI_DEPLOY_TEMPLATES_DIR",
     section=_PLACES,
-    help="Your own templates; the packaged ones stay behind them.",
+    help="Your own templates; they override the built-in ones.",
 )
 sandbox_option: Final = _option(
     "--sandbox",
@@ -159,7 +159,7 @@ _LOOK_IN: Final = click.option(
     multiple=True,
     metavar="REGION",
     shell_complete=complete.regions,
-    help="Where to look beside the recorded regions; repeatable, or 'all'.  [default: the configured one]",
+    help="Regions to search besides recorded ones; repeatable, or 'all'.  [default: the configured one]",
 )
 _LOOK_AT: Final = click.option(
     "--target",

@@ -1,4 +1,4 @@
-"""The outcome of a command: a failure becomes a `Result`, and the result is written. `--help` does without this."""
+"""Turns a command's failure into a `Result` and writes results. `--help` does not import this."""
 
 from __future__ import annotations
 
@@ -97,13 +97,13 @@ def interrupted() -> Result:
     item = Problem(
         code="interrupted",
         message="interrupted before the end",
-        hint=f"'{PROGRAM} list' shows what exists; running the same command again goes on from there",
+        hint=f"'{PROGRAM} list' shows what exists; running the same command again resumes where it stopped",
     )
     return Result(exit_code=InterruptedByUserError.exit_code, errors=(item,))
 
 
 def crash(error: DefectError) -> Result:
-    """A defect as a result: one line, what is known to exist, and a file for whoever mends it."""
+    """Return a crash as a result: one line, the known resources, and a file for the developers."""
     path = _write_crash_file(error.cause)
     report = f"please report this defect with the file {path}" if path else "please report this defect"
     return Result(

@@ -75,7 +75,7 @@ def use_colour(stream: IO[str]) -> bool:
 
 
 def tell(text: str) -> None:
-    """Write `text` to stderr. A reader that has gone away is no reason to cut what is being done."""
+    """Write `text` to stderr; a closed pipe does not stop the command."""
     if sys.stderr is None:
         return
     try:
@@ -86,7 +86,7 @@ def tell(text: str) -> None:
 
 
 def silence(stream: IO[str]) -> None:
-    """Send what is still buffered nowhere: the reader has gone, and the interpreter flushes once more."""
+    """Discard buffered output after the pipe closed, because the interpreter flushes at exit."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 

@@ -137,7 +137,7 @@ def _check_reachable(plan: Plan, target: str) -> None:
 
 
 def _compared(result: Result, plan: Plan, catalog: Catalog) -> Result:
-    """Add what other clouds list for the same cards; not to what is locked: it is no part of the plan."""
+    """Add what other clouds list for the same cards; not to what is locked: it is not part of the plan."""
     from tgi_deploy.cli.views.plan import elsewhere_text  # noqa: PLC0415 -- help is printed without the planner
 
     hardware = plan.chosen.offer.instance_type

@@ -105,7 +105,7 @@ def _cases(path: Path, catalog: Catalog) -> Result:
     predictions = predict_cases(text, catalog)
     failed = sum("error" in item for item in predictions)
     lines = "".join(_case_line(number, item) for number, item in enumerate(predictions, start=1))
-    warnings = (warning("bad_cases", f"{failed} of {len(predictions)} rows say nothing sensible"),)
+    warnings = (warning("bad_cases", f"{failed} of {len(predictions)} rows have no valid prediction"),)
     return Result(data={"predictions": predictions}, text=lines, warnings=warnings if failed else ())
 
 

@@ -78,7 +78,7 @@ def _validate(*, file: Path) -> Result:
 def _read(file: Path) -> Profile:
     """One profile, wherever it lies, with its defaults checked. Raises InputError."""
     if file.suffix != ".toml":
-        raise InputError("bad_profile", f"{str(file)!r} is no .toml file", hint="a profile is a file like mine.toml")
+        raise InputError("bad_profile", f"{str(file)!r} is not a .toml file", hint="a profile is a file like mine.toml")
     with tempfile.TemporaryDirectory(prefix="tgi-deploy-") as folder:
         copy = Path(folder) / "models" / file.name
         copy.parent.mkdir()

@@ -135,7 +135,7 @@ def need_answer(what: str, *, dry_run: bool = True) -> None:
         raise InputError(
             "confirmation_needed",
             f"{what} needs a confirmation, and there is no terminal to ask on",
-            hint="add --yes to go on without being asked"
+            hint="add --yes to continue without confirmation"
             + (", or --dry-run to see what would be done" if dry_run else ""),
         )
 

@@ -89,7 +89,7 @@ def rehearse_command(
     check_market(plan, troubles)
     with Progress() as progress:
         setup = _setup(progress, plan, profiles_dir, templates_dir)
-        progress(NoteEvent(text="a sandbox of its own starts; nothing of yours is touched"))
+        progress(NoteEvent(text="starting an isolated sandbox; your records are not touched"))
         with wiring.rehearsal(setup) as (context, stage):
             request = _request(texts, plan, catalog, context, name)
             return _result(rehearse(context, stage, request, troubles, seed=seed), plan)

@@ -177,19 +177,19 @@ def _job(model: str, plan_words: tuple[str, ...], given: dict[str, Any]) -> Job:
 
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether its machines end themselves by what the caller said, here or in the environment."""
+    """Return whether the caller set a limit that ends the machines, by option or environment."""
     return not _ENDS.isdisjoint(words) or any(environ.get(variable_of(option)) for option in _ENDS)
 
 
 def _hear(words: Sequence[str], line: str) -> None:
-    """What a run says while it runs, with the name it works for."""
+    """Print a run's output line with its deployment's name."""
     name = words[words.index("--name") + 1] if "--name" in words else words[1]
     tell(f"{name}: {one_line(line.removeprefix(f'{name}: '))}\n")
 
 
 @contextmanager
 def _passing_on(stop: Any) -> Iterator[None]:  # noqa: ANN401 -- a callable
-    """Ctrl-C and termination end what runs, which then removes what it has made; the reports are still written."""
+    """On Ctrl-C or SIGTERM, stop the runs, which remove what they created; the reports are still written."""
 
     def arrive(_number: int, _frame: FrameType | None) -> None:
         stop()

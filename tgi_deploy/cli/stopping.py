@@ -1,4 +1,4 @@
-"""Ctrl-C and termination signals while acting: fed to the use cases, and told as one result with exit 130."""
+"""Ctrl-C and termination signals during a command: passed to the use case, reported as one result with exit 130."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def stopped(context: Context, run: Callable[[Context], _T], *, doing: str, advic
 
 
 def stopped_up(context: Context, run: Callable[[Context], _T], *, name: str, quiet: Callable[[], None]) -> _T:
-    """Run an `up`; when it is stopped, settle what becomes of that which it has made.
+    """Run an `up`; if it is stopped, decide what to do with the resources it created.
 
     Raises InterruptedByUserError; its data say what was decided and what exists.
     """
@@ -118,7 +118,7 @@ def _ask(exists: tuple[RecordedThing, ...]) -> bool:
         return True
     click.echo(f"\ninterrupted; there is {_words(exists) or 'nothing on record yet'}", err=True)
     try:
-        return click.confirm("Remove what this run has made?", default=True, err=True)
+        return click.confirm("Remove what this run created?", default=True, err=True)
     except (click.Abort, EOFError):
         raise KeyboardInterrupt from None
 
@@ -132,8 +132,8 @@ def _told(name: str, settled: Settled) -> InterruptedByUserError:
     why = f": {settled.why}" if settled.why else ""
     there = f"; there is {exists}" if exists else ""
     messages = {
-        "nothing": f"interrupted; this run has made nothing{there}",
-        "removed": f"interrupted; all that this run has made is removed{cost}{there}",
+        "nothing": f"interrupted; this run created nothing{there}",
+        "removed": f"interrupted; everything this run created was removed{cost}{there}",
         "kept": f"interrupted; what exists is kept{there}",
         "ending": f"interrupted; the removal was asked for and is not proved yet{why}{there}",
         "left": f"interrupted; left as it is{why}{there}",
@@ -152,7 +152,7 @@ def _hint(name: str, settled: Settled) -> str:
         return "nothing is left; run the same command to begin again"
     if settled.fate == "ending":
         return f"'tgi-deploy down {name}' waits for its end and proves it; the same 'up' does so and begins anew"
-    return f"'tgi-deploy down {name}' removes it and proves it; running the same 'up' again goes on from there"
+    return f"'tgi-deploy down {name}' removes it and proves it; running the same 'up' again resumes where it stopped"
 
 
 def _words(exists: tuple[RecordedThing, ...]) -> str:

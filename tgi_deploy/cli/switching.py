@@ -1,4 +1,4 @@
-"""What `stop`, `start` and `restart` share: the question, the run, and what came of it as a document and as text."""
+"""Shared by `stop`, `start` and `restart`: the confirmation, the run, and the result as document and text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def switch(
             context,
             lambda guarded: act(guarded, request),
             doing=again,
-            advice=f"'{again}' goes on with it, 'tgi-deploy status {name}' shows what there is",
+            advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what there is",
         )
     return Result(data=_document(came), text="\n".join(_lines(came)))
 
@@ -67,7 +67,7 @@ def _consequences(question: Question) -> Iterator[str]:
     if question.emptied and question.switch == "stop":
         yield "  its weights lie on the machine's own drives, which a stop empties: a start downloads them again"
     if question.switch == "stop" and not any(end.reason == "ttl" for end in question.ends):
-        yield "  nothing ends the disk by itself"
+        yield "  no limit ends the disk"
 
 
 def _document(came: Switched) -> dict[str, Any]:

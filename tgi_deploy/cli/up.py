@@ -228,7 +228,7 @@ def _healer(catalog: Catalog, options: Options) -> Healer:
 
 
 def _healed(cures: Sequence[Cure]) -> tuple[Problem, ...]:
-    """A deployment that is not what was asked for says so."""
+    """Warn about a deployment that differs from the request."""
     return tuple(warning("healed", f"after {cure.code}: {cure.what}") for cure in cures)
 
 
@@ -327,7 +327,7 @@ def check_startable(target: Target, plan: Plan) -> None:
 
 
 def check_answerable(options: Options) -> None:
-    """Where nobody can be asked, say so before anything is looked up."""
+    """Fail before any lookup if a confirmation is needed but there is no terminal."""
     if not (options.yes or options.dry_run):
         need_answer(options.target.facts.begins)
 
@@ -355,7 +355,7 @@ def _on_failure(error: DeployError, options: Options, progress: Progress) -> Dec
         return "remove"
     progress.stop()
     click.echo(f"{error.message}", err=True)
-    return "remove" if click.confirm("Remove what this run has made?", default=True, err=True) else "keep"
+    return "remove" if click.confirm("Remove what this run created?", default=True, err=True) else "keep"
 
 
 def up_warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Problem, ...]:
@@ -388,6 +388,6 @@ def _endless(ends: Ends, usd_per_hour: Decimal | None) -> Iterator[Problem]:
         month = usd_per_month(usd_per_hour)
         yield warning(
             "no_end",
-            f"nothing ends this machine by itself: about ${month:,.0f} a month; "
+            f"no limit ends this machine: about ${month:,.0f} a month; "
             "--ttl, --max-spend, --idle-timeout or --lease would",
         )

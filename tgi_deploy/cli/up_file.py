@@ -140,7 +140,7 @@ class _Run(NamedTuple):
             yield
         except DeployError as error:
             before = ", ".join(done.name for done in self.file.deployments[:stand])
-            words = f"of the same file, {before} stand: the same command goes on from there"
+            words = f"of the same file, {before} stand: the same command resumes where it stopped"
             raise error.copy(
                 message=self._of(item, error.message), hint=error.hint_and(words) if stand else error.hint
             ) from error

@@ -26,7 +26,7 @@ class Merit(Frozen, frozen=True, kw_only=True):
     """The ranking criteria of a candidate. `loss` is its weights' position in the order of quality, 0 for exact ones.
 
     `tight`: it may not start, because its margin is below the uncertainty. `coarse`: the weights are below the default
-    quality; `missed`, `unusable` and `times`: how far the default service
+    quality; `missed`, `unusable` and `times`: how far the default service level is missed. Speeds are rounded as shown,
     level is missed. Speeds are rounded as shown, so that the order of summation does not matter. `names` make the order
     total.
     """

@@ -148,7 +148,7 @@ class SandboxInstance(moto_instances.Instance):
 def install(addresses: AddressPool) -> None:
     """Make moto's EC2 launch `SandboxInstance`s."""
     SandboxInstance.addresses = addresses
-    setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is no variable to mypy
+    setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is not a variable to mypy
     setattr(TaggedEC2Resource, "get_tags", _tags_of)  # noqa: B010 -- as above
 
 

@@ -1,7 +1,7 @@
 """Run the real program N times at once: `python racing.py FOLDER URL KEY HOMES WORD…`.
 
 Each runs in a process of its own with its own state folder (HOMES "own") or all with one ("shared"). They are forked
-from a process that has loaded the program, and begin at the same moment: a race that starts by loading is no race.
+from a process that has loaded the program, and begin at the same moment: a race that starts by loading is not a race.
 Each writes its envelope to FOLDER/NUMBER.json.
 """
 

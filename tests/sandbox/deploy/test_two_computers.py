@@ -72,5 +72,5 @@ def test_the_same_up_launches_nothing_beside_what_runs(second):
     begun = launches(second)
     said = second.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
     assert (said.code, said.json["errors"][0]["code"]) == (4, "name_taken"), said.out
-    assert "the same command goes on with it" in said.json["errors"][0]["hint"]
+    assert "the same command resumes it" in said.json["errors"][0]["hint"]
     assert launches(second) == begun

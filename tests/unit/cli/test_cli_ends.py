@@ -70,7 +70,7 @@ def test_an_extension_shows_every_end():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--ttl", "soon"), "error[bad_duration]: --ttl: 'soon' is no duration"),
+        (("--ttl", "soon"), "error[bad_duration]: --ttl: 'soon' is not a duration"),
         (("--lease", "1m"), "error[bad_duration]"),
         (("--max-spend", "much"), "error[bad_max_spend]"),
     ],

@@ -81,7 +81,9 @@ def test_an_error_names_the_deployment_and_those_that_stand(calls, capsys):
     code, document = up_of_file(capsys)
     (error,) = document["errors"]
     assert (code, error["code"], error["message"]) == (4, "name_taken", "'three' of d.toml: it is taken")
-    assert error["hint"] == ("take another; of the same file, one, two stand: the same command goes on from there")
+    assert error["hint"] == (
+        "take another; of the same file, one, two stand: the same command resumes where it stopped"
+    )
 
 
 def test_warnings_of_every_deployment_are_shown(calls, capsys):

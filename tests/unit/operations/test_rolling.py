@@ -163,7 +163,7 @@ def test_before_it_is_promoted_other_commands_name_those_that_finish_it(around, 
     with pytest.raises(ConflictError) as caught:
         LIVING[command](around.context())
     assert caught.value.code == "update_unfinished"
-    assert "the same 'up' goes on with it, 'tgi-deploy rollback demo' goes back" in caught.value.hint
+    assert "the same 'up' resumes it, 'tgi-deploy rollback demo' goes back" in caught.value.hint
 
 
 def test_no_capacity_for_the_new_one_leaves_the_old_one_alone(around):

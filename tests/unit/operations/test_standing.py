@@ -65,7 +65,7 @@ def test_a_machine_that_has_gone_is_not_called_ready_and_costs_nothing(around):
     gone(around)
     for found in (status(around.context(), "demo"), *statuses(around.context())):
         text = status_text(found)
-        assert text.splitlines()[0] == "demo  no machine runs; on record it is ready"
+        assert text.splitlines()[0] == "demo  no machine runs; last known state: ready"
         assert "  cost      nothing now: no machine runs" in text
         assert "  ends " not in text
         assert "'tgi-deploy diagnose demo' says why it ended" in text
@@ -78,7 +78,7 @@ def test_an_engine_that_hangs_is_not_called_ready(around):
         status(around.context(), "demo"), starting=Starting(phase="ready", detail="KV cache holds 9 tokens")
     )
     text = status_text(found)
-    assert text.splitlines()[0] == "demo  does not answer; on record it is ready"
+    assert text.splitlines()[0] == "demo  not responding; last known state: ready"
     assert "  start " not in text
     assert "'tgi-deploy diagnose demo' looks for the cause" in text
 
@@ -123,7 +123,7 @@ def test_the_list_keeps_the_price_where_the_cloud_could_not_be_asked(around):
         (["us-east-1"], True, "no deployments in us-east-1; --region looks elsewhere"),
         (["a", "b", "c", "d", "e"], True, "no deployments in 5 regions"),
         (["docker"], True, "no deployments in docker"),
-        (["us-east-1"], False, "no deployments on record"),
+        (["us-east-1"], False, "no recorded deployments"),
     ],
 )
 def test_no_deployments_says_where_that_is_so(places, asked, said):

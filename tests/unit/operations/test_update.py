@@ -121,7 +121,7 @@ def test_a_launch_that_ends_without_a_clear_refusal_names_both_ways_and_both_end
     around.world.on_call = lose
     with pytest.raises(DeployError) as caught:
         bring_up(around, NEW)
-    assert "the same 'up' goes on with it, 'tgi-deploy rollback demo' goes back" in caught.value.hint
+    assert "the same 'up' resumes it, 'tgi-deploy rollback demo' goes back" in caught.value.hint
     around.world.live_on()
     serving = bring_up(around, NEW) if then == "on" else roll_back(around)
     assert serving.deployment.plan.chosen.quantize == {"on": "awq", "back": "none"}[then]

@@ -94,7 +94,7 @@ def test_of_two_spot_prices_alike_the_steadier_machine_wins(
 def test_interruptions_do_not_choose_between_configurations_of_one_machine(
     catalog: Catalog, make_request: Callable[..., Request]
 ) -> None:
-    """A smaller download starts sooner, which is no reason to take slower weights."""
+    """A smaller download starts sooner, which is not a reason to take slower weights."""
     chosen = []
     for market in ("on-demand", "spot"):
         request = make_request(

@@ -1,4 +1,4 @@
-"""What CI systems read, whoever writes it: JUnit XML, and GitHub's workflow commands."""
+"""Output for CI systems: JUnit XML and GitHub's workflow commands."""
 
 from __future__ import annotations
 

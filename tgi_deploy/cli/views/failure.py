@@ -29,7 +29,7 @@ _HINTS: Final = {
 
 
 def failure_text(problem: Problem, failure: Failure) -> str:
-    """Return nothing where it is not known why it failed, or what became of the machine."""
+    """Describe a failure; empty without a known cause and machine."""
     if failure.diagnosis is None or failure.fate is None:
         return ""
     message = problem.message.replace(f" Evidence: {failure.diagnosis.evidence}", "")

@@ -169,7 +169,7 @@ def _memory_parts(memory: MemoryBudget) -> tuple[tuple[str, str, int], ...]:
         ("KV cache", "k", max(0, memory.kv_cache_bytes)),
         ("activations", "a", memory.activation_bytes),
         ("overhead", "o", memory.overhead_bytes),
-        ("left alone by the engine", ".", memory.reserved_bytes),
+        ("not used by the engine", ".", memory.reserved_bytes),
     )
 
 

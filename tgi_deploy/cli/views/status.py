@@ -24,7 +24,7 @@ _FEW: Final = 4
 def none_text(places: Sequence[str], *, asked: bool = True) -> str:
     """No deployments, and where that was looked up. `asked`: in the cloud, too."""
     if not asked:
-        return "no deployments on record"
+        return "no recorded deployments"
     if len(places) > _FEW:
         return f"no deployments in {plural(len(places), 'region')}"
     chosen = any(target_of(place).facts.regions for place in places)
@@ -38,8 +38,8 @@ def _standing(status: Status) -> str:
         return "known from tags alone"
     phase = status.recorded.status
     if status.gone:
-        return f"no machine runs; on record it is {phase}"
-    return f"does not answer; on record it is {phase}" if status.silent else phase
+        return f"no machine runs; last known state: {phase}"
+    return f"not responding; last known state: {phase}" if status.silent else phase
 
 
 def _runs_lines(status: Status) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _whole_cents(amount: Decimal) -> Decimal:
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:
-    """Return it as lines. `alone`: what to do about a deployment that does not serve is said elsewhere."""
+    """Return it as lines. `alone`: remedies are printed elsewhere."""
     recorded, probe, url = status.recorded, status.probe, status.url
     lines = [heading(printable(status.name), _standing(status)), *_runs_lines(status)]
     if recorded is not None:

@@ -131,7 +131,7 @@ def _way(way: Way, request: Request) -> Iterator[str]:
 def _arithmetic(memory: MemoryBudget) -> str:
     """The parts in the order in which they are taken from a card."""
     return (
-        f"memory of one card: {gib(memory.total_bytes)} - {gib(memory.reserved_bytes)} left alone by the engine - "
+        f"memory of one card: {gib(memory.total_bytes)} - {gib(memory.reserved_bytes)} not used by the engine - "
         f"{gib(memory.weights_bytes)} weights - {gib(memory.activation_bytes)} activations - "
         f"{gib(memory.overhead_bytes)} overhead = {gib(memory.kv_cache_bytes)} for the KV cache, at "
         f"{count(memory.kv_bytes_per_token)} bytes a token {count(memory.kv_capacity_tokens)} tokens; "

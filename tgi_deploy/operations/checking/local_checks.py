@@ -1,4 +1,4 @@
-"""This computer: the interpreter, the records' folder, optional packages, and what is to be said of them."""
+"""Checks this computer: the interpreter, the records' folder, optional packages."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def state_finding(workstation: Workstation) -> Problem:
 
 
 def extras_findings(workstation: Workstation, targets: Sequence[Target]) -> tuple[Problem, ...]:
-    """Return a warning for each extra that is missing, which says what it would give: nothing is wrong without it."""
+    """Return a warning for each missing extra with its purpose; none is required."""
     own = {target.name: (target.facts.extra, f"the target {target.name}") for target in targets if target.facts.extra}
     extras = {**EXTRAS, **own}
     missing = [name for name, (package, _) in extras.items() if not workstation.has(package)]

@@ -38,7 +38,7 @@ def refuse(findings: tuple[Problem, ...]) -> None:
     others = tuple(dict.fromkeys(finding.hint for finding in errors if finding.hint))
     raise DeployError(
         first.code,
-        f"nothing was made, since it would fail: {told}",
+        f"nothing was created, because it would fail: {told}",
         hint="; ".join((*others, "--no-preflight tries all the same")),
         data={"findings": [finding.document() for finding in findings]},
     )

@@ -38,7 +38,7 @@ def no_judge(_running: PlanDocument) -> None:
 
 
 def as_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge: Judge) -> Plan | None:
-    """Return the plan with what runs as its choice; None where something else is asked for."""
+    """Return the plan with the running configuration as its choice; None if the request differs."""
     revision, running = recorded.current, recorded.plan
     if running is None or not _may_stay(revision, running, plan, marks):
         return None
@@ -53,7 +53,7 @@ def as_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge
 
 
 def _may_stay(revision: Revision, running: PlanDocument, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    """Return whether nothing but the choice can differ: a port, a place or a disk that is asked for is no choice."""
+    """Return whether nothing but the choice can differ: a port, a place or a disk that is asked for is not a choice."""
     request, storage = plan.request, running.storage
     return (
         revision.marks == marks
@@ -97,7 +97,7 @@ def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
 
 
 def is_asked_again(recorded: Deployment, *, plan: Plan, marks: Mapping[str, Any], exact: bool) -> bool:
-    """Return whether what runs, or is brought up, was asked for like this, or is `exact`ly the choice of the plan."""
+    """Return whether the current revision has the same request, or with `exact` the same choice."""
     revision = recorded.wanted
     if exact:
         return is_choice(recorded, plan, marks)
@@ -171,7 +171,7 @@ def better_choice(deployment: Deployment, plan: Plan) -> Iterator[Problem]:
 
 
 def differences(recorded: Deployment, plan: Plan) -> str:
-    """`: model a, now b; …`, the first three; empty where the record does not tell."""
+    """Return the first three differences (`: model a, now b; …`); empty if the record lacks them."""
     before = as_dict(recorded.plan.requirements) if recorded.plan else {}
     pairs = [(name, before[name], now) for name, now in as_dict(plan.request.document).items() if before]
     changed = [_changed(name, before, now) for name, before, now in pairs if before != now]

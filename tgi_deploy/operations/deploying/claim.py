@@ -47,7 +47,7 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
 
 
 def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owner: str) -> None:
-    """A machine has the name; without one, what was made first has it."""
+    """Back off if another deployment owns the name: the one with a machine, else the older one."""
     alive = [item for item in theirs if item.alive and not item.attached]
     if alive and (not ours or min(alive, key=_seniority) is min((*ours, *alive), key=_seniority)):
         raise claimed_error(name, min(alive, key=_seniority), owner=owner)
@@ -66,7 +66,7 @@ def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found])
 
 
 def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
-    """Raise ClaimedError where somebody has gone on, under the same id, with what our ended machine had left."""
+    """Raise ClaimedError if somebody else took over this deployment's id after our machine ended."""
     known = {item.attributes.get("id") for item in recorded.resources}
     living = [item for item in ours if item.is_machine and item.alive]
     strangers = (item for item in living if item.id not in known)
@@ -90,11 +90,11 @@ def _goes_on(context: Context, left: timedelta) -> str:
     """Return from when on the name is free to go on with; nothing where the claim was written by a clock days ahead."""
     if left > _DAY:
         return ""
-    return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on the same command goes on with it"
+    return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on the same command resumes it"
 
 
 def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
-    """Living machines before everything else, then what was made first; ties end in ids."""
+    """Return the sort key: live machines first, then by creation time, then by id."""
     at = created_at(item)
     return not (item.is_machine and item.alive), at is None, at, item.id
 

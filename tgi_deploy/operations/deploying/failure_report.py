@@ -1,4 +1,4 @@
-"""What a failed `up` reports: why it failed, what became of the machine, and what still costs money."""
+"""The report of a failed `up`: the cause, the machine's state, and what still costs money."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROOF: Final = "proof"
 _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
-MADE_GONE: Final = "what this run has made was removed again; what was there before is kept"
+MADE_GONE: Final = "what this run created was removed; what existed before is kept"
 GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
 _LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
 
@@ -80,7 +80,7 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
 
 
 def report_left(deployment: Deployment, error: DeployError, why: DeployError) -> DeployError:
-    """Return the error of a machine whose removal failed, of `why`: for all that is known it still runs."""
+    """Return the error for a machine whose removal failed because of `why`; assume that it still runs."""
     command = f"tgi-deploy down {deployment.name}"
     price = price_words(deployment.usd_per_hour)
     left = Failure(deployment=deployment.name, fate="left", still_running=still_running(deployment))
@@ -96,7 +96,7 @@ def report_removed(
     *,
     before: Sequence[Thing] = (),
 ) -> DeployError:
-    """Return the error of a machine that is gone, and costs nothing any more. What was there `before` is not."""
+    """Return the error for a failed machine that was removed; resources that existed `before` remain."""
     name, diagnosis = deployment.name, _diagnosis(error)
     typed = typed_request(deployment.plan, deployment.ends)
     again = f"tgi-deploy up {typed} --name {name}{target_option(context, deployment.region)}"
@@ -126,7 +126,7 @@ def report_restored(error: DeployError, source: Revision, deployment: Deployment
 
 
 def report_serves_on(deployment: Deployment, error: DeployError) -> DeployError:
-    """Return the error of a rolling update that failed: what it had made is gone, and what served never stopped."""
+    """Return the error for a failed rolling update whose resources were removed; the old revision kept serving."""
     number, url = deployment.current.number, deployment.endpoint
     words = f"what this update had made was removed, and revision {number} serves at {url} as before"
     failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
@@ -139,7 +139,7 @@ def _serves(deployment: Deployment) -> str:
 
 
 def report_not_restored(deployment: Deployment, error: DeployError, second: DeployError) -> DeployError:
-    """Return the error of an update that failed, and so did the way back. `second` says what became of that."""
+    """Return the error for an update that failed and could not be rolled back, because of `second`."""
     words = (
         f"what this update had made was removed, and what ran before could not be put back: {second.message}; "
         f"'tgi-deploy rollback {deployment.name}' tries again, 'tgi-deploy down {deployment.name}' ends it"
@@ -154,7 +154,7 @@ def report_not_restored(deployment: Deployment, error: DeployError, second: Depl
 
 
 def _report(error: DeployError, fate: str, outcome: Failure, *, command: str, remedy: str | None = None) -> DeployError:
-    """Return the error with what became of the machine. `remedy`: what to do in place of what the error says."""
+    """Return the error with the machine's state. `remedy` replaces the error's hint."""
     known, diagnosis = error.failure or Failure(), _diagnosis(error)
     hint = fate if remedy else _hint(error, diagnosis, fate)
     diagnosis = replaced(diagnosis, command=command, remedy=remedy or diagnosis.remedy)
@@ -166,7 +166,7 @@ def _diagnosis(error: DeployError) -> Diagnosis:
 
 
 def _hint(error: DeployError, diagnosis: Diagnosis, fate: str) -> str:
-    """What the failure calls for, where to read on, and what became of the machine."""
+    """Return the hint: remedy, documentation, and the machine's state."""
     if diagnosis.cause is None:
         return fate if error.hint is None or "logs" in error.hint else f"{error.hint}; {fate}"
     return f"{hint_of(str(diagnosis.remedy), str(diagnosis.finding))}; {fate}"

@@ -32,7 +32,7 @@ _P2P_OFF: Final = "NCCL_P2P_DISABLE=1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cure:
-    """A change that was made: `code` is what it answers, `what` says so in words, `texts` and `plan` have it."""
+    """A change to a plan: `code` is the failure it fixes, `what` its description; `texts` and `plan` include it."""
 
     code: str
     edit: str
@@ -152,7 +152,7 @@ def _is_kept_from_before(error: DeployError) -> bool:
 def up_and_heal(
     context: Context, texts: OptionTexts, request: Callable[[OptionTexts, Plan], UpRequest], plan: Plan, healer: Healer
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
-    """Bring it up, curing what can be cured; what came of it and what was changed. Raises what `up` raises.
+    """Bring it up with automatic fixes; return the outcome and the changes. Raises like `up`.
 
     The failure of an error lists under `healed` what was changed and did not help.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
-NETWORK: Final = "network"  # what a step of a question is about, where it is no resource
+NETWORK: Final = "network"  # what a step of a question is about, where it is not a resource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

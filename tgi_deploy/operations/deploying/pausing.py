@@ -132,7 +132,7 @@ def stop(context: Context, request: SwitchRequest) -> Switched:
             return _outcome("stop", at, changed=False)
         if not request.confirm(_question("stop", at)):
             return _outcome("stop", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="the same 'stop' goes on with it", machine=at.machine):
+        with naming_what_exists(context, at.name, go_on="the same 'stop' resumes it", machine=at.machine):
             return _outcome("stop", _stopped(context, at))
 
 
@@ -152,7 +152,7 @@ def start(context: Context, request: SwitchRequest) -> Switched:
         check_time_left(context, at)
         if not request.confirm(_question("start", at)):
             return _outcome("start", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="the same 'start' goes on with it", machine=at.machine):
+        with naming_what_exists(context, at.name, go_on="the same 'start' resumes it", machine=at.machine):
             return started(context, request, at)
 
 
@@ -328,7 +328,7 @@ def _not_started(at: Running, error: DeployError) -> DeployError:
 def _proved(
     context: Context, request: SwitchRequest, switch: Switch, at: Running, address: str, *, before: str
 ) -> Switched:
-    """Wait for the engine and prove it. Without a record nobody knows what it serves."""
+    """Wait for the engine and prove it. Without a record, it is unknown what it serves."""
     recorded = at.recorded
     if recorded is None or recorded.plan is None or recorded.machine is None:
         return _outcome(switch, at)
@@ -390,7 +390,7 @@ def _step(context: Context, at: Running, switch: Switch, outcome: str) -> None:
 def _noted(
     context: Context, at: Running, *, state: RecordState | None = None, status: DeploymentStatus | None = None
 ) -> Running:
-    """Put on record what is about to be asked for, or has come about. A stopped machine has no endpoint."""
+    """Record the requested or reached state. A stopped machine has no endpoint."""
     recorded = at.recorded
     record = recorded.machine if recorded else None
     if recorded is None or record is None:
@@ -403,7 +403,7 @@ def _noted(
 
 
 def _billed(context: Context, at: Running, code: str) -> None:
-    """Put into the history that from now on the disk is billed, or all of the machine. To repeat it changes nothing."""
+    """Record that from now on only the disk, or the whole machine, is billed. Idempotent."""
     recorded = at.recorded
     record = recorded.machine if recorded else None
     if recorded is None or record is None:

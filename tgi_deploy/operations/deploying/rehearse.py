@@ -37,7 +37,7 @@ _PASSING: Final = "; waiting"
 
 
 class Trouble(Protocol):
-    """One that can be rehearsed. `at_phase`, `strikes`: when something befalls the machine, and whether."""
+    """One that can be rehearsed. `at_phase`, `strikes`: when a fault hits the machine, and which."""
 
     @property
     def name(self) -> str: ...
@@ -59,11 +59,11 @@ class Trouble(Protocol):
 
 
 class Stage(Protocol):
-    """Where it is played: a cloud of one's own."""
+    """Where the rehearsal runs: an isolated cloud."""
 
     @property
     def ids(self) -> re.Pattern[str]:
-        """What its ids look like; the first group is what they begin with."""
+        """A pattern of its ids; the first group is their prefix."""
 
     def prepare(self, name: str, seed: int) -> tuple[str, ...]: ...
 
@@ -76,7 +76,7 @@ class Stage(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moment:
-    """`at_s`: seconds of the story since its beginning."""
+    """`at_s`: simulated seconds since the start."""
 
     at_s: float
     code: str
@@ -85,7 +85,7 @@ class Moment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """What a command would have left with."""
+    """The result that a command would have had."""
 
     command: str
     exit_code: int
@@ -103,7 +103,7 @@ class Leftover(Frozen, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rehearsal:
-    """`left`: what was still there in the end. `usd` counts the story's seconds."""
+    """`left`: the remaining resources. `usd` counts simulated time."""
 
     name: str
     seed: int
@@ -228,7 +228,7 @@ class Story:
         return Ending(command=command, exit_code=0)
 
     def step(self, step: Step, outcome: str) -> None:
-        """What came along with a machine, or ended before it was asked to, goes without saying."""
+        """Report a step, except for resources attached to a machine or already gone."""
         thing = step.attributes.get("id", "")
         if outcome == "begun" or (step.action == "delete" and thing not in self._there):
             return
@@ -252,10 +252,10 @@ class Story:
         self.tell(problem.code, problem.message)
 
     def line(self, text: str) -> None:
-        """How the wait goes depends on the computer: no part of the story."""
+        """Ignore messages of the wait, which depend on the computer's speed."""
 
     def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:  # noqa: ARG002 -- a listener's
-        """Every phase up to this one has been gone through, seen or not."""
+        """Report all phases up to this one, even if a poll missed them."""
         planned = {item.phase: item.expected_s for item in estimate(self._candidate())}
         order = list(planned)
         if phase not in planned or (self._phase and order.index(phase) <= order.index(self._phase)):

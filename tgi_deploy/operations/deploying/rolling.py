@@ -86,7 +86,7 @@ def begin(
 
 
 def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> str:
-    """Return why an update can't be a rolling one; empty where it can, for all that is known."""
+    """Return why an update can't be rolling; empty if no reason is known."""
     if deployment.active is None or not serves_on(deployment, seen):
         return "nothing serves that could go on meanwhile"
     if not wait:
@@ -224,7 +224,7 @@ def _drain(context: Context, deployment: Deployment, front: Front) -> None:
 
 
 def withdraw(context: Context, deployment: Deployment) -> Deployment:
-    """Remove what a rolling update has made before it was promoted: what served goes on. Raises LeftBehindError."""
+    """Remove the resources of a rolling update before its promotion. Raises LeftBehindError."""
     await_settled(context, deployment)
     return _without_outdated(context, deployment, mark_withdrawn(deployment))
 

@@ -79,14 +79,14 @@ class Case:
 
     @property
     def text(self) -> str:
-        """What there is to say beside the message."""
+        """Details in addition to the message."""
         hint = self.problem.hint if self.problem else None
         return "\n".join((*((f"hint: {hint}",) if hint else ()), *self.details))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Smoked:
-    """What came of one job. `usd` is what its machines cost, None where nothing tells."""
+    """The result of one job. `usd` is the cost of its machines, None if unknown."""
 
     job: Job
     exit_code: int
@@ -98,7 +98,7 @@ class Smoked:
 
     @property
     def failures(self) -> tuple[tuple[Case, Problem], ...]:
-        """The cases that failed, and of what; behind the first is what came of it."""
+        """The failed cases with their problems; the first has the machine's state."""
         return tuple((case, case.problem) for case in self.cases if case.problem is not None)
 
 
@@ -141,7 +141,7 @@ def _runs(context: Context, name: str) -> bool:
 
 
 def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reported_as: ReportedAs) -> tuple[Proved, ...]:
-    """Prove each of these deployments, whatever came of those before it."""
+    """Prove each of these deployments, regardless of earlier failures."""
     return tuple(_prove(context, name, level, reported_as) for name in names)
 
 
@@ -190,7 +190,7 @@ def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
 
 
 def _diagnose(programs: Programs, job: Job, came_up: Reply) -> Sequence[Mapping[str, Any]]:
-    """What the log of an engine that failed says. The machine still runs then."""
+    """Diagnose the log of a failed engine while its machine still runs."""
     if came_up.exit_code not in {FAILED, UNHEALTHY} or programs.stopping:
         return ()
     findings = programs.run(("diagnose", job.name, *job.everywhere)).data.get("findings")
@@ -207,7 +207,7 @@ def _remove(programs: Programs, job: Job, came_up: Reply) -> Reply | None:
 
 
 def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[LeftThing, ...]:
-    """What a removal says is still there; the machine that is, where a removal fails without a word of it."""
+    """Return the leftovers that a removal reported; its machine if it reported nothing."""
     told = (went_down or came_up).data.get("left_behind")
     if told or went_down is None or went_down.exit_code in {OK, INTERRUPTED}:
         return tuple(LeftThing(**{"command": None, **item}) for item in told or ())
@@ -219,7 +219,7 @@ def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[LeftThing,
 
 
 def _machines(came_up: Reply, machine_kind: str) -> Iterator[tuple[str, str, str]]:
-    """(kind, id, region) of what an `up` that ended well, or kept its machine, says it has made."""
+    """Return (kind, id, region) of the resources that a successful `up`, or one that kept its machine, created."""
     deployment, costs = came_up.data.get("deployment"), came_up.data.get("still_costs")
     for item in deployment.get("resources", ()) if isinstance(deployment, dict) else ():
         if item["kind"] == machine_kind:

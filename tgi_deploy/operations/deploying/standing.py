@@ -62,7 +62,7 @@ def at_hand(context: Context, name: str) -> Running:
         raise ConflictError(
             "update_unfinished",
             f"an update of '{name}' is not finished",
-            hint=f"the same 'up' goes on with it, 'tgi-deploy rollback {name}' goes back; then try again",
+            hint=f"the same 'up' resumes it, 'tgi-deploy rollback {name}' goes back; then try again",
         )
     if machine is None or not (machine.alive or is_stopped(recorded, machine)):
         raise DeployError(
@@ -76,7 +76,7 @@ def at_hand(context: Context, name: str) -> Running:
 def _being_removed(name: str, also: str = "") -> ConflictError:
     return ConflictError(
         "being_removed",
-        f"the removal of '{name}' was begun and is not finished",
+        f"the removal of '{name}' is not finished",
         hint=f"'tgi-deploy down {name}' finishes it{also}",
     )
 
@@ -84,7 +84,7 @@ def _being_removed(name: str, also: str = "") -> ConflictError:
 def look(
     context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
 ) -> tuple[Found, ...]:
-    """What there is. A machine recorded a moment ago may not show yet: that is waited for, never taken for gone."""
+    """Observe the deployment, waiting for a recently recorded machine that is not visible yet."""
     seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
     machine = recorded.machine if recorded else None
     if recorded is None or machine is None or context.target_at(machine.place).facts.shows_at_once:
@@ -97,7 +97,7 @@ def look(
 
 
 def regions_of(plan: Plan, way: Launch) -> tuple[str, ...]:
-    """Wherever this plan may go: somebody else's launch of the same name may have gone there."""
+    """Return all regions of the plan, where another launch of the same name may have run."""
     regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
     return tuple(dict.fromkeys(regions)) if way.place in regions else (way.place,)
 
@@ -134,7 +134,7 @@ def still_answers(context: Context, deployment: Deployment, *, wait: bool) -> bo
     probe = context.probe_of(deployment) if wait else None
     if probe is None or probe.ok:
         return True
-    context.reporter.note(f"{deployment.name} was ready and does not answer: going on to wait for it")
+    context.reporter.note(f"{deployment.name} stopped responding; waiting for it to recover")
     return False
 
 

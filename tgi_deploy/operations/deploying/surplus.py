@@ -1,4 +1,4 @@
-"""Machines of one deployment beside the one that serves it: only one was asked for, and each is billed.
+"""Surplus machines of a deployment: only one was requested, but each is billed.
 
 A second one appears when a cloud shows a machine after the wait for it is over, or when a copy is launched by hand. The
 recorded machine is the one that has the endpoint: it is never ended in favor of another one.

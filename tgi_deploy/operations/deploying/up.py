@@ -1,6 +1,6 @@
 """The use case `up`: from a plan to an engine that answers, or to the knowledge of what is left.
 
-Killed anywhere and run again it goes on from there: what exists is adopted, never made twice.
+Killed anywhere and run again it resumes where it stopped: what exists is adopted, never made twice.
 """
 
 from __future__ import annotations
@@ -274,7 +274,7 @@ def _way_of(context: Context, request: UpRequest, deployment: Deployment | None 
 
 
 def _agreed(way: Launch, recorded: Deployment | None) -> bool:
-    """Whether an API key may travel unencrypted: said now, or said when the deployment that is there was brought up."""
+    """Return whether the user accepted an unencrypted API key, now or for the existing deployment."""
     said_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
     return way.plaintext or said_before
 
@@ -320,7 +320,7 @@ def _start_again(context: Context, request: UpRequest, deployment: Deployment, s
     proposal = _without_new(request, deployment, (step_of(stopped.machine, "start"),))
     if (unchanged := _left_alone(request, proposal)) is not None:
         return unchanged
-    with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
+    with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
         deployment, moved = with_limits(context, request.ends, deployment, stopped.seen, dry_run=False)
         asked = SwitchRequest(
             name=deployment.name, level=request.ready, reported_as=lambda _release: request.versions, wait=request.wait
@@ -344,14 +344,14 @@ def _end_surplus(
     proposal = replace(_without_new(request, deployment, going), surplus=surplus)
     if (unchanged := _left_alone(request, proposal)) is not None:
         return unchanged
-    with naming_what_exists(context, deployment.name, go_on="the same 'up' goes on with it"):
+    with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
         executor = context.executor()
         deployment = alone_again(context, recorded, executor.execute(deployment, proposal.changes), seen)
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
 
 def _left_alone(request: UpRequest, proposal: Proposal) -> UpOutcome | None:
-    """Return the outcome of a dry run, or of a question that was answered with no; None where it is to be done."""
+    """Return the outcome of a dry run or a declined confirmation; None to proceed."""
     declined = not request.dry_run and bool(proposal.changes.changes) and not request.confirm(proposal)
     if not (request.dry_run or declined):
         return None
@@ -403,7 +403,7 @@ def _bring_up(
         deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
     )
     back = f", 'tgi-deploy rollback {deployment.name}' goes back" if deployment.rollout else ""
-    with naming_what_exists(context, deployment.name, go_on=f"the same 'up' goes on with it{back}"):
+    with naming_what_exists(context, deployment.name, go_on=f"the same 'up' resumes it{back}"):
         deployment = _make_room(context, deployment, ChangeSet(steps=ending), attempt.changes)
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
         launched = _launch(context, request, way, deployment, before)
@@ -444,7 +444,7 @@ def _of_surplus(deployment: Deployment, machine: Found) -> Problem:
 
 
 def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deployment, before: Before) -> Launched:
-    """Launch; when the cloud refuses for good, or somebody else has the name, take away what was made on the way."""
+    """Launch. If the cloud rejects it, or somebody else owns the name, remove what was created so far."""
     try:
         launched = launch(context, way, request.plan, deployment)
         yield_to_elder(context, launched.deployment, regions_of(request.plan, way))
@@ -466,7 +466,7 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
 
 
 def _abandon(context: Context, deployment: Deployment, before: Before) -> None:
-    """Remove what was made on the way; an update that never came on record has made nothing."""
+    """Remove what was created so far; an update that was never recorded created nothing."""
     recorded = context.store.load(deployment.name)
     if recorded is None or (recorded.rollout is None and deployment.rollout is not None):
         return
@@ -525,7 +525,7 @@ def _question(request: UpRequest, deployment: Deployment, url: str, ready: Ready
 def _failed(
     context: Context, request: UpRequest, deployment: Deployment, error: DeployError, before: Before
 ) -> DeployError:
-    """The same failure, saying why and what became of the machine."""
+    """Return the failure with its cause and the machine's state."""
     executor = context.executor()
     deployment = executor.save(at_status(deployment, "failed").in_state("failed"))
     executor.event(deployment, error.code, error.message, level="error")
@@ -555,7 +555,7 @@ def _failed(
 
 
 def _gone_back(context: Context, request: UpRequest, error: DeployError, before: Before) -> DeployError:
-    """Put back what an update began at, once the new revision has failed and is removed; return what came of both.
+    """Restore the previous revision after the new one failed and was removed; return the combined error.
 
     The error itself where there was no update, nothing has served before it, or this was the way back.
     """

@@ -88,7 +88,7 @@ def percent(text: str, option: str) -> Decimal:
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise InputError(
-            "bad_percent", f"{option}: {text[:60]!r} is no percentage", hint=f"write {option} 10%, for example"
+            "bad_percent", f"{option}: {text[:60]!r} is not a percentage", hint=f"write {option} 10%, for example"
         )
     return Decimal(match.group(1))
 

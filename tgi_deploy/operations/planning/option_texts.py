@@ -150,7 +150,7 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
         return int(text)
     raise InputError(
         "bad_number",
-        f"{setting.named(option)}: {quoted(text)} is no whole number from 1 to {most}",
+        f"{setting.named(option)}: {quoted(text)} is not a whole number from 1 to {most}",
         hint=_suggestions().count(option),
     )
 
@@ -163,7 +163,7 @@ def positive_decimal(
     value = Decimal(text) if _AMOUNT.fullmatch(text) else None
     if value is not None and 0 < value <= most:
         return value
-    wrong = "is no positive number" if value is None else f"is more than {most}" if value else "is not more than 0"
+    wrong = "is not a positive number" if value is None else f"is more than {most}" if value else "is not more than 0"
     raise InputError(
         code, f"{setting.named(option)}: {quoted(text)} {wrong}", hint=_suggestions().amount(text, option, unit, most)
     )
@@ -175,7 +175,7 @@ def duration_s(setting: Setting, option: str) -> int:
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         raise InputError(
-            "bad_duration", f"{setting.named(option)}: {quoted(text)} is no duration",
+            "bad_duration", f"{setting.named(option)}: {quoted(text)} is not a duration",
             hint=_suggestions().duration(text, option),
         )  # fmt: skip
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())

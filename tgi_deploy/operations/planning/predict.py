@@ -101,7 +101,7 @@ def predict_cases(text: str, catalog: Catalog) -> list[dict[str, Any]]:
     """One prediction a row, in order: `value`, `low`, `high`, or `error` for a row that says nothing sensible.
 
     Raises:
-        InputError: `bad_cases` for a file that is no CSV, or whose header belongs to no kind of case.
+        InputError: `bad_cases` for a file that is not a CSV, or whose header belongs to no kind of case.
     """
     try:
         reader = csv.DictReader(io.StringIO(text), strict=True)

@@ -314,7 +314,7 @@ def _parts(candidate: Candidate) -> Iterator[Part]:
     )
     yield Part(kind="overhead", label="overhead", size_bytes=memory.overhead_bytes, note=_overhead_note(memory))
     yield Part(kind="other", label="other", size_bytes=memory.total_bytes - named)
-    yield Part(kind="reserved", label="left alone by the engine", size_bytes=memory.reserved_bytes)
+    yield Part(kind="reserved", label="not used by the engine", size_bytes=memory.reserved_bytes)
 
 
 def _overhead_note(memory: MemoryBudget) -> str:

@@ -234,7 +234,7 @@ def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
 def receipt_of(
     context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Thing] = ()
 ) -> Receipt:
-    """The receipt of all that its history tells."""
+    """Return the receipt from the deployment's history."""
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
     return issue(context, deployment, Ledger.of(history), places, left=left)
 
@@ -299,7 +299,7 @@ def still_there(
     machines = {line.id for line in receipt.machines}
     runs = any(item.id in machines for item in items)
     costs = until_then(deployment.usd_per_hour if runs else None)
-    hint = f"'tgi-deploy down {deployment.name}' goes on with it; {costs}"
+    hint = f"'tgi-deploy down {deployment.name}' resumes it; {costs}"
     return left_error(context, error.message, items, hint=hint, receipts=(receipt,))
 
 
@@ -319,7 +319,7 @@ def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found
 
 
 def asked_for(context: Context, deployment: Deployment, record: ResourceRecord) -> tuple[Found, ...]:
-    """Return what a request has made whose reply is not known."""
+    """Return the resources of a request whose reply was lost."""
     tagged = context.cloud(record.place).handler(record.kind).find({TAG_ID: deployment.id, TAG_SPEC: record.spec})
     return tuple(found for found in tagged if found.key == record.key)
 

@@ -152,7 +152,7 @@ def _begin(context: Context, item: Seen) -> _Ending:
 
 
 def _note(context: Context, ending: _Ending, found: Iterable[Found]) -> None:
-    """Write down what has come and what has gone since the last look."""
+    """Record which resources appeared or disappeared since the last poll."""
     now, there = context.clock.now(), {item.id: item for item in found}
     for thing_id in there.keys() - ending.known.keys():
         event = sighting(there[thing_id], ending.deployment, now, name=ending.name)
@@ -164,7 +164,7 @@ def _note(context: Context, ending: _Ending, found: Iterable[Found]) -> None:
 
 
 def _remove_locked(context: Context, endings: list[_Ending], result: _Result) -> None:
-    """Until all are gone, or nothing more has gone for as long as a single removal may take."""
+    """Wait until all are gone, or until there is no progress for the time limit of a single removal."""
     places = tuple(dict.fromkeys(place for ending in endings for place in ending.places))
     first, total = True, len(endings)
     watch = _Watch(least=_things(endings), since=context.clock.monotonic())

@@ -217,7 +217,7 @@ def _known_by_id(context: Context, group: Group) -> Found | None:
 
 def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:
     if group.recorded is not None and group.recorded.status == "deleting":
-        return replace(group, orphaned=True, reason="its removal was begun and not finished")
+        return replace(group, orphaned=True, reason="its removal is not finished")
     if group.recorded is not None:
         return replace(group, reason=f"its machine is {machine.state} and on record here")
     if request.include_unrecorded:
@@ -276,7 +276,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     def left() -> list[Line]:
         return [line for line in ledger.lines.values() if line.gone is None]
 
-    with naming_what_is_left(context, left, again="the same 'gc' goes on with it"):
+    with naming_what_is_left(context, left, again="the same 'gc' resumes it"):
         try:
             sweep(context, tags, regions, note=ledger.add, patience=context.pace.deletion)
         except LeftBehindError as error:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @contextmanager
 def removing(context: Context, *names: str) -> Iterator[None]:
     """Have whatever breaks off the removal of these deployments, unforeseen errors too, say what is left of them."""
-    again = f"'tgi-deploy down {names[0] if len(names) == 1 else '--all'}' goes on with it"
+    again = f"'tgi-deploy down {names[0] if len(names) == 1 else '--all'}' resumes it"
     with naming_what_is_left(context, lambda: _left_of(context, names), again=again):
         yield
 

@@ -281,7 +281,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
         if "id" in record.attributes and record.attributes["id"] not in there and not (late and record.is_machine)
     ]
     differences.extend(
-        warning("unsettled", f"{record.kind}: creating it was begun, not finished", key=record.key)
+        warning("unsettled", f"{record.kind}: its creation is not finished", key=record.key)
         for record in records
         if record.state == "intent" or (late and record.is_machine)
     )

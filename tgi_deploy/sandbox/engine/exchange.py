@@ -45,7 +45,7 @@ class Exchange:
         try:
             body = json.loads(raw, parse_constant=_no_constant)
             if b"\\u" in raw:
-                json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is no text
+                json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is not text
         except (ValueError, RecursionError) as error:
             raise RejectionError(400, f"Failed to parse the request body as JSON: {error}") from error
         if not isinstance(body, dict):

@@ -231,7 +231,7 @@ class Service:
 
     def _folder(self) -> Path | None:
         folder = self.unit.one("Service", "WorkingDirectory")
-        return Path(folder) if folder and os.path.isabs(folder) else None  # noqa: PTH117 -- `~` is no path here
+        return Path(folder) if folder and os.path.isabs(folder) else None  # noqa: PTH117 -- `~` is not a path here
 
     def _environment(self) -> dict[str, str]:
         environment = dict(self._host.spawner.environment)

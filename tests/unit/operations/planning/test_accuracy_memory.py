@@ -12,7 +12,7 @@ from tgi_deploy.wiring import open_catalog
 ROOT = Path(__file__).resolve().parents[4]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import accuracy_memory  # noqa: E402 -- scripts are no package
+import accuracy_memory  # noqa: E402 -- scripts are not a package
 
 
 def test_the_document_shows_todays_table() -> None:
