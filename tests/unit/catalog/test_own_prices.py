@@ -65,7 +65,7 @@ def test_a_plan_names_where_its_price_is_from(tmp_path):
 
 def credited(folder: Path, content: str) -> Plan:
     (folder / "prices.toml").write_text(HEADER + content)
-    made = plan(OptionTexts(model="llama3-13b", budget="5"), open_catalog(folder), {})
+    made = plan(OptionTexts(model="llama3-13b", instance="g6e.xlarge"), open_catalog(folder), {})
     assert isinstance(made, Plan)
     return made
 
