@@ -9,7 +9,7 @@ from math import inf
 
 from simulation.api import CREATING, moment, tags_in
 from simulation.history import SECOND_HOME
-from simulation.requests import DISK_USD_PER_HOUR, USD_PER_HOUR, asked, digests
+from simulation.requests import DISK_USD_PER_HOUR, USD_PER_HOUR, WANTED, asked, digests
 from simulation.world import PAUSED
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
@@ -298,6 +298,8 @@ class Invariants:
             self.what_is_left_is_on_record(program)
         if outcome.done and program.command.verb in UPS:
             self._after_up(program, outcome)
+        if program.command.verb == "down":
+            self._served.clear()  # whoever goes on with what is left of it may serve something else
         if outcome.done and program.command.verb == "down":
             self._after_down(program, outcome)
         if outcome.done and program.command.verb == "extend":
@@ -340,10 +342,11 @@ class Invariants:
             self._check(on_record or going, "what is left is on record", f"{thing.id} is left, and {known} on record")
 
     def _after_extend(self, outcome):
-        """The machine has the tags of the ends that were shown."""
-        machine = self._run.world.things[outcome.result.machine_id]
+        """The machine has the tags of the ends that were asked for and shown; the others are as late as the look."""
+        machine, wanted = self._run.world.things[outcome.result.machine_id], WANTED[outcome.command.plan]
+        moved = {"ttl"} if wanted.ttl_s or wanted.max_spend_usd else {"idle"} if wanted.idle_s else {"lease"}
         truth = {(end.reason, end.at) for end in ends_of(None, [machine.tags])}
-        shown = {(end.reason, end.at) for end in outcome.result.ends}
+        shown = {(end.reason, end.at) for end in outcome.result.ends if end.reason in moved}
         self._check(shown <= truth, "extend moves the end", f"{machine.id} has {truth}, and {shown} was shown")
 
     def _after_up(self, program, outcome):
@@ -420,7 +423,6 @@ class Invariants:
         ]
         self._check(not left, "down leaves nothing", f"down of '{name}' succeeds and leaves {left}")
         self._downs.append((program, began, self._run.schedule.now))
-        self._served.clear()
         self._receipts(program, outcome)
 
     def _came_to_light(self):
