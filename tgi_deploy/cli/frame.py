@@ -145,7 +145,7 @@ def command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., 
         return FrameCommand(
             name,
             callback=function,
-            params=[*params, *_asks_no_cloud(params), _json_option()],
+            params=[*params, *_cloud_params(params), _json_option()],
             help=function.__doc__,
             examples=examples,
             context_settings=dict(CONTEXT),
@@ -224,12 +224,33 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
         formatter.write("".join(f"{'':>{formatter.current_indent}}{line}\n" for line in examples))
 
 
-def _asks_no_cloud(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]:
-    """`--sandbox` goes with any command, so that a line can be changed from `up` to `plan` by one word."""
+def _cloud_params(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]:
+    """Commands that ask a cloud can name each call; others accept `--sandbox`: one word turns an `up` into a `plan`."""
     if any(param.name == "sandbox" for param in params):
-        return ()
+        return (_verbose_option(),)
     told = "Accepted by every command; this one asks no cloud."
     return (SectionOption(["--sandbox"], is_flag=True, expose_value=False, hidden=True, help=told),)
+
+
+def _verbose_option() -> click.Option:
+    return SectionOption(
+        ["-v", "--verbose"],
+        is_flag=True,
+        expose_value=False,
+        callback=lambda _ctx, _param, wanted: _show_calls() if wanted else None,
+        help="Print each call of the cloud's API to stderr, without its parameters.",
+        section="Output",
+    )
+
+
+def _show_calls() -> None:
+    import logging  # noqa: PLC0415 -- only --verbose pays for it
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", datefmt="%H:%M:%S"))
+    calls = logging.getLogger("tgi_deploy.calls")
+    calls.handlers = [handler]
+    calls.setLevel(logging.INFO)
 
 
 def _json_option(*, hidden: bool = False) -> click.Option:

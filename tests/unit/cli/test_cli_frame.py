@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -172,3 +173,20 @@ def test_state_home_is_where_the_environment_says(monkeypatch):
     assert state_home() == Path("/somewhere")
     monkeypatch.delenv("TGI_DEPLOY_HOME")
     assert state_home() == Path.home() / ".local/state/tgi-deploy"
+
+
+def test_verbose_names_each_call_and_no_parameter(capsys, monkeypatch):
+    import logging  # noqa: PLC0415 -- one test listens to it
+
+    from tgi_deploy.targets.aws.api import CALLS, read_reply  # noqa: PLC0415 -- the SDK is slow to import
+
+    meta = SimpleNamespace(service_model=SimpleNamespace(service_name="ec2"), region_name="eu-west-1")
+    client = SimpleNamespace(meta=meta, describe_vpcs=lambda **_parameters: {})
+    monkeypatch.setattr(CALLS, "handlers", [])
+    monkeypatch.setattr(CALLS, "level", logging.NOTSET)
+    frame._show_calls()
+    read_reply(client, "describe_vpcs", {"Secret": "sekret"}, lambda _reply: None)
+    said = capsys.readouterr().err
+    assert "ec2 describe_vpcs in eu-west-1" in said
+    assert "sekret" not in said
+    CALLS.setLevel(logging.NOTSET)

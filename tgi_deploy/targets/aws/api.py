@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.aws.session import SessionFactory
     from tgi_deploy.values.resource import Found
 
+CALLS: Final = logging.getLogger("tgi_deploy.calls")
 _T = TypeVar("_T")
 PAGE_SIZE: Final = 200  # the maximum of DescribeLaunchTemplates; the others allow 1000
 
@@ -124,8 +126,15 @@ class Api:
         return f"{doing} in {self.region}"
 
 
+def _log(client: Any, method: str) -> None:  # noqa: ANN401 -- boto3 makes clients at run time
+    """Name the call for --verbose. Its parameters hold secrets."""
+    if CALLS.isEnabledFor(logging.INFO):
+        CALLS.info("%s %s in %s", client.meta.service_model.service_name, method, client.meta.region_name)
+
+
 def read_reply(client: Any, method: str, parameters: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:  # noqa: ANN401 -- boto3 makes clients at run time
     """Send one request. Raises ClientError, BotoCoreError or ReplyError."""
+    _log(client, method)
     send = getattr(client, method)
     with understood(SDK_FAILURES):
         answer = send(**parameters)
@@ -139,6 +148,7 @@ def read_pages(
     read: Callable[[Reply], Iterable[_T]],
 ) -> tuple[_T, ...]:
     """Like `read_reply`, for all pages."""
+    _log(client, method)
     pages = client.get_paginator(method).paginate(**parameters)
     answers: list[object] = []
     with understood(SDK_FAILURES):
