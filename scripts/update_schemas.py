@@ -1,4 +1,4 @@
-"""Write docs/schemas.json, the JSON Schemas of `data`, from values/results.py. With `--check`: exit 1 when out of date.
+"""Write docs/schemas.json, the JSON Schemas of `data`, from values/published.py. `--check`: exit 1 when out of date.
 
 A schema of one command is `{"$ref": "schemas.json#/commands/status"}`.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tgi_deploy.values.results import DATA
+from tgi_deploy.values.published import DATA
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "schemas.json"
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

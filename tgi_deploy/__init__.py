@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from tgi_deploy.api import Client
-    from tgi_deploy.errors import DeployError
+    from tgi_deploy.api import Client, DeployError, NoPlanError, Stops
 
 __version__: Final = "0.1.0"
-__all__ = ["Client", "DeployError", "__version__"]
+__all__ = ["Client", "DeployError", "NoPlanError", "Stops", "__version__"]
 
 
 def __getattr__(name: str) -> object:

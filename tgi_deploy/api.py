@@ -6,24 +6,47 @@ it asks goes to the caller's own functions, and what fails is a `DeployError` wi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import os
+from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy import wiring
 from tgi_deploy.errors import DeployError as DeployError
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.stops import Stops as Stops
+from tgi_deploy.values.plan import NoFeasiblePlan
+from tgi_deploy.values.plan import NoPlanError as NoPlanError
 from tgi_deploy.wiring import logged_engines as logged_engines
 from tgi_deploy.wiring import target_names as target_names
 from tgi_deploy.wiring import target_of as target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from decimal import Decimal
     from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
 
     # What outcomes are made of, for whoever writes text from them.
     from tgi_deploy.diagnosis.patterns import Page as Page
     from tgi_deploy.diagnosis.reader import Reading as Reading
+    from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.in_place import Extension as Extension
+    from tgi_deploy.operations.deploying.pausing import Question as Question
+    from tgi_deploy.operations.deploying.pausing import Switched as Switched
+    from tgi_deploy.operations.deploying.pausing import SwitchRequest
+    from tgi_deploy.operations.deploying.rollout import Update as Update
+    from tgi_deploy.operations.deploying.service import Proof as Proof
+    from tgi_deploy.operations.deploying.service import ReadyLevel as ReadyLevel
+    from tgi_deploy.operations.deploying.up import Decision as Decision
+    from tgi_deploy.operations.deploying.up import Proposal as Proposal
+    from tgi_deploy.operations.deploying.up import UpOutcome as UpOutcome
+    from tgi_deploy.operations.removing.down import DownOutcome as DownOutcome
+    from tgi_deploy.operations.removing.down import Removal as Removal
+    from tgi_deploy.operations.removing.gc import GcOutcome as GcOutcome
+    from tgi_deploy.operations.removing.gc import Group as Group
+    from tgi_deploy.operations.removing.receipt import KeptThing as KeptThing
+    from tgi_deploy.operations.removing.receipt import Receipt as Receipt
     from tgi_deploy.operations.watching.asking import Answer as Answer
     from tgi_deploy.operations.watching.costs import Amounts as Amounts
     from tgi_deploy.operations.watching.costs import Costs as Costs
@@ -33,6 +56,11 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.listing import Row as Row
     from tgi_deploy.operations.watching.status import Status as Status
     from tgi_deploy.reconcile.ends import End as End
+    from tgi_deploy.values.base import Result, Value
+    from tgi_deploy.values.change_results import DownData, GcData, SwitchData, UpData
+    from tgi_deploy.values.deployment import Strategy
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan_document import PlanData
     from tgi_deploy.values.progress import ProgressEvent
     from tgi_deploy.values.results import (
         AccessData,
@@ -46,18 +74,22 @@ if TYPE_CHECKING:
         ListData,
         LogData,
         NamedStatusData,
-        Result,
         StatusData,
     )
 
 _COMMAND: Final = "a program that uses tgi_deploy.Client"
 
 
+def _yes(_what: object) -> bool:
+    return True
+
+
 class Client:
     """Deployments of one place, or of the sandbox. Clients share nothing: one for each thread.
 
     `target` and `region` are where is looked for what no record names, as `--target` and `--region`; a region may be
-    'all'. `command` is what a lock says about its holder. `progress` receives each event; `str` makes a line of one.
+    'all'. `command` is what a lock says about its holder, `owner` who begins deployments, empty for the person here.
+    `progress` receives each event; `str` makes a line of one.
     """
 
     def __init__(  # noqa: PLR0913 -- where it looks, and what it shows
@@ -71,6 +103,7 @@ class Client:
         offline: bool = False,
         progress: Callable[[ProgressEvent], None] | None = None,
         command: str = _COMMAND,
+        owner: str = "",
     ) -> None:
         self.target: Final = wiring.target_named(target or target_names()[0])
         self._regions: Final = (region,) if isinstance(region, str) else tuple(region)
@@ -78,8 +111,9 @@ class Client:
         self._profiles_dir, self._templates_dir = profiles_dir, templates_dir
         self._progress: Final = progress
         self._command: Final = command
+        self._owner: Final = owner
 
-    def _setup(self, regions: tuple[str, ...]) -> wiring.Setup:
+    def _setup(self, regions: tuple[str, ...], *, key_variable: str | None = None) -> wiring.Setup:
         return wiring.Setup(
             progress=self._progress,
             command=self._command,
@@ -88,6 +122,8 @@ class Client:
             profiles_dir=self._profiles_dir,
             templates_dir=self._templates_dir,
             offline=self._offline,
+            api_key_variable=key_variable,
+            owner=self._owner,
         )
 
     @property
@@ -98,6 +134,266 @@ class Client:
     def _look(self) -> Context:
         """Return the surroundings of what looks for what exists."""
         return wiring.context(self._setup(self.places))
+
+    def plan(self, model: str, *, explain: bool = False, **request: object) -> Result[PlanData, Plan]:
+        """Return the plan for a model. `request` are the options of a plan by their words: `budget=5`.
+
+        Raises NoPlanError, which has the nearest misses.
+        """
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.results.planning import plan_result
+
+        return plan_result(self.target, texts_of(model, request), self._catalog(), os.environ, explain=explain)
+
+    def up(  # noqa: PLR0913 -- one argument an option
+        self,
+        model: str = "",
+        *,
+        lock: Path | None = None,
+        force: bool = False,
+        heal: bool = False,
+        name: str | None = None,
+        wait: bool = True,
+        ready: ReadyLevel = "full",
+        on_failure: Literal["keep", "remove"] | Callable[[DeployError], Decision] | None = None,
+        dry_run: bool = False,
+        preflight: bool = True,
+        replan: bool = False,
+        strategy: Strategy | None = None,
+        on_plan: Callable[[Plan], None] | None = None,
+        confirm: Callable[[Proposal], bool] | None = None,
+        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        stops: Stops | None = None,
+        **options: object,
+    ) -> Result[UpData, UpOutcome]:
+        """Plan a model, or take a lock, bring it up, wait until it is healthy, and prove that it answers.
+
+        `options` are those of a plan and of the target. By default nothing is asked, and what a failed or stopped run
+        has made is removed; `on_failure='remove'` also removes what was there before. `on_plan` gets the plan before
+        anything is looked up, and may raise; `confirm` gets what would be done, and returns whether to go on;
+        `on_interrupt` gets what exists, and returns whether to remove it.
+        """
+        from tgi_deploy.operations.deploying.bring_up import UpAnswers, UpJob, UpOptions, healer
+        from tgi_deploy.operations.launching.target_options import supplied
+        from tgi_deploy.operations.planning.locked import locked_request
+        from tgi_deploy.operations.planning.no_plan import without_plan
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.planning.plan import plan as make
+        from tgi_deploy.operations.removing.stopping import run_settled
+        from tgi_deploy.operations.results.changing import up_result
+
+        own, request = self._own_options(options, {"sandbox": self._sandbox})
+        asked = UpOptions(
+            target=self.target,
+            own=own,
+            name=name,
+            wait=wait,
+            ready=ready,
+            dry_run=dry_run,
+            preflight=preflight,
+            replan=replan,
+            locked=lock is not None,
+            strategy=strategy,
+            remove_all=on_failure == "remove",
+        )
+        answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
+        asked.check(force=force, heal=heal)
+        catalog = self._catalog()
+        plan: Plan | NoFeasiblePlan
+        texts, found = supplied(self.target, texts_of(model, request), catalog, os.environ, locked=lock is not None)
+        if lock is None:
+            plan = make(texts, catalog, os.environ)
+        else:
+            texts, plan = locked_request(lock, texts, catalog, force=force)
+        if isinstance(plan, NoFeasiblePlan):
+            raise without_plan(f"up --name {name}" if name else "up", texts, plan)
+        job = UpJob(
+            options=asked,
+            answers=answers,
+            plan=plan,
+            found=found,
+            catalog=catalog,
+            environ=wiring.environment(sandbox=self._sandbox),
+        )
+        job.check()
+        setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
+        cures = healer(catalog, self._profiles_dir, os.environ) if heal else None
+        outcome, made = run_settled(
+            wiring.context(setup), stops or Stops(), job.runner(texts, cures), name=job.name, ask=answers.on_interrupt
+        )
+        notice = wiring.region_notice(setup) if self.target.facts.regions else None
+        return up_result(plan, outcome, made, found.notices, notice)
+
+    def rollback(  # noqa: PLR0913 -- one argument an option
+        self,
+        name: str,
+        *,
+        dry_run: bool = False,
+        strategy: Strategy | None = None,
+        on_plan: Callable[[Plan], None] | None = None,
+        confirm: Callable[[Proposal], bool] | None = None,
+        on_failure: Callable[[DeployError], Decision] | None = None,
+        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[UpData, UpOutcome]:
+        """Go back to the revision that served before, with its options and today's limits."""
+        from tgi_deploy.operations.deploying.bring_up import UpAnswers, former_job
+        from tgi_deploy.operations.removing.stopping import run_settled
+        from tgi_deploy.operations.results.changing import up_result
+
+        answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
+        recorded, job = former_job(
+            wiring.context(self._setup(())),
+            name,
+            self._catalog(),
+            wiring.environment(sandbox=self._sandbox),
+            answers,
+            dry_run=dry_run,
+            strategy=strategy,
+        )
+        setup = self._setup((), key_variable=getattr(job.options.own, "api_key_from_env", None))
+        outcome = run_settled(
+            wiring.context(setup), stops or Stops(), job.former_runner(recorded), name=name, ask=answers.on_interrupt
+        )
+        return up_result(job.plan, outcome)
+
+    def down(
+        self,
+        *names: str,
+        everything: bool = False,
+        volumes: bool = False,
+        confirm: Callable[[Sequence[Removal]], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[DownData, DownOutcome]:
+        """Remove deployments by their names, or everything, and prove that nothing is left.
+
+        `confirm` gets what would be removed, and returns whether to go on. Raises LeftBehindError with what is left.
+        """
+        from tgi_deploy.operations.removing.down import down
+        from tgi_deploy.operations.removing.down_all import down_all
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import down_result
+
+        if bool(names) == everything:
+            raise InputError(
+                "bad_usage", "name one deployment, or give --all", hint="'tgi-deploy list' shows what there is"
+            )
+        context, ask = self._look(), confirm or _yes
+        again = " ".join(("tgi-deploy down", *(names or ("--all",))))
+        outcome = run_again(
+            context,
+            stops or Stops(),
+            lambda guarded: (
+                down(guarded, names, ask, volumes=volumes) if names else down_all(guarded, ask, volumes=volumes)
+            ),
+            doing=again,
+            advice=f"what is left keeps its record: '{again}' resumes where it stopped, 'tgi-deploy list' shows it",
+        )
+        return down_result(context, outcome)
+
+    def gc(
+        self,
+        *,
+        older_than: str = "1m",
+        include_unrecorded: bool = False,
+        all_regions: bool = False,
+        confirm: Callable[[Sequence[Group]], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[GcData, GcOutcome]:
+        """Find orphans by their tags, and remove them. Raises LeftBehindError with what is left."""
+        from tgi_deploy.operations.removing.gc import GcRequest, age_s, gc
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import gc_result
+
+        request = GcRequest(
+            older_than_s=age_s(older_than), include_unrecorded=include_unrecorded, confirm=confirm or _yes
+        )
+        places = wiring.targets()[0].locations(("all",)) if all_regions else self.places
+        found = run_again(
+            wiring.context(self._setup(places)),
+            stops or Stops(),
+            lambda guarded: gc(guarded, request),
+            doing="gc",
+            advice="what is left is found again by the same 'tgi-deploy gc'",
+        )
+        return gc_result(found)
+
+    def stop(
+        self, name: str, *, confirm: Callable[[Question], bool] | None = None, stops: Stops | None = None
+    ) -> Result[SwitchData, Switched]:
+        """Stop the machine once open requests have been answered; its disk is kept and billed."""
+        from tgi_deploy.operations.deploying.pausing import stop
+
+        return self._switch(stop, name, "full", confirm, stops)
+
+    def start(
+        self,
+        name: str,
+        *,
+        ready: ReadyLevel = "full",
+        confirm: Callable[[Question], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[SwitchData, Switched]:
+        """Start the machine that `stop` has stopped, wait until it is healthy, and prove that it answers."""
+        from tgi_deploy.operations.deploying.pausing import start
+
+        return self._switch(start, name, ready, confirm, stops)
+
+    def restart(
+        self,
+        name: str,
+        *,
+        ready: ReadyLevel = "full",
+        confirm: Callable[[Question], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[SwitchData, Switched]:
+        """Restart the engine on its machine, wait until it is healthy, and prove that it answers."""
+        from tgi_deploy.operations.deploying.pausing import restart
+
+        return self._switch(restart, name, ready, confirm, stops)
+
+    def _switch(
+        self,
+        act: Callable[[Context, SwitchRequest], Switched],
+        name: str,
+        ready: ReadyLevel,
+        confirm: Callable[[Question], bool] | None,
+        stops: Stops | None,
+    ) -> Result[SwitchData, Switched]:
+        from tgi_deploy.operations.deploying.pausing import SwitchRequest
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import switch_result
+
+        request = SwitchRequest(
+            name=name,
+            confirm=confirm or _yes,
+            level=ready,
+            reported_as=lambda release: self._catalog().release(release).reported_as,
+        )
+        again = f"tgi-deploy {act.__name__} {name}"
+        found = run_again(
+            self._look(),
+            stops or Stops(),
+            lambda guarded: act(guarded, request),
+            doing=again,
+            advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what there is",
+        )
+        return switch_result(found)
+
+    def _catalog(self) -> Catalog:
+        return wiring.catalog(self._profiles_dir, offline=self._offline)
+
+    def _own_options(
+        self, options: Mapping[str, object], others: Mapping[str, object]
+    ) -> tuple[Value, dict[str, object]]:
+        """Return the target's own options among those that were given, and the rest."""
+        from tgi_deploy.operations.launching.target_options import own_options, refuse
+
+        every = wiring.targets()
+        own = own_options(self.target, every, options)
+        refuse(self.target, {**options, **others}, os.environ)
+        of_targets = {name for target in every for name in target.options.__struct_fields__}
+        return own, {name: value for name, value in options.items() if name not in of_targets}
 
     def status(self, name: str) -> Result[NamedStatusData, Status]:
         """Compare what was recorded with what is there, and ask the endpoint.

@@ -87,6 +87,9 @@ class RecordedThing(Thing, frozen=True, kw_only=True):
 
     phase: str
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id or '(asked for, not confirmed)'} in {self.region}"
+
 
 class LeftThing(Thing, frozen=True, kw_only=True):
     """Something that a removal left, with the command that removes it by hand, None where there is none."""

@@ -10,8 +10,8 @@ from fakes.hostile_hub import INFO, Reply, running_hostile_hub
 from mutations import models, texts
 from mutations.trial import trials
 
-from tgi_deploy.cli.locking import open_lock
 from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.operations.planning.lock import open_lock
 from tgi_deploy.operations.planning.locked import plan_to_deploy
 from tgi_deploy.state.local import LocalStore
 from tgi_deploy.wiring import open_catalog

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.comparison import Comparison
-    from tgi_deploy.catalog.elsewhere import Elsewhere
     from tgi_deploy.catalog.models import MoreModels
     from tgi_deploy.catalog.predictions import Predictions
     from tgi_deploy.engines.protocol import Engine
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, InstanceType
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.request import Market
+    from tgi_deploy.values.supply import Elsewhere
 
     DefaultRegion = Callable[[Mapping[str, str]], tuple[str, str]]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.base import Value, Where, decode, replaced
+from tgi_deploy.values.supply import Elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -13,20 +13,6 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.store import Store
 
 FILE: Final = "elsewhere.json"
-
-
-class Elsewhere(Value, frozen=True, kw_only=True):
-    """A machine of another cloud at its on-demand list price. `date`: the price is at most this old."""
-
-    cloud: str
-    machine: str
-    region: str
-    accelerator: str
-    count: int
-    usd_per_hour: Decimal
-    source: str
-    date: str
-    confidence: str
 
 
 class _File(Value, frozen=True, kw_only=True):

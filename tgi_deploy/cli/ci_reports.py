@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tgi_deploy.cli.files import check_writable, write_file
 from tgi_deploy.cli.output import tell
 from tgi_deploy.errors import InputError, Problem
+from tgi_deploy.files import check_writable, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views import ci
 from tgi_deploy.cli.views.text import heading, table, wrapped
 from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
+from tgi_deploy.files import read_file, write_file
 from tgi_deploy.operations.planning.compare_plans import Limits, compare, flags_with_values, percent
 from tgi_deploy.operations.planning.lock import read_plan
 from tgi_deploy.text import one_line, plural

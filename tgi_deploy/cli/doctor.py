@@ -22,10 +22,10 @@ from tgi_deploy.cli.options import (
     templates_dir_option,
 )
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress, command_line
 from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
+from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.text import one_line, plural
 from tgi_deploy.values.plan import NoFeasiblePlan
 
@@ -143,7 +143,7 @@ def _examine(texts: OptionTexts, options: Options, progress: Progress) -> Result
 
     plan = _plan(texts, options)
     if isinstance(plan, NoFeasiblePlan):
-        return no_plan_result("doctor", texts, plan)
+        raise without_plan("doctor", texts, plan)
     setup = wiring.Setup(
         progress=progress,
         command=command_line(),

@@ -36,11 +36,11 @@ class Invocation:
 
 
 class SectionOption(click.Option):
-    """An option that stands under a heading in `--help`."""
+    """An option that stands under a heading in `--help`; `into` names the argument that has it among others."""
 
-    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+    def __init__(self, *args: Any, section: str = "Options", into: str = "", **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
         super().__init__(*args, **kwargs)
-        self.section = section
+        self.section, self.into = section, into
 
 
 class _NamedInEnvelope(click.Command):
@@ -67,6 +67,11 @@ class FrameCommand(_NamedInEnvelope):
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- click's own signature
         if isinstance(ctx.obj, Invocation):
             ctx.obj.sandbox = bool(ctx.params.get("sandbox"))
+        for param in self.params:
+            if isinstance(param, SectionOption) and param.into:
+                given = ctx.params.setdefault(param.into, {})
+                if value := ctx.params.pop(str(param.name)):
+                    given[param.name] = value
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tgi_deploy.cli.files import read_file, write_file
 from tgi_deploy.cli.output import Result
-from tgi_deploy.errors import DeployError, InputError, Problem, warning
-from tgi_deploy.values.base import as_dict, plain, replaced
-from tgi_deploy.values.plan_options import END_FIELDS
+from tgi_deploy.errors import DeployError, Problem, warning
+from tgi_deploy.files import write_file
+from tgi_deploy.values.base import plain
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
@@ -38,16 +37,10 @@ def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: PlanDocument
     write_file(path, lock_text(document), what="the lock", option="--lock")
 
 
-def open_lock(path: Path) -> Lock:
-    """Raises InputError `unreadable_path`, `bad_lock`."""
-    from tgi_deploy.operations.planning.lock import read_lock  # noqa: PLC0415 -- only locks need it
-
-    return read_lock(read_file(path, what="the lock"), str(path))
-
-
 def locked_result(path: Path, catalog: Catalog) -> Result:
     """What was printed when the lock was written, and a warning where the same request would now be met differently."""
     from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- only locks need it
+    from tgi_deploy.operations.planning.lock import open_lock  # noqa: PLC0415 -- only locks need it
 
     lock = open_lock(path)
     notices = tuple(warning("notice", text) for text in lock.plan.notices)
@@ -70,25 +63,3 @@ def _staleness(lock: Lock, catalog: Catalog) -> tuple[Problem, ...]:
         return ()
     text = "; ".join(map(str, found))
     return (warning("stale_plan", f"today's plan for the same request differs: {text}"),)
-
-
-def refuse_options(texts: OptionTexts, option: str, *, but: tuple[str, ...] = ()) -> None:
-    """A lock has its own request. Raises InputError `conflicting_options` for another one beside it."""
-    given = [name for name, value in as_dict(texts).items() if name not in but and value]
-    if given:
-        first = "MODEL" if given[0] == "model" else f"--{given[0].replace('_', '-')}"
-        raise InputError(
-            "conflicting_options",
-            f"{option} and {first} exclude each other: the lock holds the request",
-            hint=f"leave {first} out, or plan without {option}",
-        )
-
-
-def plan_of_lock(path: Path, texts: OptionTexts, catalog: Catalog, *, force: bool) -> tuple[OptionTexts, Plan]:
-    """Return the locked options with the ends that were given here, and the plan to deploy. Raises as `locked` does."""
-    from tgi_deploy.operations.planning.locked import plan_to_deploy  # noqa: PLC0415 -- only locks need it
-
-    refuse_options(texts, "--lock", but=END_FIELDS)
-    lock = open_lock(path)
-    ends = {name: getattr(texts, name) for name in END_FIELDS if getattr(texts, name)}
-    return replaced(lock.texts, **ends), plan_to_deploy(lock, catalog, force=force)

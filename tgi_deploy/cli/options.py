@@ -6,7 +6,6 @@ Those of a plan are the rows of `values/plan_options.py`. Their values stay text
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,14 +13,13 @@ import click
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.frame import PROGRAM, SectionOption, standing_in
+from tgi_deploy.cli.frame import SectionOption, standing_in
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tgi_deploy.cli.output import Result
-    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan_options import PlanOption
 
     CommandFunction = Callable[..., Result]
@@ -42,16 +40,16 @@ _COMPLETERS: Final = {
 }
 
 
-def _plan_option(row: PlanOption) -> Decorator:
+def _plan_option(row: PlanOption, into: str) -> Decorator:
     """Return the option whose raw text becomes the field of `OptionTexts` that the row names."""
     kind: dict[str, Any] = {"metavar": row.metavar, "multiple": row.repeats} if row.metavar else {"is_flag": True}
     completer = complete.words(*row.choices) if row.choices else _COMPLETERS.get(row.flag)
-    return _option(row.flag, row.field, section=row.section, help=row.help, shell_complete=completer, **kind)
+    return _option(row.flag, row.field, section=row.section, help=row.help, shell_complete=completer, into=into, **kind)
 
 
-def _with_plan_options(decorated: CommandFunction) -> CommandFunction:
+def _with_plan_options(decorated: CommandFunction, into: str = "") -> CommandFunction:
     for row in reversed(PLAN_OPTIONS):
-        decorated = _plan_option(row)(decorated)
+        decorated = _plan_option(row, into)(decorated)
     return decorated
 
 
@@ -69,8 +67,7 @@ def _with_options(function: CommandFunction, files: tuple[str, ...]) -> CommandF
     def with_texts(model: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         from tgi_deploy.operations.planning.option_texts import OptionTexts  # noqa: PLC0415 -- help is printed without the planner
 
-        if model is None and all(given[option] is None for option in files):
-            raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
+        check_model(model, *(given[option] for option in files))
         given_here = {row.field: given.pop(row.field) for row in PLAN_OPTIONS}
         return function(texts=OptionTexts(model=model or "", **given_here), **given)
 
@@ -78,12 +75,27 @@ def _with_options(function: CommandFunction, files: tuple[str, ...]) -> CommandF
     return click.argument("model", required=not files, shell_complete=complete.models)(decorated)
 
 
+def request_options(function: CommandFunction) -> CommandFunction:
+    """Add MODEL and every option of a plan: the function gets `model`, and what was given of these as `request`."""
+    decorated = _with_plan_options(function, into="request")
+    return click.argument("model", required=False, shell_complete=complete.models)(decorated)
+
+
+def check_model(model: str | None, *instead: object) -> str:
+    """Return MODEL, which may be left out where something else has been given. Raises click.MissingParameter."""
+    if model is None and all(item is None for item in instead):
+        raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
+    return model or ""
+
+
 def plan_option_words(function: CommandFunction) -> CommandFunction:
     """Add every option of a plan without a MODEL; the function gets them as words of a command line, `plan_words`."""
 
     def with_words(**given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
+        from tgi_deploy.operations.planning.no_plan import option_words  # noqa: PLC0415 -- help is printed without it
+
         texts = [(row.flag, given.pop(row.field)) for row in PLAN_OPTIONS]
-        words = (word for flag, value in texts if value for word in _words(flag, value))
+        words = (word for flag, value in texts if value for word in option_words(flag, value))
         return function(plan_words=tuple(words), **given)
 
     return _with_plan_options(standing_in(with_words, function))
@@ -188,34 +200,18 @@ def region_option(function: CommandFunction) -> CommandFunction:
 
 def cloud_options(function: CommandFunction) -> CommandFunction:
     """Add --region, --target and --sandbox; the function gets one argument, `client`, which shows its progress."""
+    return asking_cloud_options(
+        standing_in(lambda *, client, progress, **given: function(client=client, **given), function)  # noqa: ARG005 -- it asks nothing
+    )
+
+
+def asking_cloud_options(function: CommandFunction) -> CommandFunction:
+    """The same for a command that asks: it gets `progress`, too, which gives way to a question."""
 
     def with_client(*, target: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        from tgi_deploy.api import Client  # noqa: PLC0415 -- help is printed without what acts
-        from tgi_deploy.cli.progress import Progress, command_line  # noqa: PLC0415 -- startup time
+        from tgi_deploy.cli.progress import connected  # noqa: PLC0415 -- help is printed without what acts
 
-        with Progress() as progress:
-            client = Client(target=target, region=regions, sandbox=sandbox, progress=progress, command=command_line())
-            return function(client=client, **given)
+        with connected(target=target, region=regions, sandbox=sandbox) as (client, progress):
+            return function(client=client, progress=progress, **given)
 
     return _LOOK_IN(_LOOK_AT(sandbox_option(standing_in(with_client, function))))
-
-
-def with_option(command: str, texts: OptionTexts, option: str) -> str:
-    """`command` with the options that were given, of which those that `option` sets again are left out."""
-    changed = shlex.split(option)
-    replaced = {word for word in changed if word.startswith("--")}
-    kept = [word for flag, words in given_options(texts) if flag not in replaced for word in words]
-    return shlex.join([PROGRAM, *command.split(), texts.model, *kept, *changed])
-
-
-def given_options(texts: OptionTexts) -> list[tuple[str, list[str]]]:
-    """Each option that was given: its flag, and the words that set it."""
-    given = ((row.flag, getattr(texts, row.field)) for row in PLAN_OPTIONS)
-    return [(flag, _words(flag, value)) for flag, value in given if value]
-
-
-def _words(flag: str, value: bool | str | tuple[str, ...]) -> list[str]:  # noqa: FBT001 -- a switch's own value
-    if isinstance(value, bool):
-        return [flag]
-    values = value if isinstance(value, tuple) else (value,)
-    return [word for item in values for word in (flag, item)]

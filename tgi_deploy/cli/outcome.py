@@ -13,7 +13,7 @@ from tgi_deploy import __version__
 from tgi_deploy.cli.frame import PROGRAM, UnknownCommandError
 from tgi_deploy.cli.output import Result, silence, write_result
 from tgi_deploy.data_files import state_home
-from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, Problem
+from tgi_deploy.errors import DefectError, DeployError, InputError, InterruptedByUserError, NoFeasiblePlanError, Problem
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
@@ -55,11 +55,20 @@ def result_of(error: Exception, command_name: str) -> Result:
 
 def failure(error: DeployError) -> Result:
     result = Result(data=error.data, exit_code=error.exit_code, errors=(error.problem,))
+    if isinstance(error, NoFeasiblePlanError):
+        return replaced(result, text=_no_plan(error))
     if error.failure is None:
         return result
     from tgi_deploy.cli.views.failure import failure_text  # noqa: PLC0415 -- only a failed 'up' pays for it
 
     return replaced(result, failure_text=failure_text(error.problem, error.failure))
+
+
+def _no_plan(error: NoFeasiblePlanError) -> str:
+    from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- only then
+    from tgi_deploy.values.plan import NoPlanError  # noqa: PLC0415 -- likewise
+
+    return no_plan_text(error.made, error.commands) if isinstance(error, NoPlanError) else ""
 
 
 def _usage_failure(error: click.ClickException, command_name: str) -> Result:

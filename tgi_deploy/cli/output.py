@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.values import results
+    from tgi_deploy.values import base
 
 SCHEMA: Final = 1
 
@@ -40,7 +40,7 @@ class Result(Frozen, frozen=True, kw_only=True):
     failure_text: str = ""
 
 
-def printed(found: results.Result[Any, Any], text: str = "", *, already_shown: Iterable[Problem] = ()) -> Result:
+def printed(found: base.Result[Any, Any], text: str = "", *, already_shown: Iterable[Problem] = ()) -> Result:
     """Return what the API gave as the result of a command, with its text."""
     return Result(
         data=found.to_dict(),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import SectionOption, standing_in
 from tgi_deploy.errors import InputError
+from tgi_deploy.files import write_file
 from tgi_deploy.text import one_line
 from tgi_deploy.values.base import replaced
 
@@ -46,16 +46,14 @@ class Pictures(NamedTuple):
         """The options that were given."""
         return tuple(f"--{kind}" for kind, path in zip(self._fields, self, strict=True) if path is not None)
 
-    def added_to(
-        self, result: Result, made: Plan | NoFeasiblePlan, texts: OptionTexts, catalog: Callable[[], Catalog]
-    ) -> Result:
+    def added_to(self, result: Result, made: Plan | NoFeasiblePlan, texts: OptionTexts, catalog: Catalog) -> Result:
         """Write what was asked for; the result, saying so."""
         if not self.options:
             return result
         from tgi_deploy import wiring  # noqa: PLC0415 -- only pictures need it
         from tgi_deploy.operations.planning.report import report  # noqa: PLC0415 -- startup time
 
-        page = report(made, texts, catalog(), os.environ, targets=wiring.targets(), commands=_commands(made, texts))
+        page = report(made, texts, catalog, os.environ, targets=wiring.targets(), commands=_commands(made, texts))
         files = self._write(page)
         lines = "".join(f"{kind} written to {one_line(str(path))}\n" for kind, path in files.items())
         return replaced(result, data={**result.data, "files": files}, text=f"{result.text}\n{lines}")
@@ -89,10 +87,10 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
 
 def _commands(made: Plan | NoFeasiblePlan, texts: OptionTexts) -> list[str]:
     """The near misses as command lines to paste."""
-    from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- only pictures need it
-    from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.planning.no_plan import without_plan  # noqa: PLC0415 -- only pictures need it
+    from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- likewise
 
-    return [] if isinstance(made, Plan) else [with_option("plan", texts, miss.option) for miss in made.near_misses]
+    return [] if isinstance(made, Plan) else [*without_plan("plan", texts, made).commands]
 
 
 def _plot(page: Report, path: Path) -> str | bytes:

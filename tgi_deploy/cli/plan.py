@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.api import Client
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.locking import LOCK_FILE
 from tgi_deploy.cli.options import offline_option, plan_options_or, profiles_dir_option, target_option
-from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.cli.pictures import picture_options
-from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
-from tgi_deploy.values.base import replaced
-from tgi_deploy.values.plan import NoFeasiblePlan, Plan
+from tgi_deploy.errors import InputError
+from tgi_deploy.files import write_file
+from tgi_deploy.values.base import changed_fields, replaced
+from tgi_deploy.values.plan import NoFeasiblePlan, NoPlanError, Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.cli.pictures import Pictures
     from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.values.base import Result as ApiResult
+    from tgi_deploy.values.plan_document import PlanData
 
 _MORE: Final = (
     "More with --explain: bill, memory, command line, intervals, rejections. One machine with --why-not TYPE.\n"
@@ -107,43 +109,30 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     if own is not None:
         return _owned(own, texts, _catalog(profiles_dir, offline=offline), explain=explain)
     pictures.check()
-    texts, notices = supplied_texts(texts, target, profiles_dir, offline=offline)
     if why_not is not None:
+        texts = _supplied(texts, target, profiles_dir, offline=offline)
         return _explained(texts, why_not, _catalog(profiles_dir, offline=offline))
     if sweep is not None:
+        texts = _supplied(texts, target, profiles_dir, offline=offline)
         return _swept(texts, sweep, csv, _catalog(profiles_dir, offline=offline))
-    outcome = decide(texts, profiles_dir, offline=offline)
-    catalog = partial(_catalog, profiles_dir, offline=offline)
-    if isinstance(outcome, NoFeasiblePlan):
-        return pictures.added_to(no_plan_result("plan", texts, outcome), outcome, texts, catalog)
-    _check_reachable(outcome, target)
-    result = _plan_result(outcome, notices, explain=explain)
-    if lock is not None:
+    client = Client(target=target, profiles_dir=profiles_dir, offline=offline)
+    made: Plan | NoFeasiblePlan
+    try:
+        found = client.plan(**changed_fields(texts), explain=explain and lock is None)
+    except NoPlanError as error:
+        from tgi_deploy.cli.outcome import failure  # noqa: PLC0415 -- only then
+
+        made, result = error.made, failure(error)
+    else:
+        made, result = found.outcome, _printed(found, explain=explain)
+    if lock is None and not pictures.options:
+        return result
+    texts, catalog = _supplied(texts, target, profiles_dir, offline=offline), _catalog(profiles_dir, offline=offline)
+    if lock is not None and isinstance(made, Plan):
         from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
 
-        write_lock(lock, texts, outcome, result.data["plan"], catalog())
-    elif explain:
-        result = _compared(result, outcome, catalog())
-    return pictures.added_to(result, outcome, texts, catalog)
-
-
-def _check_reachable(plan: Plan, target: str) -> None:
-    """Raise InputError where a machine would be rented that can't load the model."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-
-    refusal = wiring.target_named(target).refusal(plan)
-    if refusal is not None and plan.chosen.offer.market != "owned":
-        raise refusal
-
-
-def _compared(result: Result, plan: Plan, catalog: Catalog) -> Result:
-    """Add what other clouds list for the same cards; not to what is locked: it is not part of the plan."""
-    from tgi_deploy.cli.views.plan import elsewhere_text  # noqa: PLC0415 -- help is printed without the planner
-
-    hardware = plan.chosen.offer.instance_type
-    found = catalog.elsewhere(hardware.accelerator.name, hardware.accelerator_count)
-    text = f"{result.text}\n{elsewhere_text(hardware, found)}"
-    return replaced(result, data={**result.data, "elsewhere": found}, text=text)
+        write_lock(lock, texts, made, found.data.plan, catalog)
+    return pictures.added_to(result, made, texts, catalog)
 
 
 def _check_together(given: Sequence[str], *, explain: bool) -> None:
@@ -187,7 +176,8 @@ def _swept(texts: OptionTexts, sweep_text: str, csv_path: Path | None, catalog: 
 
 def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None) -> Result:
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.cli.locking import locked_result, refuse_options  # noqa: PLC0415 -- startup time
+    from tgi_deploy.cli.locking import locked_result  # noqa: PLC0415 -- likewise
+    from tgi_deploy.operations.planning.lock import refuse_options  # noqa: PLC0415 -- likewise
 
     refuse_options(texts, "--locked")
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))
@@ -196,27 +186,24 @@ def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None) -> Res
 def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -> Result:
     from tgi_deploy.catalog.owned import owned_machine  # noqa: PLC0415 -- few plans are of owned hardware
     from tgi_deploy.cli.views.own import own_text  # noqa: PLC0415 -- few plans are of owned hardware
+    from tgi_deploy.operations.planning.no_plan import without_plan  # noqa: PLC0415 -- few plans are of owned hardware
     from tgi_deploy.operations.planning.own import plan_owned  # noqa: PLC0415 -- few plans are of owned hardware
+    from tgi_deploy.operations.results.planning import result_of_plan  # noqa: PLC0415 -- help is printed without it
 
     outcome = plan_owned(texts, owned_machine(path), catalog, os.environ)
     if isinstance(outcome, NoFeasiblePlan):
-        return no_plan_result("plan", texts, outcome)
+        raise without_plan("plan", texts, outcome)
     made, owned = outcome
-    result = _plan_result(made, (), explain=explain)
-    result = replaced(result, data={**result.data, "own": owned}, text=f"{result.text}\n{own_text(owned)}")
-    return _compared(result, made, catalog) if explain else result
+    result = _printed(result_of_plan(made, catalog, explain=explain, own=owned), explain=explain)
+    return replaced(result, text=f"{result.text}\n{own_text(owned)}")
 
 
-def supplied_texts(
-    texts: OptionTexts, target: str, profiles_dir: Path | None, *, offline: bool
-) -> tuple[OptionTexts, tuple[Problem, ...]]:
-    """Return the request with what the target adds, and what to know about that. Raises InputError."""
+def _supplied(texts: OptionTexts, target: str, profiles_dir: Path | None, *, offline: bool) -> OptionTexts:
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
     from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- startup time
 
     catalog = _catalog(profiles_dir, offline=offline)
-    texts, found = supplied(wiring.target_named(target), texts, catalog, os.environ)
-    return texts, found.notices
+    return supplied(wiring.target_named(target), texts, catalog, os.environ)[0]
 
 
 def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
@@ -233,57 +220,19 @@ def decide(texts: OptionTexts, profiles_dir: Path | None, *, offline: bool = Fal
     return plan(texts, wiring.catalog(profiles_dir, offline=offline), os.environ)
 
 
-def no_plan_result(command_name: str, texts: OptionTexts, outcome: NoFeasiblePlan) -> Result:
-    """The result of any command that needed a plan and found none: exit 3, with the nearest misses."""
-    from tgi_deploy.cli.options import with_option  # noqa: PLC0415 -- startup time
-    from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- startup time
-    from tgi_deploy.operations.planning.documents import no_plan_document  # noqa: PLC0415 -- startup time
-
-    commands = [with_option(command_name, texts, miss.option) for miss in outcome.near_misses]
-    error = Problem(
-        code="no_feasible_plan",
-        message=_why_not(outcome),
-        hint=f"nearest: {outcome.near_misses[0].message}: {commands[0]}" if commands else _nothing_near(outcome),
-    )
-    return Result(
-        data=no_plan_document(outcome),
-        text=no_plan_text(outcome, commands),
-        exit_code=NoFeasiblePlanError.exit_code,
-        errors=(error,),
-    )
-
-
-def _nothing_near(outcome: NoFeasiblePlan) -> str:
-    if outcome.request.flags:
-        return "no change of the request helps, but less of what --set pins may: look at every rejection with --json"
-    against_all = set.intersection(*(set(item.codes) for item in outcome.rejections))
-    reason = next((item.message for item in outcome.rejections if item.code in against_all), None)
-    if reason is not None:
-        return f"no change of the request helps: {reason}"
-    return "no change of the request helps: look at every rejection with --json, or choose another model"
-
-
-def _why_not(outcome: NoFeasiblePlan) -> str:
-    codes = sorted({item.code for item in outcome.rejections})
-    reasons = f" ({', '.join(codes)})" if codes else ""
-    model = outcome.request.model.name
-    return f"planning {model}: none of {outcome.considered:,} configurations fits{reasons}"
-
-
 def _details(plan: Plan) -> str:
     from tgi_deploy.cli.views.plan import details_text  # noqa: PLC0415 -- few plans are explained
 
     return details_text(plan)
 
 
-def _plan_result(plan: Plan, notices: tuple[Problem, ...], *, explain: bool) -> Result:
+def _printed(found: ApiResult[PlanData, Plan], *, explain: bool) -> Result:
+    """Return the plan as it is printed, with what other clouds list where it was asked for."""
     from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.operations.planning.documents import plan_document  # noqa: PLC0415 -- startup time
 
-    document = plan_document(plan)
-    return Result(
-        data={"plan": document},
-        text=f"{summary_text(document)}\n{_details(plan) if explain else _MORE}",
-        warnings=(*notices, *(warning("notice", text) for text in plan.notices)),
-        already_shown=frozenset({"notice"}),
-    )
+    text = f"{summary_text(found.data.plan)}\n{_details(found.outcome) if explain else _MORE}"
+    if found.data.elsewhere:
+        from tgi_deploy.cli.views.plan import elsewhere_text  # noqa: PLC0415 -- few plans are explained
+
+        text += "\n" + elsewhere_text(found.outcome.chosen.offer.instance_type, found.data.elsewhere)
+    return printed(found, text, already_shown=(item for item in found.warnings if item.code == "notice"))

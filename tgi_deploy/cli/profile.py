@@ -12,7 +12,6 @@ import click
 from tgi_deploy import bounded_files, wiring
 from tgi_deploy.catalog.shapes import shape_table
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command, group
 from tgi_deploy.cli.options import (
     name_option,
@@ -25,6 +24,7 @@ from tgi_deploy.cli.options import (
 from tgi_deploy.cli.output import Result
 from tgi_deploy.cli.views.catalog import entry_document, item_text, list_text
 from tgi_deploy.errors import InputError
+from tgi_deploy.files import write_file
 from tgi_deploy.operations.launching.target_options import own_options
 from tgi_deploy.operations.planning.deployment_file import deployment_text
 from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rich.status import Status
 
+    from tgi_deploy.api import Client
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.progress import ProgressEvent
 
@@ -120,6 +121,15 @@ def acting(*, sandbox: bool, regions: tuple[str, ...] = (), profiles_dir: Path |
         )
 
 
+@contextmanager
+def connected(**where: Any) -> Iterator[tuple[Client, Progress]]:  # noqa: ANN401 -- the arguments of a client
+    """Give a client that shows its progress, and what gives way to a question."""
+    from tgi_deploy.api import Client  # noqa: PLC0415 -- help is printed without what acts
+
+    with Progress() as progress:
+        yield Client(**where, progress=progress, command=command_line()), progress
+
+
 def command_line() -> str:
     """Return what a lock says about its holder."""
     return " ".join(("tgi-deploy", *sys.argv[1:]))
@@ -145,4 +155,12 @@ def confirm(question: str, *, yes: bool, what: str, dry_run: bool = True) -> boo
     if yes:
         return True
     need_answer(what, dry_run=dry_run)
-    return click.confirm(question, default=False, err=True)
+    return asked(question, default=False)
+
+
+def asked(question: str, *, default: bool) -> bool:
+    """Return the answer. Raises KeyboardInterrupt where somebody breaks off instead."""
+    try:
+        return click.confirm(question, default=default, err=True)
+    except (click.Abort, EOFError):
+        raise KeyboardInterrupt from None

@@ -11,10 +11,10 @@ from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command, nearest
 from tgi_deploy.cli.options import name_option, plan_options, profiles_dir_option, templates_dir_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.progress import Progress, command_line
 from tgi_deploy.cli.views.text import heading, wrapped
 from tgi_deploy.errors import InputError, LeftBehindError, Problem
+from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.text import plural, usd
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
@@ -84,7 +84,7 @@ def rehearse_command(
     catalog = wiring.catalog(profiles_dir)
     plan = make(texts, catalog, os.environ)
     if isinstance(plan, NoFeasiblePlan):
-        return no_plan_result("rehearse", texts, plan)
+        raise without_plan("rehearse", texts, plan)
     _check_rentable(plan)
     check_market(plan, troubles)
     with Progress() as progress:

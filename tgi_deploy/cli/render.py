@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tgi_deploy import wiring
-from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import name_option, plan_options, profiles_dir_option, templates_dir_option
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.plan import decide, no_plan_result
+from tgi_deploy.cli.plan import decide
 from tgi_deploy.errors import warning
+from tgi_deploy.files import write_file
 from tgi_deploy.operations.planning.artifacts import deployable
+from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan import NoFeasiblePlan
 
@@ -49,7 +50,7 @@ def render_command(
     """Plan MODEL and print one artefact of the plan: finished text, nothing else on stdout."""
     plan = decide(texts, profiles_dir)
     if isinstance(plan, NoFeasiblePlan):
-        return no_plan_result(f"render --as {kind}", texts, plan)
+        raise without_plan(f"render --as {kind}", texts, plan)
     subject = deployable(plan, texts, os.environ, name=name, profiles_dir=profiles_dir)
     artifact = wiring.written(kind, subject, templates_dir)
     if out is not None:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tgi_deploy import wiring
-from tgi_deploy.cli.files import write_file
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.in_sandbox import said
 from tgi_deploy.cli.options import (
-    given_options,
     name_option,
     plan_options,
     profiles_dir_option,
@@ -21,9 +19,11 @@ from tgi_deploy.cli.options import (
     templates_dir_option,
 )
 from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.plan import decide, no_plan_result
+from tgi_deploy.cli.plan import decide
 from tgi_deploy.cli.progress import acting
 from tgi_deploy.errors import DeployError
+from tgi_deploy.files import write_file
+from tgi_deploy.operations.planning.no_plan import given_options, without_plan
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.plan import NoFeasiblePlan
 
@@ -61,7 +61,7 @@ def runbook_command(
 
     subject = _subject(texts, name, profiles_dir, sandbox=sandbox)
     if isinstance(subject, NoFeasiblePlan):
-        return no_plan_result("runbook", texts, subject)
+        raise without_plan("runbook", texts, subject)
     engine = wiring.engine_named(subject.service.engine)
     alerts = read_alerts(engine.name, user_dir=profiles_dir)
     text = runbook(subject, alerts, engine, templates_dir=templates_dir)

@@ -1,57 +1,39 @@
-"""Shared by `stop`, `start` and `restart`: the confirmation, the run, and the result as document and text."""
+"""What `stop`, `start` and `restart` share: the question, the run, and what came of it as text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy import wiring
-from tgi_deploy.cli.output import Result, tell
-from tgi_deploy.cli.progress import Progress, command_line, confirm
-from tgi_deploy.cli.stopping import stopped
+from tgi_deploy.cli.output import Result, printed, tell
+from tgi_deploy.cli.progress import confirm
+from tgi_deploy.cli.stopping import stoppable
 from tgi_deploy.text import duration, usd
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.deploying.pausing import Question, Switched, SwitchRequest
-    from tgi_deploy.operations.deploying.service import ReadyLevel
+    from tgi_deploy.api import Question, Switched
+    from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.values.base import Result as ApiResult
+    from tgi_deploy.values.change_results import SwitchData
 
 
 def switch(
-    act: Callable[[Context, SwitchRequest], Switched],
+    act: Callable[..., ApiResult[SwitchData, Switched]],
+    progress: Progress,
     name: str,
     *,
-    regions: tuple[str, ...],
-    sandbox: bool,
     yes: bool,
-    ready: ReadyLevel = "full",
+    **more: Any,  # noqa: ANN401 -- what one of them takes more
 ) -> Result:
-    from tgi_deploy.operations.deploying.pausing import SwitchRequest  # noqa: PLC0415 -- help is printed without what acts
+    def ask(question: Question) -> bool:
+        progress.stop()
+        tell(f"{_question_text(question)}\n")
+        return confirm("Go on?", yes=yes, what=f"'{question.switch}'", dry_run=False)
 
-    with Progress() as progress:
-
-        def ask(question: Question) -> bool:
-            progress.stop()
-            tell(f"{_question_text(question)}\n")
-            return confirm("Go on?", yes=yes, what=f"'{question.switch}'", dry_run=False)
-
-        request = SwitchRequest(name=name, confirm=ask, level=ready, reported_as=_reported_as)
-        context = wiring.context(
-            wiring.Setup(progress=progress, command=command_line(), sandbox=sandbox, regions=regions)
-        )
-        again = f"tgi-deploy {act.__name__} {name}"
-        came = stopped(
-            context,
-            lambda guarded: act(guarded, request),
-            doing=again,
-            advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what there is",
-        )
-    return Result(data=_document(came), text="\n".join(_lines(came)))
-
-
-def _reported_as(release: str) -> tuple[str, ...]:
-    return wiring.catalog(None).release(release).reported_as
+    with stoppable() as stops:
+        found = act(name, confirm=ask, stops=stops, **more)
+    return printed(found, "\n".join(_lines(found.outcome)))
 
 
 def _question_text(question: Question) -> str:
@@ -68,24 +50,6 @@ def _consequences(question: Question) -> Iterator[str]:
         yield "  its weights lie on the machine's own drives, which a stop empties: a start downloads them again"
     if question.switch == "stop" and not any(end.reason == "ttl" for end in question.ends):
         yield "  no limit ends the disk"
-
-
-def _document(came: Switched) -> dict[str, Any]:
-    from tgi_deploy.cli.views.deployment import proof_document, ready_document  # noqa: PLC0415 -- help is printed without them
-    from tgi_deploy.operations.results.watching import deployment_data, ends_data  # noqa: PLC0415 -- startup time
-
-    return {
-        "name": came.name,
-        "instance": came.machine_id,
-        "changed": came.changed,
-        "declined": came.declined,
-        "deployment": deployment_data(came.deployment) if came.deployment else None,
-        "usd_per_hour": came.usd_per_hour,
-        "endpoint": came.endpoint,
-        "ends": ends_data(came.ends),
-        "ready": ready_document(came.ready),
-        "proof": None if came.proof is None else proof_document(came.proof),
-    }
 
 
 def _lines(came: Switched) -> Iterator[str]:

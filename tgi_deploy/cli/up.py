@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, fields
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from tgi_deploy import wiring
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.locking import LOCK_FILE, plan_of_lock
+from tgi_deploy.cli.locking import LOCK_FILE
 from tgi_deploy.cli.options import (
+    check_model,
     name_option,
-    plan_options_or,
     profiles_dir_option,
+    request_options,
     sandbox_option,
     strategy_option,
     target_option,
@@ -23,60 +20,22 @@ from tgi_deploy.cli.options import (
     templates_dir_option,
     yes_option,
 )
-from tgi_deploy.cli.output import Result, message_line, tell
-from tgi_deploy.cli.plan import no_plan_result
-from tgi_deploy.cli.progress import Progress, can_ask, command_line, confirm, need_answer
-from tgi_deploy.cli.stopping import stopped_up
-from tgi_deploy.errors import DeployError, InputError, Problem, warning
+from tgi_deploy.cli.output import Result, message_line, printed, tell
+from tgi_deploy.cli.progress import asked, can_ask, confirm, connected, need_answer
+from tgi_deploy.cli.stopping import ask_removal, stoppable
+from tgi_deploy.errors import warning
 from tgi_deploy.text import rate
-from tgi_deploy.values.base import replaced
-from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from decimal import Decimal
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.operations.deploying.acceptance import Judge
-    from tgi_deploy.operations.deploying.heal import Cure, Healer
-    from tgi_deploy.operations.deploying.service import ReadyLevel
-    from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome, UpRequest
-    from tgi_deploy.operations.planning.option_texts import OptionTexts
-    from tgi_deploy.targets.protocol import Supplied, Target
-    from tgi_deploy.values.base import Value
-    from tgi_deploy.values.deployment import Revision, Strategy
-    from tgi_deploy.values.ends import Ends, WantedEnds
+    from tgi_deploy.api import Client, Decision, Proposal, UpOutcome
+    from tgi_deploy.cli.progress import Progress
+    from tgi_deploy.errors import DeployError, Problem, RecordedThing
+    from tgi_deploy.values.base import Result as ApiResult
+    from tgi_deploy.values.change_results import UpData
     from tgi_deploy.values.plan import Plan
-    from tgi_deploy.wiring import Setup
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Options:
-    """What `up` takes beside the request. `own`: the options of the target; `owner` is empty for the person here."""
-
-    name: str | None
-    target: Target
-    sandbox: bool
-    profiles_dir: Path | None
-    templates_dir: Path | None
-    own: Value
-    api_key_from_env: str | None
-    wait: bool
-    ready: ReadyLevel
-    on_failure: str
-    heal: bool
-    dry_run: bool
-    yes: bool
-    lock: Path | None = None
-    force: bool = False
-    preflight: bool = True
-    replan: bool = False
-    strategy: Strategy | None = None
-    owner: str = ""
-
-
-_KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {"target", "own"})
 
 
 @command(
@@ -90,7 +49,7 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
         "tgi-deploy up -f deployment.toml --prune",
     ),
 )
-@plan_options_or("lock", "file")
+@request_options
 @name_option
 @target_option
 @sandbox_option
@@ -126,268 +85,96 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @click.option("--replan", is_flag=True, help="Take today's choice although what runs is good enough: replaces it.")
 @strategy_option
 @yes_option
-def up_command(*, texts: OptionTexts, target: str, file: Path | None, prune: bool, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
+def up_command(  # noqa: PLR0913 -- what concerns the command line itself
+    *,
+    model: str | None,
+    request: dict[str, Any],
+    target: str,
+    sandbox: bool,
+    profiles_dir: Path | None,
+    templates_dir: Path | None,
+    on_failure: Literal["ask", "keep", "remove"],
+    yes: bool,
+    file: Path | None,
+    prune: bool,
+    owner: str = "",
+    **given: Any,  # noqa: ANN401 -- the options, each with its own type
+) -> Result:
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
 
     A deployment that runs something else is updated: the new machine is proved beside the old one, which serves until
     then, or with --strategy recreate after it. If the new one fails, the old one goes on, or is made again. What runs
     and is good enough stays.
     """
-    from tgi_deploy.operations.deploying.heal import up_and_heal  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.deploying.up import up  # noqa: PLC0415 -- startup time
-    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- startup time
-    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- startup time
-    from tgi_deploy.values.names import default_name  # noqa: PLC0415 -- startup time
+    from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- help is printed without it
 
+    where = {"target": target, "sandbox": sandbox, "profiles_dir": profiles_dir, "templates_dir": templates_dir}
     if file is not None or prune:
         from tgi_deploy.cli.up_file import up_of_file  # noqa: PLC0415 -- few runs go by a file
 
-        return up_of_file(file, {**given, "target": target}, prune=prune)
-    options = options_of(target, {"owner": "", **given})
-    with Progress() as progress:
-        catalog = wiring.catalog(options.profiles_dir)
-        texts, found = supplied(options.target, texts, catalog, os.environ, locked=options.lock is not None)
-        plan: Plan | NoFeasiblePlan
-        if options.lock is None:
-            plan = make(texts, catalog, os.environ)
-        else:
-            texts, plan = plan_of_lock(options.lock, texts, catalog, force=options.force)
-        if isinstance(plan, NoFeasiblePlan):
-            return no_plan_result(f"up --name {options.name}" if options.name else "up", texts, plan)
-        check_startable(options.target, plan)
-        check_answerable(options)
-        setup = setup_of(options, _places(texts, plan, found), progress)
-        request_for = partial(_request, catalog=catalog, options=options, found=found, progress=progress)
-        outcome, cures = stopped_up(
-            wiring.context(setup),
-            (lambda guarded: up_and_heal(guarded, texts, request_for, plan, _healer(catalog, options)))
-            if options.heal
-            else (lambda guarded: (up(guarded, request_for(texts, plan)), ())),
-            name=options.name or default_name(plan.request.model.name),
-            quiet=progress.stop,
+        return up_of_file(file, {**given, **where, "on_failure": on_failure, "yes": yes}, prune=prune)
+    with connected(**where, owner=owner) as (client, progress), stoppable() as stops:
+        asks = Asking(client, progress, ask=not (yes or given["dry_run"]), yes=yes, sandbox=sandbox)
+        found = client.up(
+            check_model(model, given["lock"]),
+            on_plan=asks.on_plan,
+            confirm=asks.confirm,
+            on_failure=asks.on_failure if on_failure == "ask" else on_failure,
+            on_interrupt=asks.on_interrupt,
+            stops=stops,
+            **request,
+            **given,
         )
-    notice = wiring.region_notice(setup) if options.target.facts.regions else None
-    return up_result(outcome, cures, (*found.notices, *up_warnings(plan, outcome, notice)))
+    return printed(found, up_text(found.outcome), already_shown=shown_before(found))
 
 
-def options_of(target: str, given: Mapping[str, Any]) -> Options:
-    """Return what was given, with the target's own options. Raises InputError for what excludes one another."""
-    from tgi_deploy.operations.launching.target_options import own_options, refuse  # noqa: PLC0415 -- see up_command
-    from tgi_deploy.values.names import check_name  # noqa: PLC0415 -- startup time
+class Asking:
+    """What `up` and `rollback` ask on the terminal. `ask`: they will, so that somebody has to be there."""
 
-    chosen = wiring.target_named(target)
-    own = own_options(chosen, wiring.targets(), given)
-    refuse(chosen, given, os.environ)
-    options = Options(target=chosen, own=own, **{name: given[name] for name in _KEPT})
-    _check_force(options)
-    if options.name is not None:
-        check_name(options.name)
-    return options
+    def __init__(self, client: Client, progress: Progress, *, ask: bool, yes: bool, sandbox: bool) -> None:
+        self._client, self._progress = client, progress
+        self._ask, self._yes, self._sandbox = ask, yes, sandbox
+        self._plan: Plan | None = None
 
+    def on_plan(self, plan: Plan) -> None:
+        """Fail before any lookup if a confirmation is needed but there is no terminal."""
+        self._plan = plan
+        if self._ask:
+            need_answer(self._client.target.facts.begins)
 
-def setup_of(options: Options, places: tuple[str, ...], progress: Progress) -> Setup:
-    return wiring.Setup(
-        progress=progress,
-        command=command_line(),
-        sandbox=options.sandbox,
-        regions=places,
-        profiles_dir=options.profiles_dir,
-        api_key_variable=options.api_key_from_env,
-        templates_dir=options.templates_dir,
-        owner=options.owner,
-    )
+    def confirm(self, proposal: Proposal) -> bool:
+        """Show all that speaks for and against it, then ask."""
+        from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- help is printed without it
+        from tgi_deploy.values.ends import endless  # noqa: PLC0415 -- startup time
 
+        notices = self._plan.notices if self._plan else ()
+        tell(f"{proposal_text(proposal, self._plan.request if self._plan else None)}\n")
+        self._progress.stop()
+        price = proposal.candidate.cost.usd_per_hour if proposal.candidate.offer.usd_per_hour is not None else None
+        for item in (*(warning("notice", text) for text in notices), *endless(proposal.ends, price)):
+            tell(f"{message_line(item)}\n")
+        if self._sandbox:
+            tell(
+                "  sandbox: nothing is billed; its clock runs 60 times as fast, and so do the times and speeds below\n"
+            )
+        launches = price is not None and any(step.action == "create" for step in proposal.changes.steps)
+        question = f"Go on, for {rate(price)}?" if launches else "Go on?"
+        return confirm(question, yes=self._yes, what=self._client.target.facts.begins)
 
-def up_result(outcome: UpOutcome, cures: Sequence[Cure], warnings: tuple[Problem, ...]) -> Result:
-    from tgi_deploy.cli.views.deployment import up_document, up_text  # noqa: PLC0415 -- help is printed without them
+    def on_failure(self, error: DeployError) -> Decision:
+        if self._yes or not can_ask():
+            return "remove"
+        self._progress.stop()
+        click.echo(f"{error.message}", err=True)
+        return "remove" if asked("Remove what this run created?", default=True) else "keep"
 
-    return Result(
-        data=up_document(outcome, cures),
-        text=up_text(outcome),
-        warnings=(*warnings, *_healed(cures)),
-        already_shown=_shown_before(outcome),
-    )
-
-
-def _shown_before(outcome: UpOutcome) -> frozenset[str]:
-    """Return the codes of what was printed before the question."""
-    asked = {"notice", "no_end"} if outcome.changed or outcome.declined else set()
-    return frozenset(asked | {item.code for item in (outcome.proposal.warnings if outcome.proposal else ())})
-
-
-def _healer(catalog: Catalog, options: Options) -> Healer:
-    from tgi_deploy.catalog.phases import read_cures  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.deploying.heal import Healer  # noqa: PLC0415 -- startup time
-    from tgi_deploy.operations.planning.plan import plan as make  # noqa: PLC0415 -- startup time
-
-    return Healer(
-        engine=catalog.engine,
-        edits=read_cures(user_dir=options.profiles_dir),
-        plan_again=lambda changed: make(changed, catalog, os.environ),
-    )
+    def on_interrupt(self, exists: tuple[RecordedThing, ...]) -> bool:
+        return ask_removal(exists, self._progress.stop)
 
 
-def _healed(cures: Sequence[Cure]) -> tuple[Problem, ...]:
-    """Warn about a deployment that differs from the request."""
-    return tuple(warning("healed", f"after {cure.code}: {cure.what}") for cure in cures)
-
-
-def _places(texts: OptionTexts, plan: Plan, found: Supplied) -> tuple[str, ...]:
-    if found.place:
-        return (found.place,)
-    return plan.request.regions if texts.regions else ()
-
-
-def _request(
-    texts: OptionTexts,
-    plan: Plan,
-    *,
-    catalog: Catalog,
-    options: Options,
-    found: Supplied,
-    progress: Progress,
-) -> UpRequest:
-    from tgi_deploy.operations.planning.option_texts import wanted_ends  # noqa: PLC0415 -- help is printed without what acts
-
-    asked = up_request(
-        plan, wanted_ends(texts, os.environ), catalog=catalog, options=options, found=found, progress=progress
-    )
-    return replaced(asked, judge=_judge(texts, plan, catalog, options), exact=options.replan)
-
-
-def up_request(
-    plan: Plan, ends: WantedEnds, *, catalog: Catalog, options: Options, found: Supplied, progress: Progress
-) -> UpRequest:
-    """Return the request to bring up what is planned, whoever planned it."""
-    from tgi_deploy.operations.deploying.up import UpRequest  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning.recorded import plan_of_revision  # noqa: PLC0415 -- startup time
-
-    def again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
-        former = plan_of_revision(revision, catalog)
-        return former, catalog.release(former.chosen.engine.version).reported_as
-
-    return UpRequest(
-        plan=plan,
-        target=options.target.name,
-        options=options.own,
-        ends=ends,
-        supplied=found,
-        environ=wiring.environment(sandbox=options.sandbox),
-        confirm=lambda proposal: _confirm(proposal, plan, options, progress),
-        on_failure=lambda error: _on_failure(error, options, progress),
-        remove_all=options.on_failure == "remove",
-        versions=catalog.release(plan.chosen.engine.version).reported_as,
-        name=options.name,
-        wait=options.wait,
-        ready=options.ready,
-        dry_run=options.dry_run,
-        preflight=options.preflight,
-        strategy=options.strategy,
-        again=again,
-    )
-
-
-def _judge(texts: OptionTexts, plan: Plan, catalog: Catalog, options: Options) -> Judge:
-    """Return what asks the planner about what runs. A lock wants exactly what it holds."""
-    from tgi_deploy.operations.deploying.acceptance import no_judge  # noqa: PLC0415 -- help is printed without what acts
-    from tgi_deploy.operations.planning.plan import judged  # noqa: PLC0415 -- startup time
-
-    if options.lock is not None:
-        return no_judge
-    return lambda running: judged(plan.request, running, catalog, release=texts.engine_version)
-
-
-def _check_force(options: Options) -> None:
-    if options.heal and options.lock is not None:
-        raise InputError(
-            "conflicting_options",
-            "--heal changes the plan, --lock holds on to one: they exclude each other",
-            hint="leave one of them out",
-        )
-    if options.force and options.lock is None:
-        raise InputError(
-            "conflicting_options",
-            "--force without --lock has nothing to force",
-            hint="add --lock FILE, or leave --force out",
-        )
-
-
-def check_startable(target: Target, plan: Plan) -> None:
-    """Raise InputError for a plan that this version cannot bring up on the target."""
-    refusal = target.refusal(plan)
-    if refusal is not None:
-        raise refusal
-    most = max(candidate.replicas for candidate in (plan.chosen, *plan.fallbacks))
-    if most > 1:
-        raise InputError(
-            "several_replicas",
-            f"starting {plan.request.model.name}: the plan has {most} replicas, and 'up' runs one so far",
-            hint="leave --replicas out, or plan with 'tgi-deploy plan' and start each under a --name of its own",
-        )
-
-
-def check_answerable(options: Options) -> None:
-    """Fail before any lookup if a confirmation is needed but there is no terminal."""
-    if not (options.yes or options.dry_run):
-        need_answer(options.target.facts.begins)
-
-
-def _confirm(proposal: Proposal, plan: Plan, options: Options, progress: Progress) -> bool:
-    """Show all that speaks for and against it, then ask."""
-    from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- see up_command
-
-    progress.stop()
-    tell(f"{proposal_text(proposal, plan.request)}\n")
-    price = proposal.candidate.cost.usd_per_hour if proposal.candidate.offer.usd_per_hour is not None else None
-    for item in (*_notices(plan), *_endless(proposal.ends, price)):
-        tell(f"{message_line(item)}\n")
-    if options.sandbox:
-        tell("  sandbox: nothing is billed; its clock runs 60 times as fast, and so do the times and speeds below\n")
-    launches = price is not None and any(step.action == "create" for step in proposal.changes.steps)
-    question = f"Go on, for {rate(price)}?" if launches else "Go on?"
-    return confirm(question, yes=options.yes, what=options.target.facts.begins)
-
-
-def _on_failure(error: DeployError, options: Options, progress: Progress) -> Decision:
-    if options.on_failure == "keep":
-        return "keep"
-    if options.on_failure == "remove" or options.yes or not can_ask():
-        return "remove"
-    progress.stop()
-    click.echo(f"{error.message}", err=True)
-    return "remove" if click.confirm("Remove what this run created?", default=True, err=True) else "keep"
-
-
-def up_warnings(plan: Plan, outcome: UpOutcome, notice: str | None) -> tuple[Problem, ...]:
-    from tgi_deploy.operations.launching.traffic import unencrypted  # noqa: PLC0415 -- help is printed without what acts
-
-    warnings = [*_notices(plan)]
-    if notice is not None:
-        warnings.append(warning("default_region", notice))
-    if outcome.proof is not None:
-        warnings.extend(outcome.proof.warnings)
-    warnings.extend(outcome.proposal.warnings if outcome.proposal else ())
-    warnings.extend(outcome.remarks)
-    if outcome.proposal is None and (told := unencrypted(outcome.deployment)):
-        warnings.append(warning("unencrypted", told))
-    deployment = outcome.deployment
-    if outcome.changed:
-        warnings.extend(_endless(deployment.ends, deployment.usd_per_hour))
-    return tuple(warnings)
-
-
-def _notices(plan: Plan) -> Iterator[Problem]:
-    return (warning("notice", text) for text in plan.notices)
-
-
-def _endless(ends: Ends, usd_per_hour: Decimal | None) -> Iterator[Problem]:
-    """Yield a warning where nothing would stop the billing."""
-    from tgi_deploy.planner.cost import usd_per_month  # noqa: PLC0415 -- help is printed without what acts
-
-    if not ends.any and usd_per_hour is not None:
-        month = usd_per_month(usd_per_hour)
-        yield warning(
-            "no_end",
-            f"no limit ends this machine: about ${month:,.0f} a month; "
-            "--ttl, --max-spend, --idle-timeout or --lease would",
-        )
+def shown_before(found: ApiResult[UpData, UpOutcome]) -> Iterator[Problem]:
+    """Return the warnings that were printed before the question."""
+    outcome = found.outcome
+    asked_with = {"notice", "no_end"} if outcome.changed or outcome.declined else set()
+    codes = asked_with | {item.code for item in (outcome.proposal.warnings if outcome.proposal else ())}
+    return (item for item in found.warnings if item.code in codes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -9,17 +10,22 @@ import click
 from click.core import ParameterSource
 
 from tgi_deploy import wiring
+from tgi_deploy.api import Client
 from tgi_deploy.cli import down
-from tgi_deploy.cli.files import read_file
-from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.plan import decide, no_plan_result, supplied_texts
-from tgi_deploy.cli.progress import Progress
-from tgi_deploy.cli.up import check_startable, options_of, up_command
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.cli.output import Result, printed
+from tgi_deploy.cli.progress import Progress, command_line
+from tgi_deploy.cli.stopping import left_result, stoppable
+from tgi_deploy.cli.up import up_command
+from tgi_deploy.errors import DeployError, InputError, LeftBehindError
+from tgi_deploy.files import read_file
+from tgi_deploy.operations.deploying.bring_up import UpOptions, check_startable
+from tgi_deploy.operations.launching.target_options import own_options, refuse
 from tgi_deploy.operations.planning.deployment_file import read_deployments
+from tgi_deploy.operations.removing.down import down as remove
+from tgi_deploy.operations.removing.stopping import run_again
+from tgi_deploy.operations.results.changing import down_result
 from tgi_deploy.operations.watching.fleet import names_of_owner
-from tgi_deploy.values.base import as_dict, replaced
-from tgi_deploy.values.plan import NoFeasiblePlan
+from tgi_deploy.values.base import changed_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,10 +55,7 @@ def up_of_file(path: Path | None, given: Mapping[str, Any], *, prune: bool) -> R
     run = _Run(path, described, given)
     places: list[str] = []
     for item in described.deployments:
-        made = run.planned(item)
-        if isinstance(made, NoFeasiblePlan):
-            return run.without_plan(item, made)
-        places.extend(run.places(item, made))
+        places.extend(run.places(item, run.planned(item)))
     results: list[Result] = []
     for item in described.deployments:
         results.append(run.brought_up(item, stand=len(results)))
@@ -81,23 +84,18 @@ class _Run(NamedTuple):
     file: DeploymentFile
     given: Mapping[str, Any]
 
-    def planned(self, item: FileDeployment) -> Plan | NoFeasiblePlan:
-        """Plan a deployment and check it, without looking at what exists."""
-        folder = self.given["profiles_dir"]
+    def planned(self, item: FileDeployment) -> Plan:
+        """Plan a deployment and check it, without looking at what exists. Raises InputError, NoPlanError."""
+        words = self._words(item)
         with self._named(item):
-            words = self._words(item)
-            target = options_of(words.pop("target"), words).target
-            texts, _ = supplied_texts(item.texts, target.name, folder, offline=False)
-            made = decide(texts, folder)
-            if not isinstance(made, NoFeasiblePlan):
-                check_startable(target, made)
+            target = wiring.target_named(words["target"])
+            own = own_options(target, wiring.targets(), words)
+            refuse(target, words, os.environ)
+            UpOptions(target=target, own=own, name=item.name).check(force=False, heal=words["heal"])
+            client = Client(target=target.name, profiles_dir=words["profiles_dir"])
+            made = client.plan(**changed_fields(item.texts)).outcome
+            check_startable(target, made)
         return made
-
-    def without_plan(self, item: FileDeployment, outcome: NoFeasiblePlan) -> Result:
-        """Return what `plan` shows of it: a change belongs into the file, and the command that is printed is `plan`."""
-        result = no_plan_result("plan", item.texts, outcome)
-        named = (replaced(problem, message=self._of(item, problem.message)) for problem in result.errors)
-        return replaced(result, errors=tuple(named))
 
     def places(self, item: FileDeployment, plan: Plan) -> tuple[str, ...]:
         target = wiring.target_named(self._words(item)["target"])
@@ -108,30 +106,39 @@ class _Run(NamedTuple):
         up = up_command.callback
         if up is None:
             raise AssertionError("a command has a function")
+        request = changed_fields(item.texts)
         with self._named(item, stand=stand):
-            return cast("Result", up(**as_dict(item.texts), **self._words(item), file=None, prune=False))
+            found = up(model=request.pop("model"), request=request, **self._words(item), file=None, prune=False)
+            return cast("Result", found)
 
     def pruned(self, places: tuple[str, ...]) -> Result:
         """Delete what the file's owner has and the file does not name, after a question that shows it."""
         sandbox, kept = self.given["sandbox"], {item.name for item in self.file.deployments}
-        with Progress() as progress:
-            context = wiring.context(wiring.Setup(progress=progress, sandbox=sandbox, regions=places))
+        again = f"tgi-deploy up -f {self.path} --prune"
+        with Progress() as progress, stoppable() as stops:
+            setup = wiring.Setup(progress=progress, command=command_line(), sandbox=sandbox, regions=places)
+            context = wiring.context(setup)
             names = [name for name in names_of_owner(context, self.file.owner) if name not in kept]
             if not names:
                 return Result()
-            asked = down.Options(
-                everything=False, regions=places, sandbox=sandbox, volumes=False, dry_run=self.given["dry_run"],
-                yes=self.given["yes"],
-            )  # fmt: skip
-            return down.remove(names, asked, progress, again=f"tgi-deploy up -f {self.path} --prune")
+            ask = down.question(progress, dry_run=self.given["dry_run"], yes=self.given["yes"])
+            try:
+                found = down_result(
+                    context,
+                    run_again(
+                        context, stops, lambda guarded: remove(guarded, names, ask), doing=again,
+                        advice=f"what is left keeps its record: '{again}' goes on from there",
+                    ),
+                )  # fmt: skip
+            except LeftBehindError as error:
+                progress.stop()
+                return left_result(error)
+        return printed(found, down.down_text(found.outcome, names, places, dry_run=self.given["dry_run"]))
 
     def _words(self, item: FileDeployment) -> dict[str, Any]:
         """Return what would have been typed beside the options of the plan."""
         apart = {"name": item.name, "strategy": item.strategy, "owner": self.file.owner}
         return {**self.given, **item.own, **apart, "target": item.target or self.given["target"]}
-
-    def _of(self, item: FileDeployment, message: str) -> str:
-        return f"'{item.name}' of {self.path}: {message}"
 
     @contextmanager
     def _named(self, item: FileDeployment, *, stand: int = 0) -> Iterator[None]:
@@ -142,7 +149,8 @@ class _Run(NamedTuple):
             before = ", ".join(done.name for done in self.file.deployments[:stand])
             words = f"of the same file, {before} stand: the same command resumes where it stopped"
             raise error.copy(
-                message=self._of(item, error.message), hint=error.hint_and(words) if stand else error.hint
+                message=f"'{item.name}' of {self.path}: {error.message}",
+                hint=error.hint_and(words) if stand else error.hint,
             ) from error
 
 

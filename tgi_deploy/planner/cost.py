@@ -38,11 +38,6 @@ def storage_for(hardware: InstanceType, *, weights_bytes: int, image_bytes: int,
     )
 
 
-def usd_per_month(usd_per_hour: Decimal) -> Decimal:
-    """Return US dollars for 730 hours, to the cent."""
-    return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
-
-
 def served_usd_per_hour(usd_per_hour: Decimal, interruptions_per_month: Decimal, restart_s: float) -> Decimal:
     """Return the price of an hour of service, including the billed restart after each interruption.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from decimal import ROUND_UP, Decimal
 from typing import Final
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.values.base import Frozen, Moment, Seconds, Value
+from tgi_deploy.values.supply import usd_per_month
 
 # The time that a machine needs to start.
 SHORTEST_TTL_S: Final = 300
@@ -137,3 +138,14 @@ def spent_words(spent: Spent, ceiling_usd: Decimal) -> str:
     machines = "1 machine" if spent.machines == 1 else f"{spent.machines} machines"
     usd = spent.usd.quantize(Decimal("0.01"), ROUND_UP)
     return f"${usd} of --max-spend ${ceiling_usd} is already spent ({machines})"
+
+
+def endless(ends: Ends, usd_per_hour: Decimal | None) -> tuple[Problem, ...]:
+    """Return a warning where nothing would stop the billing."""
+    if ends.any or usd_per_hour is None:
+        return ()
+    message = (
+        f"no limit ends this machine: about ${usd_per_month(usd_per_hour):,.0f} a month; "
+        "--ttl, --max-spend, --idle-timeout or --lease would"
+    )
+    return (warning("no_end", message),)

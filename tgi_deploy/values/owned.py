@@ -11,6 +11,7 @@ from typing import Final
 
 from tgi_deploy.values.base import Value
 from tgi_deploy.values.hardware import Interconnect
+from tgi_deploy.values.request import Market
 from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
 
 _MONTHS_PER_YEAR: Final = 12
@@ -104,3 +105,52 @@ def _rounded(usd: Decimal) -> Decimal:
 def _plain(number: Decimal) -> str:
     """Format with at most four decimals, without trailing zeros."""
     return f"{number.quantize(_CENT_OF_A_CENT).normalize():f}"
+
+
+class Rental(Value, frozen=True, kw_only=True):
+    """A rental that meets the same request, and after how many months the purchase is cheaper; None: never.
+
+    `break_even_months` is beside a rental that is never switched off, the other beside one that is billed for the busy
+    share of the time only. A spot price is that of an hour of service. `same_hardware`: as many of the same cards.
+    """
+
+    instance_type: str
+    region: str
+    market: Market
+    accelerator: str
+    accelerator_count: int
+    machines: int
+    replicas: int
+    num_shard: int
+    quantize: str
+    usd_per_hour: Decimal
+    usd_per_million_output_tokens: Decimal | None
+    output_tokens_per_s: float
+    estimated: bool
+    price_source: str
+    price_date: str
+    same_hardware: bool
+    break_even_months: Decimal | None
+    break_even_months_if_switched_off: Decimal | None
+
+
+class Owned(Value, frozen=True, kw_only=True):
+    """`data.own`: the books on the machines that the plan takes, and the rentals beside them, the planner's best first.
+
+    Dollars are of all `machines` of the plan together; `power_kw` is of one, at the meter.
+    """
+
+    name: str
+    source: str
+    hardware: str
+    machines: int
+    utilization: Decimal
+    useful_life_years: Decimal
+    purchase_usd: Decimal
+    power_kw: Decimal
+    lines: tuple[CostLine, ...]
+    usd_per_hour: Decimal
+    usd_per_month: Decimal
+    running_usd_per_month: Decimal
+    usd_per_million_output_tokens: Decimal | None
+    rentals: tuple[Rental, ...]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from tgi_deploy.errors import NoFeasiblePlanError
 from tgi_deploy.values.base import Document, Value
 from tgi_deploy.values.container import Container
 from tgi_deploy.values.engine import EngineSettings, MemoryBudget, StartupPhase
@@ -217,3 +218,20 @@ class NoFeasiblePlan(Value, frozen=True, kw_only=True):
     near_misses: tuple[NearMiss, ...]
     considered: int
     catalogue_date: str
+
+
+class NoPlanError(NoFeasiblePlanError):
+    """Nothing in the catalogue meets the request. `commands` are the near misses of `made`, in order, to be pasted."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        hint: str,
+        data: Mapping[str, Any],
+        made: NoFeasiblePlan,
+        commands: tuple[str, ...],
+    ) -> None:
+        super().__init__(code, message, hint=hint, data=data)
+        self.made, self.commands = made, commands

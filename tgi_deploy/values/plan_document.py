@@ -10,11 +10,14 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, Literal
 
-from tgi_deploy.values.base import Document
+from msgspec import UnsetType
+
+from tgi_deploy.values.base import UNSET, Document, Value
+from tgi_deploy.values.owned import Owned
 from tgi_deploy.values.plan import Bearing, FrontierPoint, Neighbor, Storage
 from tgi_deploy.values.quality import QualityClass
 from tgi_deploy.values.request import Market, Metric, RequestDocument
-from tgi_deploy.values.supply import CostLine
+from tgi_deploy.values.supply import CostLine, Elsewhere
 
 
 class PlannedModel(Document, frozen=True, kw_only=True):
@@ -235,3 +238,31 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     assumptions: tuple[str, ...]
     notices: tuple[str, ...]
     catalogue_date: str
+
+
+class LockData(Value, frozen=True, kw_only=True):
+    """What a lock was made with: each has the hash of a part of it."""
+
+    model: Mapping[str, Any]
+    engine: Mapping[str, Any]
+    catalogue: Mapping[str, Any]
+
+
+class FilesData(Value, frozen=True, kw_only=True):
+    """Pictures of the plan that were written."""
+
+    report: str | UnsetType = UNSET
+    plot: str | UnsetType = UNSET
+
+
+class PlanData(Value, frozen=True, kw_only=True):
+    """`data` of `plan`. `elsewhere` is what other clouds list for the same accelerators (--explain).
+
+    `own` are the books on owned hardware (--own), `lock` what a lock was made with (--locked), `files` what was drawn.
+    """
+
+    plan: PlanDocument
+    elsewhere: tuple[Elsewhere, ...] | UnsetType = UNSET
+    own: Owned | UnsetType = UNSET
+    lock: LockData | UnsetType = UNSET
+    files: FilesData | UnsetType = UNSET

@@ -7,41 +7,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from msgspec import UnsetType
 
-from tgi_deploy.values.base import UNSET, Frozen, Value, plain
+from tgi_deploy.values.base import UNSET, Value
 from tgi_deploy.values.deployment import DeploymentStatus, RecordState, RevisionState, Strategy
 from tgi_deploy.values.plan_document import Choice
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tgi_deploy.errors import Problem
-
-DataT = TypeVar("DataT")
-OutcomeT = TypeVar("OutcomeT")
-
-
-class Result(Frozen, Generic[DataT, OutcomeT], frozen=True, kw_only=True):
-    """What came of a use case.
-
-    `data`, `warnings` and `errors` are what `--json` prints under these names; `errors` belong to a result that has
-    data all the same, such as the status of what does not serve. `outcome` is the use case's own value, from which the
-    command line writes its text: it is not part of what is published.
-    """
-
-    data: DataT
-    outcome: OutcomeT
-    warnings: tuple[Problem, ...] = ()
-    errors: tuple[Problem, ...] = ()
-    exit_code: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return `data` exactly as `--json` prints it."""
-        found: dict[str, Any] = plain(self.data)
-        return found
 
 
 class EndData(Value, frozen=True, kw_only=True):
@@ -376,18 +347,3 @@ class ExtensionData(Value, frozen=True, kw_only=True):
     instance: str
     lease_until: datetime | None
     ends: tuple[EndData, ...]
-
-
-# What `data` of each command may be. Schemas are published of these.
-DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
-    "ask": (AnswerData,),
-    "costs": (CostsData,),
-    "diagnose": (DiagnosisData,),
-    "exec": (ExecData,),
-    "explain": (ExplanationData, CodesData),
-    "extend": (ExtensionData,),
-    "list": (ListData,),
-    "logs": (LogData,),
-    "open": (AccessData,),
-    "status": (NamedStatusData, StatusData),
-}

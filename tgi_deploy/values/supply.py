@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
 from tgi_deploy.values.base import Document, Value
@@ -16,6 +16,26 @@ from tgi_deploy.values.speed_constants import Constants
 
 HOURS_PER_MONTH: Final = Decimal(730)
 ROOT_VOLUME: Final = "root volume"
+_CENT: Final = Decimal("0.01")
+
+
+def usd_per_month(usd_per_hour: Decimal) -> Decimal:
+    """US dollars for 730 hours, to the cent: a machine bills whether it is used or not."""
+    return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
+
+
+class Elsewhere(Value, frozen=True, kw_only=True):
+    """A machine of another cloud at its on-demand list price. `date`: the price is at most this old."""
+
+    cloud: str
+    machine: str
+    region: str
+    accelerator: str
+    count: int
+    usd_per_hour: Decimal
+    source: str
+    date: str
+    confidence: str
 
 
 class CostLine(Document, frozen=True, kw_only=True):

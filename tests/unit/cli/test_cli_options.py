@@ -7,8 +7,8 @@ import shlex
 import pytest
 
 from tgi_deploy.cli import frame, options
-from tgi_deploy.cli.options import with_option
 from tgi_deploy.cli.output import Result
+from tgi_deploy.operations.planning.no_plan import _with_option as with_option
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan_options import OPTION

@@ -10,10 +10,10 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from tgi_deploy.cli.plan import no_plan_result
 from tgi_deploy.cli.views.plan import _bar, details_text, no_plan_text
 from tgi_deploy.cli.views.plan_summary import summary_text
 from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.values.base import replaced
@@ -220,7 +220,7 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
 def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):
     """Among reasons against single cards it would be lost; where each has its own, no one of them is the reason."""
     texts = OptionTexts(model=model)
-    (error,) = no_plan_result("plan", texts, plan(texts, catalog, {})).errors
+    error = without_plan("plan", texts, plan(texts, catalog, {}))
     assert error.hint == f"no change of the request helps: {says}"
 
 

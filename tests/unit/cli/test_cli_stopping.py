@@ -10,9 +10,13 @@ import click
 import pytest
 
 from tgi_deploy.cli import stopping
+from tgi_deploy.cli.progress import asked
 from tgi_deploy.errors import Failure, InterruptedByUserError, LeftBehindError, LeftThing, RecordedThing
-from tgi_deploy.operations.removing.interrupts import Settled, Stops
+from tgi_deploy.operations.removing.interrupts import Settled
+from tgi_deploy.operations.removing.stopping import interruption, run_again
+from tgi_deploy.operations.stops import Stops
 from tgi_deploy.values.base import replaced
+from tgi_deploy.wiring import target_of
 
 THING = RecordedThing(kind="instance", id="i-1", region="us-east-1", phase="created")
 
@@ -30,7 +34,7 @@ def test_what_is_left_behind_is_told_with_its_commands():
 
 @pytest.mark.parametrize("fate", ["nothing", "removed", "kept", "ending", "left"])
 def test_every_fate_is_a_sentence_with_exit_130(fate):
-    told = stopping._told("demo", Settled(fate=fate, exists=(THING,), why="because"))
+    told = interruption("demo", Settled(fate=fate, exists=(THING,), why="because"), target_of)
     assert told.exit_code == 130
     assert told.message.startswith("interrupted; ")
     assert "instance i-1 in us-east-1" in told.message
@@ -39,12 +43,12 @@ def test_every_fate_is_a_sentence_with_exit_130(fate):
 
 
 def test_an_intent_without_an_id_is_no_nothing():
-    told = stopping._told("demo", Settled(fate="left", exists=(replaced(THING, id=""),)))
+    told = interruption("demo", Settled(fate="left", exists=(replaced(THING, id=""),)), target_of)
     assert "asked for, not confirmed" in told.message
 
 
 def test_nothing_left_needs_no_down():
-    assert "down" not in stopping._told("demo", Settled(fate="removed")).hint
+    assert "down" not in interruption("demo", Settled(fate="removed"), target_of).hint
 
 
 def raise_signal(number):
@@ -112,28 +116,34 @@ def test_a_call_that_ends_in_time_is_finished_first():
     assert done == ["finished"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, click.Abort, EOFError])
-def test_every_way_to_stop_a_removal_is_one_error(monkeypatch, error):
-    monkeypatch.setattr("tgi_deploy.operations.removing.interrupts.guard", lambda context, _stops: context)
+def test_a_removal_that_was_stopped_is_one_error(monkeypatch):
+    monkeypatch.setattr("tgi_deploy.operations.removing.stopping.guard", lambda context, _stops: context)
 
     def run(_context):
-        raise error
+        raise KeyboardInterrupt
 
     with pytest.raises(InterruptedByUserError) as caught:
-        stopping.stopped(None, run, doing="tgi-deploy down demo", advice="again")
+        run_again(None, Stops(), run, doing="tgi-deploy down demo", advice="again")
     assert (caught.value.exit_code, caught.value.hint) == (130, "again")
+
+
+@pytest.mark.parametrize("end", [click.Abort, EOFError, KeyboardInterrupt])
+def test_a_question_that_is_broken_off_is_a_request_to_stop(monkeypatch, end):
+    monkeypatch.setattr("click.confirm", lambda *_args, **_kwargs: (_ for _ in ()).throw(end()))
+    with pytest.raises(KeyboardInterrupt):
+        asked("Go on?", default=False)
 
 
 def test_without_a_terminal_what_was_made_is_removed(monkeypatch):
     monkeypatch.setattr(stopping, "can_ask", lambda: False)
-    assert stopping._ask((THING,))
+    assert stopping.ask_removal((THING,), lambda: None)
 
 
 @pytest.mark.parametrize(("answer", "removes"), [("y", True), ("", True), ("n", False)])
 def test_at_a_terminal_it_is_asked(monkeypatch, answer, removes, capsys):
     monkeypatch.setattr(stopping, "can_ask", lambda: True)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _text: answer)
-    assert stopping._ask((THING,)) is removes
+    assert stopping.ask_removal((THING,), lambda: None) is removes
     assert "instance i-1" in capsys.readouterr().err
 
 
@@ -145,4 +155,4 @@ def test_no_answer_is_another_request_to_stop(monkeypatch):
 
     monkeypatch.setattr("click.termui.visible_prompt_func", abort)
     with pytest.raises(KeyboardInterrupt):
-        stopping._ask((THING,))
+        stopping.ask_removal((THING,), lambda: None)

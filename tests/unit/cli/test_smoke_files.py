@@ -11,10 +11,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tgi_deploy.cli import ci_reports
-from tgi_deploy.cli.files import check_writable
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import NotHealthyError, Problem
+from tgi_deploy.files import check_writable
 from tgi_deploy.operations.deploying import smoke as use_case
 from tgi_deploy.operations.deploying.smoke import Case, Job, Proved, Smoked
 

@@ -15,7 +15,7 @@ from fakes.cloud import KilledError
 from fakes.docker_host import FakeDocker
 from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
 
-from tgi_deploy.cli.views.deployment import up_document, up_text
+from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
@@ -23,6 +23,7 @@ from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
+from tgi_deploy.operations.results.changing import up_data
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.docker.api import Api
@@ -219,7 +220,7 @@ def test_the_result_says_how_long_new_requests_were_refused(host, front, refused
     outcome = host.up("awq", front=front)
     assert outcome.refused_s == (host.around.clock.seconds - before if refused else None)
     assert ("new requests were refused for 4" in up_text(outcome)) is refused
-    assert up_document(outcome)["refused_s"] == outcome.refused_s
+    assert up_data(outcome).refused_s == outcome.refused_s
 
 
 def test_an_update_that_goes_on_counts_from_when_it_began_to_refuse(host):

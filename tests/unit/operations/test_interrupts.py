@@ -10,7 +10,8 @@ from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.operations.deploying.claim import FRESH
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
+from tgi_deploy.operations.removing.interrupts import guard, settle
+from tgi_deploy.operations.stops import Stops
 from tgi_deploy.reconcile.errors import ThrottledError
 from tgi_deploy.values.base import replaced
 

@@ -11,7 +11,6 @@ from builders.records import is_untouched
 from fakes.cloud import KilledError
 from fakes.surroundings import Surroundings, on, plan, request
 
-from tgi_deploy.cli.views.receipt import receipt_text
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
@@ -23,6 +22,7 @@ from tgi_deploy.text import duration
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Event
 from tgi_deploy.values.resource import TAG_PRICE
+from tgi_deploy.wiring import target_of
 
 
 def bring_up(around, **changes):
@@ -139,7 +139,7 @@ def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
     assert not receipt.exact
     assert receipt.usd == (deployment.usd_per_hour / 2).quantize(Decimal("0.000001"))
     assert receipt.document()["cost"]["bound"] == "at_most"
-    assert "at most 30 min" in receipt_text(receipt)
+    assert "at most 30 min" in receipt.sentence(target_of)
 
 
 def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_own_end(around):
@@ -207,7 +207,7 @@ def test_without_any_price_the_cost_is_unknown_not_zero(around):
     receipt = only(take_down(around))
     assert receipt.usd is None
     assert receipt.document()["cost"]["usd"] is None
-    assert "at a price that nothing here tells" in receipt_text(receipt)
+    assert "at a price that nothing here tells" in receipt.sentence(target_of)
 
 
 def test_what_is_left_is_in_the_receipt_and_has_its_command(around):
@@ -379,4 +379,4 @@ def test_the_summary_line(around):
     bring_up(around)
     around.clock.sleep(727)
     receipt = only(take_down(around))
-    assert receipt_text(receipt) == "demo ran 12 min, cost about $0.38"
+    assert receipt.sentence(target_of) == "demo ran 12 min, cost about $0.38"

@@ -12,12 +12,13 @@ from builders.updates import NEW, OLD, THIRD, bring_up, fails_for, roll_back
 from fakes.cloud import KilledError
 from fakes.surroundings import Surroundings, on, plan
 
-from tgi_deploy.cli.views.deployment import up_document, up_text
+from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.results.changing import up_data
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.errors import NoCapacityError
@@ -187,10 +188,10 @@ def test_what_it_costs_and_what_callers_notice_is_asked_first(around):
     outcome = bring_up(around, NEW, confirm=lambda _proposal: False)
     assert outcome.declined
     assert states(around) == [(1, "serving")]
-    update = up_document(outcome)["update"]
+    update = up_data(outcome).update
     price = outcome.proposal.candidate.cost.usd_per_hour
-    assert (update["strategy"], update["silent_s"], update["drain_s"]) == ("rolling", 0, 120)
-    assert update["extra_usd"] == price * update["overlap_s"] / 3600
+    assert (update.strategy, update.silent_s, update.drain_s) == ("rolling", 0, 120)
+    assert update.extra_usd == price * update.overlap_s / 3600
     text = up_text(replace(outcome, declined=False))
     assert "a second machine for about" in text
     assert "address   changes" in text

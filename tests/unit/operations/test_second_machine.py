@@ -8,7 +8,7 @@ import click
 import pytest
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.cli.views.deployment import changes_document, proposal_text, up_text
+from tgi_deploy.cli.views.deployment import proposal_text, up_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.claim import FRESH
@@ -58,7 +58,7 @@ def test_up_ends_the_one_that_is_not_on_record_and_says_so_with_its_price(around
     warning = f"second_machine a second instance of it is running in us-east-1: {copied.id} and costs $1.861 an hour"
     assert warning in around.recorder.lines
     (proposal,) = asked
-    assert [step["id"] for step in changes_document(proposal.changes) if step["action"] == "delete"] == [copied.id]
+    assert [step.attributes["id"] for step in proposal.changes.steps if step.action == "delete"] == [copied.id]
     assert f"duplicates {serving.id}" in proposal_text(proposal)
     assert not bring_up(around, wait=wait).changed
 

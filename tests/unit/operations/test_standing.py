@@ -10,13 +10,13 @@ import pytest
 from builders.records import ending
 from fakes.surroundings import Surroundings, request
 
-from tgi_deploy.cli.down import _misspelt
 from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.cli.views.status import none_text, rows_text
 from tgi_deploy.cli.views.status import status_text as coloured
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import UpOutcome, up
 from tgi_deploy.operations.removing.down import DownOutcome
+from tgi_deploy.operations.results.changing import down_result
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.starting import Starting
 from tgi_deploy.operations.watching.status import status, statuses
@@ -132,6 +132,6 @@ def test_no_deployments_says_where_that_is_so(places, asked, said):
 
 @pytest.mark.parametrize(("name", "told"), [("demos", ["demo"]), ("quite-another", [])])
 def test_a_removal_of_nothing_suggests_similar_names(around, name, told):
-    notices = list(_misspelt(DownOutcome(removals=(), removed=(), absent=(name,)), around.context()))
+    notices = down_result(around.context(), DownOutcome(removals=(), removed=(), absent=(name,))).warnings
     assert [notice.code for notice in notices] == ["unknown_deployment"] * len(told)
     assert all(name in notice.message and notice.message.endswith(told[0]) for notice in notices)

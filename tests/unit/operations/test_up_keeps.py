@@ -14,7 +14,8 @@ from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
+from tgi_deploy.operations.removing.interrupts import guard, settle
+from tgi_deploy.operations.stops import Stops
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import BadRequestError, PermissionDeniedError
 from tgi_deploy.values.base import replaced

@@ -16,7 +16,8 @@ from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
-from tgi_deploy.operations.removing.interrupts import Stops, guard, settle
+from tgi_deploy.operations.removing.interrupts import guard, settle
+from tgi_deploy.operations.stops import Stops
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment
 from tgi_deploy.operations.watching.listing import list_deployments

@@ -13,10 +13,11 @@ from builders.updates import NEW, OLD, THIRD, fails_for
 from fakes.cloud import KilledError
 from fakes.surroundings import FakeEngine, Surroundings, on, plan
 
-from tgi_deploy.cli.views.deployment import up_document, up_text
+from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.results.changing import up_data
 from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.status import status
@@ -70,9 +71,9 @@ def test_what_changes_is_asked_for_first(around):
     assert "scheme    none -> awq" in text
     assert "nothing answers for about" in text
     assert "open ones have 2 min to finish" in text
-    update = up_document(outcome)["update"]
-    assert update["changes"] == [{"what": "scheme", "before": "none", "after": "awq"}]
-    assert (update["usd_per_hour_before"], update["drain_s"]) == (proposal.candidate.cost.usd_per_hour, 120)
+    update = up_data(outcome).update
+    assert plain(update.changes) == [{"what": "scheme", "before": "none", "after": "awq"}]
+    assert (update.usd_per_hour_before, update.drain_s) == (proposal.candidate.cost.usd_per_hour, 120)
 
 
 def replaced_outcome(outcome):

@@ -10,12 +10,12 @@ from builders.plans import candidate, offer
 
 from tgi_deploy.operations.planning.documents import interruptions
 from tgi_deploy.planner.breakeven import breakeven, breakevens
-from tgi_deploy.planner.cost import served_usd_per_hour, usd_per_month
+from tgi_deploy.planner.cost import served_usd_per_hour
 from tgi_deploy.planner.performance import usd_per_million, with_prices
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Cost, Performance, Plan, Span, UsdSpan
-from tgi_deploy.values.supply import CostLine
+from tgi_deploy.values.supply import CostLine, usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,45 +1,22 @@
-"""Deployments, change sets and removals: as JSON-like documents and as text of at most 100 columns."""
+"""Deployments, change sets and removals: as text of at most 100 columns."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.ends import terms
 from tgi_deploy.cli.views.text import heading
-from tgi_deploy.operations.results.watching import deployment_data
-from tgi_deploy.operations.watching.known import price_of_all
-from tgi_deploy.planner.cost import usd_per_month
-from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.text import count, duration, one_line, plural, usd
+from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.operations.deploying.heal import Cure
-    from tgi_deploy.operations.deploying.rollout import Update
-    from tgi_deploy.operations.deploying.service import Proof
-    from tgi_deploy.operations.deploying.up import Proposal, UpOutcome
-    from tgi_deploy.operations.removing.down import Removal
-    from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.api import Proof, Proposal, Removal, Update, UpOutcome
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.resource import ChangeSet
 
 _SIGNS: Final = {"create": "+", "adopt": "~", "keep": " ", "delete": "-", "start": "~"}
-
-
-def changes_document(changes: ChangeSet) -> list[dict[str, Any]]:
-    return [
-        {
-            "action": step.action,
-            "key": step.key,
-            "kind": step.kind,
-            "region": step.place,
-            "reason": step.reason,
-            "id": step.attributes.get("id"),
-        }
-        for step in changes.steps
-    ]
 
 
 def changes_text(changes: ChangeSet) -> str:
@@ -67,7 +44,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     update = () if proposal.update is None else (update_text(proposal.update),)
     lines = [
         heading(f"{proposal.deployment.name}: {offer.instance_type.name} in {proposal.zone} ({offer.market})"),
-        *(_service_lines(proposal.candidate, request) if request else ()),
+        *(_service_lines(proposal, request) if request else ()),
         *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
@@ -80,35 +57,19 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     return "\n".join(filter(None, lines))
 
 
-def update_document(update: Update) -> dict[str, Any]:
-    return {
-        "source": update.source,
-        "destination": update.destination,
-        "changes": [{"what": what, "before": before, "after": after} for what, before, after in update.rows],
-        "usd_per_hour_before": update.usd_per_hour_before,
-        "usd_per_hour_after": update.usd_per_hour_after,
-        "silent_s": update.silent_s,
-        "drain_s": update.drain_s,
-        "strategy": update.strategy,
-        "overlap_s": update.overlap_s,
-        "extra_usd": update.extra_usd,
-    }
-
-
-def _service_lines(candidate: Candidate, request: Request) -> Iterator[str]:
+def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:
     """Yield what is served, and how well it is predicted to be."""
     from tgi_deploy.cli.views.plan import cards, precision  # noqa: PLC0415 -- status needs no plan
-    from tgi_deploy.planner.time_to_ready import to_go_through  # noqa: PLC0415 -- only a launch asks
 
+    candidate = proposal.candidate
     speed, settings = candidate.performance, candidate.engine.settings
     yield (
         f"  runs      {one_line(request.model.model.hub_id)} on {cards(candidate)}, {precision(candidate)},"
         f" {count(settings.max_total_tokens)} tokens of context"
     )
-    ready_s = sum(phase.expected_s for phase in to_go_through(candidate))
     yield (
         f"  expected  first token {count(speed.ttft_ms)} ms, {count(speed.output_tokens_per_s)} tokens/s at"
-        f" {plural(request.concurrency, 'request')} at once; ready in about {duration(ready_s)}"
+        f" {plural(request.concurrency, 'request')} at once; ready in about {duration(proposal.ready_s)}"
     )
 
 
@@ -151,43 +112,9 @@ def _surplus_text(proposal: Proposal) -> str:
         (
             heading(f"{deployment.name}: {plural(len(surplus), 'machine')} too many"),
             changes_text(proposal.changes),
-            f"  {usd(price_of_all(deployment, surplus))} an hour less; the one that is on record stays",
+            f"  {usd(proposal.surplus_usd_per_hour)} an hour less; the one that is on record stays",
         )
     )
-
-
-def up_document(outcome: UpOutcome, cures: Sequence[Cure] = ()) -> dict[str, Any]:
-    proposal, ready, proof = outcome.proposal, outcome.ready, outcome.proof
-    return {
-        "deployment": deployment_data(outcome.deployment),
-        "changed": outcome.changed,
-        "changes": changes_document(proposal.changes) if proposal else [],
-        "endpoint": outcome.deployment.endpoint,
-        "update": None if proposal is None or proposal.update is None else update_document(proposal.update),
-        "refused_s": None if outcome.refused_s is None else round(outcome.refused_s, 1),
-        "healed": [{"code": cure.code, "edit": cure.edit, "what": cure.what} for cure in cures],
-        "ready": ready_document(ready),
-        "proof": None if proof is None else proof_document(proof),
-    }
-
-
-def ready_document(ready: ReadyReport | None) -> dict[str, Any] | None:
-    if ready is None:
-        return None
-    return {
-        "elapsed_s": round(ready.elapsed_s, 1),
-        "phases": [{"phase": item.phase, "took_s": round(item.took_s, 1)} for item in ready.phases],
-    }
-
-
-def proof_document(proof: Proof) -> dict[str, Any]:
-    return {
-        "level": proof.level,
-        "steps": [{"name": item.name, "took_ms": item.took_ms} for item in proof.steps],
-        "answer": proof.served.answer,
-        "first_token_ms": proof.served.first_token_ms,
-        "measured": measured_document(proof.borne.measured) if proof.borne else None,
-    }
 
 
 def up_text(outcome: UpOutcome) -> str:

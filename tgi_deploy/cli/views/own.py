@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from decimal import Decimal
 
-    from tgi_deploy.operations.planning.own import Owned, Rental
+    from tgi_deploy.values.owned import Owned, Rental
 
 _MOST: Final = 8
 _NUMBERS: Final = frozenset({2, 3, 4, 5})

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.cli.views import choice
 from tgi_deploy.cli.views.text import heading, table, width, wrapped
 from tgi_deploy.operations.planning.documents import credits_on, interruptions
-from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.rank import distance
 from tgi_deploy.planner.time_to_ready import to_go_through
 from tgi_deploy.text import count, duration, gib, one_line, plural, rate, usd
+from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tgi_deploy.catalog.elsewhere import Elsewhere
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Candidate, EngineRun, NearMiss, NoFeasiblePlan, Plan, Rejection, Span, UsdSpan
     from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Elsewhere
 
 _BAR_WIDTH: Final = 60
 _DECIMALS: Final = 4

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.cli.views.deployment import proof_document
 from tgi_deploy.cli.views.receipt import left_text
 from tgi_deploy.cli.views.text import table
+from tgi_deploy.operations.results.changing import proof_data
 from tgi_deploy.text import usd
 from tgi_deploy.values.base import as_dict
 
@@ -60,7 +60,7 @@ def verdict(result: Smoked) -> str:
 
 
 def proofs_document(proofs: Mapping[str, Proof]) -> dict[str, Any]:
-    return {"proofs": {name: proof_document(proof) for name, proof in proofs.items()}}
+    return {"proofs": {name: proof_data(proof) for name, proof in proofs.items()}}
 
 
 def proofs_text(proofs: Mapping[str, Proof]) -> str:

@@ -61,9 +61,10 @@ from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_
 from tgi_deploy.operations.launching.launch import first_attempt, launch
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
+from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.operations.watching.limits import LeaseKeeper, Running
 from tgi_deploy.operations.watching.status import added_rules, second_machine
-from tgi_deploy.planner.time_to_ready import estimate
+from tgi_deploy.planner.time_to_ready import estimate, to_go_through
 from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.rollout.stages import (
     as_recreate,
@@ -87,6 +88,7 @@ from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from decimal import Decimal
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
@@ -127,6 +129,16 @@ class Proposal:
         """What was warned of before the question, and machines too many."""
         warned = [item for item in self.findings if item.severity == "warning"]
         return (*warned, *(_of_surplus(self.deployment, machine) for machine in self.surplus))
+
+    @property
+    def surplus_usd_per_hour(self) -> Decimal | None:
+        """What the machines too many cost."""
+        return price_of_all(self.deployment, self.surplus)
+
+    @property
+    def ready_s(self) -> float:
+        """How long it is expected to take until the engine answers."""
+        return sum(phase.expected_s for phase in to_go_through(self.candidate))
 
     @property
     def ends_surplus_alone(self) -> bool:

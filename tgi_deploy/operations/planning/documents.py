@@ -6,7 +6,7 @@ from decimal import ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.planner.breakeven import breakevens
-from tgi_deploy.planner.cost import served_usd_per_hour, usd_per_month
+from tgi_deploy.planner.cost import served_usd_per_hour
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.time_to_ready import to_go_through
 from tgi_deploy.values.base import replaced
@@ -27,6 +27,7 @@ from tgi_deploy.values.plan_document import (
     PlannedServiceLevel,
     PlannedSpeed,
 )
+from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
+from tgi_deploy.files import read_file
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.values.base import Value, as_dict, as_value, replaced
 from tgi_deploy.values.plan_document import PlanDocument
 from tgi_deploy.values.plan_options import variable_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tgi_deploy.values.engine import Release
     from tgi_deploy.values.model import ModelSpec
     from tgi_deploy.values.plan import Plan
@@ -43,6 +46,23 @@ class Lock:
     model: Mapping[str, Any]
     engine: Mapping[str, Any]
     catalogue: Mapping[str, Any]
+
+
+def open_lock(path: Path) -> Lock:
+    """Return a lock from its file. Raises InputError `unreadable_path`, `bad_lock`."""
+    return read_lock(read_file(path, what="the lock"), str(path))
+
+
+def refuse_options(texts: OptionTexts, option: str, *, but: tuple[str, ...] = ()) -> None:
+    """A lock has its own request. Raises InputError `conflicting_options` for another one beside it."""
+    given = [name for name, value in as_dict(texts).items() if name not in but and value]
+    if given:
+        first = "MODEL" if given[0] == "model" else f"--{given[0].replace('_', '-')}"
+        raise InputError(
+            "conflicting_options",
+            f"{option} and {first} exclude each other: the lock holds the request",
+            hint=f"leave {first} out, or plan without {option}",
+        )
 
 
 def lock_document(

@@ -11,18 +11,22 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.planning.compare_plans import flags_with_values
 from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.lock import open_lock, refuse_options
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import narrowed, supply_for, without_limits
 from tgi_deploy.operations.planning.plan import plan as make_plan_for
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
+from tgi_deploy.values.plan_options import END_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.lock import Lock
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan import EngineRun, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
@@ -91,6 +95,17 @@ def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
     if isinstance(made, NoFeasiblePlan):
         return (Difference(field="chosen", old=lock.plan.chosen.instance_type, new="nothing"),)
     return differences(lock.plan, plan_document(made))
+
+
+def locked_request(path: Path, texts: OptionTexts, catalog: Catalog, *, force: bool) -> tuple[OptionTexts, Plan]:
+    """Return the locked options with the ends that were given beside the lock, and the plan to deploy.
+
+    Raises what `open_lock`, `refuse_options` and `plan_to_deploy` raise.
+    """
+    refuse_options(texts, "--lock", but=END_FIELDS)
+    lock = open_lock(path)
+    ends = {name: getattr(texts, name) for name in END_FIELDS if getattr(texts, name)}
+    return replaced(lock.texts, **ends), plan_to_deploy(lock, catalog, force=force)
 
 
 def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:

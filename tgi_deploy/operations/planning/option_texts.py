@@ -6,6 +6,7 @@ Everything arrives as text, so that a wrong value is answered with a sentence ab
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -20,7 +21,7 @@ from tgi_deploy.values.plan_options import ENDS, OPTION, PLAN_OPTIONS, variable_
 from tgi_deploy.values.request import Lengths, Market, Replicas, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import ModuleType
 
     from tgi_deploy.catalog.catalog import Catalog
@@ -88,6 +89,29 @@ class OptionTexts(Value, frozen=True, kw_only=True):
     driver: str | None = None
     allow_turing: bool = False
     port: str | None = None
+
+
+def texts_of(model: str, given: Mapping[str, object]) -> OptionTexts:
+    """Return a request by the words of its options, values of any type. Raises InputError `unknown_option`."""
+    texts: dict[str, Any] = {}
+    for name, value in given.items():
+        row = OPTION.get("regions" if name == "region" else name)
+        if row is None:
+            hint = _suggestions().choice(name, tuple(known.replace("_", "-") for known in OPTION))
+            raise InputError("unknown_option", f"{quoted(name)} is not an option of a request", hint=hint)
+        if value is not None:
+            texts[row.field] = _as_text(row, value)
+    return OptionTexts(model=model, **texts)
+
+
+def _as_text(row: PlanOption, value: object) -> bool | str | tuple[str, ...]:
+    if not row.metavar:
+        return bool(value)
+    if not row.repeats:
+        return str(value)
+    if isinstance(value, Mapping):
+        return tuple(f"{name}={item}" for name, item in value.items())
+    return (value,) if isinstance(value, str) else tuple(map(str, value))  # type: ignore[call-overload]  # the rest is a sequence
 
 
 class Setting(Frozen, frozen=True, kw_only=True):

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for, with_advice
-from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.planner.performance import with_prices
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
-from tgi_deploy.values.base import Value, replaced
-from tgi_deploy.values.owned import Books, OwnedMachine, books, break_even_months
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.owned import Books, Owned, OwnedMachine, Rental, books, break_even_months
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.values.plan_options import variable_of
-from tgi_deploy.values.request import Market
-from tgi_deploy.values.supply import HOURS_PER_MONTH, CostLine
+from tgi_deploy.values.supply import HOURS_PER_MONTH, usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,55 +27,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.supply import Supply
 
 _BESIDE: Final = ("hardware", "instance", "disk")
-
-
-class Rental(Value, frozen=True, kw_only=True):
-    """A rental that meets the same request, and after how many months the purchase is cheaper; None: never.
-
-    `break_even_months` is beside a rental that is never switched off, the other beside one that is billed for the busy
-    share of the time only. A spot price is that of an hour of service. `same_hardware`: as many of the same cards.
-    """
-
-    instance_type: str
-    region: str
-    market: Market
-    accelerator: str
-    accelerator_count: int
-    machines: int
-    replicas: int
-    num_shard: int
-    quantize: str
-    usd_per_hour: Decimal
-    usd_per_million_output_tokens: Decimal | None
-    output_tokens_per_s: float
-    estimated: bool
-    price_source: str
-    price_date: str
-    same_hardware: bool
-    break_even_months: Decimal | None
-    break_even_months_if_switched_off: Decimal | None
-
-
-class Owned(Value, frozen=True, kw_only=True):
-    """`data.own`: the books on the machines that the plan takes, and the rentals beside them, the planner's best first.
-
-    Dollars are of all `machines` of the plan together; `power_kw` is of one, at the meter.
-    """
-
-    name: str
-    source: str
-    hardware: str
-    machines: int
-    utilization: Decimal
-    useful_life_years: Decimal
-    purchase_usd: Decimal
-    power_kw: Decimal
-    lines: tuple[CostLine, ...]
-    usd_per_hour: Decimal
-    usd_per_month: Decimal
-    running_usd_per_month: Decimal
-    usd_per_million_output_tokens: Decimal | None
-    rentals: tuple[Rental, ...]
 
 
 def plan_owned(

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
 from tgi_deploy.operations.removing.down import issue, remove_own, stand_in, sweep
 from tgi_deploy.operations.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
 from tgi_deploy.operations.removing.receipt import Receipt
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _APART_MINUTES: Final = int(CLOCKS_APART.total_seconds() // 60)
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
@@ -102,6 +103,15 @@ class _Survey:
     found: tuple[Found, ...]
     regions: tuple[str, ...]
     unseen: tuple[tuple[str, str], ...]
+
+
+def age_s(text: str) -> int:
+    """Return the seconds of `30s`, `10m`, `6h` or `2d`. Raises InputError `bad_duration`."""
+    match = re.fullmatch(r"(\d{1,6})([smhd])", text.strip().lower(), re.ASCII)
+    if match is None:
+        problem = f"--older-than {text[:60]!r} is not a duration"
+        raise InputError("bad_duration", problem, hint="write 30s, 10m, 6h or 2d")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def gc(context: Context, request: GcRequest) -> GcOutcome:

@@ -7,7 +7,7 @@ this run has made. `guard` gives a context whose calls obey; `cli/stopping.py` f
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tgi_deploy.errors import DeployError
@@ -29,82 +29,13 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
+    from tgi_deploy.operations.stops import Stops
     from tgi_deploy.reconcile.ports import Clock, Cloud, Handler, Pausing, Store
     from tgi_deploy.values.deployment import Deployment, Event
     from tgi_deploy.values.resource import Found
 
 Fate = Literal["nothing", "removed", "kept", "ending", "left"]
 HURRY: Final = Patience(deadline_s=4, poll_s=0.5, longest_poll_s=1)
-
-
-@dataclass(slots=True)
-class Stops:
-    """The requests to stop, and what this run has done so far.
-
-    `holding`: a call is under way that must not be cut; the first request waits for it, the second doesn't.
-    `from_before`: ids of deployments that were found before this run had a record of its own.
-    `abandoned`: a creating call was cut all the same: what it made may come to light later.
-    """
-
-    count: int = 0
-    hasty: bool = False
-    holding: bool = False
-    pending: bool = False
-    abandoned: bool = False
-    new_record: bool = False
-    made: list[str] = field(default_factory=list)
-    adopted: list[str] = field(default_factory=list)
-    from_before: set[str] = field(default_factory=set)
-
-    def arrive(self, *, hasty: bool) -> None:
-        """Somebody wants to stop; `hasty` (a termination signal) leaves no time to ask or to wait.
-
-        Raises KeyboardInterrupt, at once or when the call under way has ended.
-        """
-        self.count += 1
-        self.hasty = self.hasty or hasty
-        if self.holding and self.count == 1:
-            self.pending = True
-            return
-        self.now()
-
-    def now(self) -> None:
-        """Raise KeyboardInterrupt whatever is under way."""
-        self.holding = self.pending = False
-        raise KeyboardInterrupt
-
-    def check(self) -> None:
-        if self.pending:
-            self.now()
-
-    @contextmanager
-    def held(self, *, on: bool = False) -> Iterator[None]:
-        """Put off a request to stop until the end of the block; with `on`, after a success, until a save ends."""
-        if not self.holding:
-            self.check()
-        self.holding = True
-        try:
-            yield
-        except BaseException:
-            self.holding = False
-            raise
-        if not on:
-            self.holding = False
-            self.check()
-
-    def note_found(self, found: tuple[Found, ...]) -> tuple[Found, ...]:
-        if not self.new_record:
-            self.from_before.update(item.tags.get(TAG_ID, "") for item in found)
-        return found
-
-    @property
-    def owns_all(self) -> bool:
-        """Whether all there is of the deployment was made by this run."""
-        return self.new_record and not self.adopted
-
-    @property
-    def made_something(self) -> bool:
-        return bool(self.made) or self.abandoned or self.owns_all
 
 
 @dataclass(frozen=True, slots=True)

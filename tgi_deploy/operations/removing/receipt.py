@@ -5,22 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import Thing
 from tgi_deploy.operations.watching.ledger import given_up, lines_of
+from tgi_deploy.text import duration
 from tgi_deploy.values.base import Frozen, as_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.watching.ledger import Line
+    from tgi_deploy.targets.protocol import Target
 
 SCHEMA: Final = 1
 HASH: Final = "sha256"
+_CENT: Final = Decimal("0.01")
 
 
 class KeptThing(Thing, frozen=True, kw_only=True):
@@ -76,6 +79,20 @@ class Receipt:
         billed = [line for line in self.lines if line.is_machine or line.usd_per_hour is not None]
         known = [line.usd for line in billed if line.usd is not None]
         return sum(known, Decimal(0)) if len(known) == len(billed) else None
+
+    def sentence(self, target_at: Callable[[str], Target]) -> str:
+        """Return `llama3-13b ran 12 min, cost about $0.37`; `target_at` returns the target of a place."""
+        if not self.machines:
+            return f"{self.name} had no machine, and cost nothing by the hour"
+        most = "" if self.exact else "at most "
+        ran = f"ran {most}{duration(self.seconds)}" if self.seconds is not None else "ran for an unknown time"
+        return f"{self.name} {ran}, {self._cost(most or 'about ', target_at)}"
+
+    def _cost(self, how: str, target_at: Callable[[str], Target]) -> str:
+        if self.usd is None:
+            return target_at(self.machines[0].region).facts.unpriced or "at a price that nothing here tells"
+        cents = self.usd.quantize(_CENT, ROUND_HALF_UP)
+        return f"cost {how}${cents:,}" if cents else "cost less than a cent"
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON: times and money are text, so that the hash means the same everywhere."""

@@ -18,7 +18,7 @@ from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status, statuses
-from tgi_deploy.values.base import UNSET, as_dict, replaced
+from tgi_deploy.values.base import UNSET, Result, as_dict, replaced
 from tgi_deploy.values.results import (
     AccessData,
     AmountsData,
@@ -43,7 +43,6 @@ from tgi_deploy.values.results import (
     OwnerCostData,
     ProbeData,
     ResourceData,
-    Result,
     RevisionData,
     RolloutData,
     RowData,

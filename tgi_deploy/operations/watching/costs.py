@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from tgi_deploy.operations.watching.fleet import is_late, look_at_all, not_asked
 from tgi_deploy.operations.watching.known import price_of, tagged_deployment
 from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
-from tgi_deploy.planner.cost import usd_per_month
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,8 +16,8 @@ from tgi_deploy.cli.main import main
 from tgi_deploy.cli.views.own import own_text
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
-from tgi_deploy.operations.planning.own import Owned, plan_owned
-from tgi_deploy.values.owned import OwnedMachine, break_even_months
+from tgi_deploy.operations.planning.own import plan_owned
+from tgi_deploy.values.owned import Owned, OwnedMachine, break_even_months
 from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:

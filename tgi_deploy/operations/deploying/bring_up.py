@@ -1,0 +1,232 @@
+"""What `up` and `rollback` are asked for, made into the request of the use case, and carried out."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from tgi_deploy.catalog.phases import read_cures
+from tgi_deploy.errors import InputError
+from tgi_deploy.operations.deploying.acceptance import no_judge
+from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
+from tgi_deploy.operations.deploying.rollout import former
+from tgi_deploy.operations.deploying.up import UpRequest, up
+from tgi_deploy.operations.planning.option_texts import wanted_ends
+from tgi_deploy.operations.planning.plan import judged, plan
+from tgi_deploy.operations.planning.recorded import plan_of_revision
+from tgi_deploy.operations.watching.known import unrecorded_deployment
+from tgi_deploy.values.base import Frozen, as_value, replaced
+from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.names import check_name, default_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import DeployError, RecordedThing
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.acceptance import Judge
+    from tgi_deploy.operations.deploying.heal import Cure
+    from tgi_deploy.operations.deploying.service import ReadyLevel
+    from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.targets.protocol import Supplied, Target
+    from tgi_deploy.values.base import Value
+    from tgi_deploy.values.deployment import Deployment, Revision, Strategy
+    from tgi_deploy.values.plan import Plan
+
+
+class UpAnswers(Frozen, frozen=True, kw_only=True):
+    """What is asked while it runs, each by whoever can answer.
+
+    `on_plan` may raise before anything is looked up. `on_interrupt` gets what exists, and returns whether to remove it.
+    """
+
+    on_plan: Callable[[Plan], None]
+    confirm: Callable[[Proposal], bool]
+    on_failure: Callable[[DeployError], Decision]
+    on_interrupt: Callable[[tuple[RecordedThing, ...]], bool]
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        on_plan: Callable[[Plan], None] | None,
+        confirm: Callable[[Proposal], bool] | None,
+        on_failure: Decision | Callable[[DeployError], Decision] | None,
+        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None,
+    ) -> Self:
+        """Return them with an answer in the place of each that nobody gives."""
+        decide = on_failure if callable(on_failure) else lambda _error: on_failure or "remove"
+        return cls(
+            on_plan=on_plan or (lambda _plan: None),
+            confirm=confirm or (lambda _proposal: True),
+            on_failure=decide,
+            on_interrupt=on_interrupt or (lambda _exists: True),
+        )
+
+
+class UpOptions(Frozen, frozen=True, kw_only=True):
+    """What `up` takes beside the request. `own`: the options of the target; `remove_all`: see `UpRequest`."""
+
+    target: Target
+    own: Value
+    name: str | None = None
+    wait: bool = True
+    ready: ReadyLevel = "full"
+    dry_run: bool = False
+    preflight: bool = True
+    replan: bool = False
+    locked: bool = False
+    strategy: Strategy | None = None
+    remove_all: bool = False
+
+    def check(self, *, force: bool, heal: bool) -> None:
+        """Raise InputError for what excludes one another, and for a name that is not one."""
+        if heal and self.locked:
+            raise InputError(
+                "conflicting_options",
+                "--heal changes the plan, --lock holds on to one: they exclude each other",
+                hint="leave one of them out",
+            )
+        if force and not self.locked:
+            raise InputError(
+                "conflicting_options",
+                "--force without --lock has nothing to force",
+                hint="add --lock FILE, or leave --force out",
+            )
+        if self.name is not None:
+            check_name(self.name)
+
+
+def check_startable(target: Target, plan: Plan) -> None:
+    """Raise InputError for a plan that this version cannot bring up on the target."""
+    refusal = target.refusal(plan)
+    if refusal is not None:
+        raise refusal
+    most = max(candidate.replicas for candidate in (plan.chosen, *plan.fallbacks))
+    if most > 1:
+        raise InputError(
+            "several_replicas",
+            f"starting {plan.request.model.name}: the plan has {most} replicas, and 'up' runs one so far",
+            hint="leave --replicas out, or plan with 'tgi-deploy plan' and start each under a --name of its own",
+        )
+
+
+class UpJob(Frozen, frozen=True, kw_only=True):
+    """A plan, and what it takes to bring it up."""
+
+    options: UpOptions
+    answers: UpAnswers
+    plan: Plan
+    found: Supplied
+    catalog: Catalog
+    environ: Mapping[str, str]
+
+    def check(self) -> None:
+        """Raise InputError for a plan that cannot be brought up, and what `on_plan` raises."""
+        check_startable(self.options.target, self.plan)
+        self.answers.on_plan(self.plan)
+
+    def places(self, texts: OptionTexts) -> tuple[str, ...]:
+        """Return where it is looked for; empty where nobody has said it."""
+        if self.found.place:
+            return (self.found.place,)
+        return self.plan.request.regions if texts.regions else ()
+
+    @property
+    def name(self) -> str:
+        return self.options.name or default_name(self.plan.request.model.name)
+
+    def runner(
+        self, texts: OptionTexts, healer: Healer | None
+    ) -> Callable[[Context], tuple[UpOutcome, Sequence[Cure]]]:
+        """Return what brings it up as it was asked for."""
+        if healer is None:
+            return lambda context: (up(context, self._request(texts, self.plan)), ())
+        return lambda context: up_and_heal(context, texts, self._request, self.plan, healer)
+
+    def former_runner(self, recorded: Deployment) -> Callable[[Context], UpOutcome]:
+        """Return what brings up a revision that served before, with today's limits."""
+        ends = recorded.ends
+        wanted = WantedEnds(
+            ttl_s=ends.ttl_s, max_spend_usd=ends.max_spend_usd, idle_s=ends.idle_s, lease_s=ends.lease_s
+        )
+        request = replaced(self._asked(self.plan, wanted), exact=True, origin="rollback")
+        return partial(up, request=request)
+
+    def _request(self, texts: OptionTexts, plan: Plan) -> UpRequest:
+        asked = self._asked(plan, wanted_ends(texts, self.environ))
+        return replaced(asked, judge=self._judge(texts, plan), exact=self.options.replan)
+
+    def _asked(self, plan: Plan, ends: WantedEnds) -> UpRequest:
+        options, catalog = self.options, self.catalog
+
+        def again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
+            former = plan_of_revision(revision, catalog)
+            return former, catalog.release(former.chosen.engine.version).reported_as
+
+        return UpRequest(
+            plan=plan,
+            target=options.target.name,
+            options=options.own,
+            ends=ends,
+            supplied=self.found,
+            environ=self.environ,
+            confirm=self.answers.confirm,
+            on_failure=self.answers.on_failure,
+            remove_all=options.remove_all,
+            versions=catalog.release(plan.chosen.engine.version).reported_as,
+            name=options.name,
+            wait=options.wait,
+            ready=options.ready,
+            dry_run=options.dry_run,
+            preflight=options.preflight,
+            strategy=options.strategy,
+            again=again,
+        )
+
+    def _judge(self, texts: OptionTexts, plan: Plan) -> Judge:
+        """Return what asks the planner about what runs. A lock wants exactly what it holds."""
+        if self.options.locked:
+            return no_judge
+        return lambda running: judged(plan.request, running, self.catalog, release=texts.engine_version)
+
+
+def former_job(
+    context: Context,
+    name: str,
+    catalog: Catalog,
+    environ: Mapping[str, str],
+    answers: UpAnswers,
+    *,
+    dry_run: bool,
+    strategy: Strategy | None,
+) -> tuple[Deployment, UpJob]:
+    """Return a deployment, and what `up` was given for the revision that served before. Raises InputError."""
+    recorded = context.store.load(name)
+    if recorded is None:
+        raise unrecorded_deployment(context, name)
+    revision, target = former(recorded), context.target(recorded.target)
+    plan = plan_of_revision(revision, catalog)
+    answers.on_plan(plan)
+    options = UpOptions(
+        target=target,
+        own=as_value(revision.options, target.options, "options"),
+        name=name,
+        dry_run=dry_run,
+        strategy=strategy,
+    )
+    hardware = plan.request.hardware is not None
+    found = target.supply(catalog, release=plan.chosen.engine.version, hardware=hardware)
+    return recorded, UpJob(options=options, answers=answers, plan=plan, found=found, catalog=catalog, environ=environ)
+
+
+def healer(catalog: Catalog, profiles_dir: Path | None, environ: Mapping[str, str]) -> Healer:
+    """Return what changes a plan after a failure that such a change cures."""
+    return Healer(
+        engine=catalog.engine,
+        edits=read_cures(user_dir=profiles_dir),
+        plan_again=lambda changed: plan(changed, catalog, environ),
+    )

@@ -1,0 +1,66 @@
+"""What is said where no plan was found: why, and the nearest misses as commands to paste."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.operations.planning.documents import no_plan_document
+from tgi_deploy.values.plan import NoPlanError
+from tgi_deploy.values.plan_options import PLAN_OPTIONS
+
+if TYPE_CHECKING:
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.values.plan import NoFeasiblePlan
+
+_PROGRAM: Final = "tgi-deploy"
+
+
+def without_plan(command: str, texts: OptionTexts, made: NoFeasiblePlan) -> NoPlanError:
+    """Return the error of a command that needed a plan and found none."""
+    commands = tuple(_with_option(command, texts, miss.option) for miss in made.near_misses)
+    return NoPlanError(
+        "no_feasible_plan",
+        _why(made),
+        hint=f"nearest: {made.near_misses[0].message}: {commands[0]}" if commands else _nothing_near(made),
+        data=no_plan_document(made),
+        made=made,
+        commands=commands,
+    )
+
+
+def _nothing_near(made: NoFeasiblePlan) -> str:
+    if made.request.flags:
+        return "no change of the request helps, but less of what --set pins may: look at every rejection with --json"
+    against_all = set.intersection(*(set(item.codes) for item in made.rejections))
+    reason = next((item.message for item in made.rejections if item.code in against_all), None)
+    if reason is not None:
+        return f"no change of the request helps: {reason}"
+    return "no change of the request helps: look at every rejection with --json, or choose another model"
+
+
+def _why(made: NoFeasiblePlan) -> str:
+    codes = sorted({item.code for item in made.rejections})
+    reasons = f" ({', '.join(codes)})" if codes else ""
+    return f"planning {made.request.model.name}: none of {made.considered:,} configurations fits{reasons}"
+
+
+def _with_option(command: str, texts: OptionTexts, option: str) -> str:
+    """Return the command with the options that were given, without those that `option` sets again."""
+    changed = shlex.split(option)
+    replaced = {word for word in changed if word.startswith("--")}
+    kept = [word for flag, words in given_options(texts) if flag not in replaced for word in words]
+    return shlex.join([_PROGRAM, *command.split(), texts.model, *kept, *changed])
+
+
+def given_options(texts: OptionTexts) -> list[tuple[str, list[str]]]:
+    """Return each option that was given: its flag, and the words that set it."""
+    given = ((row.flag, getattr(texts, row.field)) for row in PLAN_OPTIONS)
+    return [(flag, option_words(flag, value)) for flag, value in given if value]
+
+
+def option_words(flag: str, value: bool | str | tuple[str, ...]) -> list[str]:  # noqa: FBT001 -- a switch's own value
+    if isinstance(value, bool):
+        return [flag]
+    values = value if isinstance(value, tuple) else (value,)
+    return [word for item in values for word in (flag, item)]

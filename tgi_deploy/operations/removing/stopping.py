@@ -1,0 +1,89 @@
+"""Runs that somebody may stop, and what is said of one that was: an `InterruptedByUserError`, exit 130."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from tgi_deploy.errors import InterruptedByUserError
+from tgi_deploy.operations.removing.interrupts import guard, settle
+from tgi_deploy.values.base import as_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tgi_deploy.errors import RecordedThing
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.removing.interrupts import Settled
+    from tgi_deploy.operations.stops import Stops
+    from tgi_deploy.targets.protocol import Target
+
+_T = TypeVar("_T")
+
+
+def run_again(context: Context, stops: Stops, run: Callable[[Context], _T], *, doing: str, advice: str) -> _T:
+    """Run something that can simply be run again. Raises InterruptedByUserError when it was stopped."""
+    try:
+        result = run(guard(context, stops))
+        stops.check()
+    except KeyboardInterrupt:
+        raise InterruptedByUserError("interrupted", f"'{doing}' was stopped before its end", hint=advice) from None
+    return result
+
+
+def run_settled(
+    context: Context,
+    stops: Stops,
+    run: Callable[[Context], _T],
+    *,
+    name: str,
+    ask: Callable[[tuple[RecordedThing, ...]], bool],
+) -> _T:
+    """Run an `up`; if it is stopped, decide what to do with the resources it created.
+
+    `ask` gets what exists, and returns whether to remove it. Raises InterruptedByUserError; its data say what was
+    decided and what exists.
+    """
+    guarded = guard(context, stops)
+    try:
+        result = run(guarded)
+        stops.check()
+    except KeyboardInterrupt:
+        stops.count = max(1, stops.count)
+        settled = settle(guarded, name, stops, ask=ask)
+    else:
+        return result
+    raise interruption(name, settled, context.target_at)
+
+
+def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]) -> InterruptedByUserError:
+    """Return what is said of a run that was stopped."""
+    receipt = settled.receipt
+    cost = f" ({receipt.sentence(target_at)})" if receipt else ""
+    exists = ", ".join(map(str, settled.exists))
+    why = f": {settled.why}" if settled.why else ""
+    there = f"; there is {exists}" if exists else ""
+    messages = {
+        "nothing": f"interrupted; this run created nothing{there}",
+        "removed": f"interrupted; everything this run created was removed{cost}{there}",
+        "kept": f"interrupted; what exists is kept{there}",
+        "ending": f"interrupted; the removal was asked for and is not proved yet{why}{there}",
+        "left": f"interrupted; left as it is{why}{there}",
+    }
+    document = receipt.document() if receipt else None
+    data = {
+        "deployment": name,
+        "fate": settled.fate,
+        "exists": [as_dict(item) for item in settled.exists],
+        "receipt": document,
+        "receipts": [document] if document else [],
+        "receipt_files": [receipt.path] if receipt else [],
+    }
+    return InterruptedByUserError("interrupted", messages[settled.fate], hint=_hint(name, settled), data=data)
+
+
+def _hint(name: str, settled: Settled) -> str:
+    if settled.fate in {"removed", "nothing"} and not settled.exists:
+        return "nothing is left; run the same command to begin again"
+    if settled.fate == "ending":
+        return f"'tgi-deploy down {name}' waits for its end and proves it; the same 'up' does so and begins anew"
+    return f"'tgi-deploy down {name}' removes it and proves it; running the same 'up' again resumes where it stopped"

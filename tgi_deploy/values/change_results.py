@@ -1,0 +1,248 @@
+"""What commands that change something give: `data` of `up`, `rollback`, `down`, `gc`, `stop`, `start`, `restart`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+
+from msgspec import UnsetType
+
+from tgi_deploy.errors import Healed
+from tgi_deploy.values.base import UNSET, Value
+from tgi_deploy.values.deployment import Strategy
+from tgi_deploy.values.resource import Action
+from tgi_deploy.values.results import DeploymentData, EndData
+
+
+class StepData(Value, frozen=True, kw_only=True):
+    """One step of a change. What does not exist yet has no id."""
+
+    action: Action
+    key: str
+    kind: str
+    region: str
+    reason: str
+    id: str | None
+
+
+class DifferenceData(Value, frozen=True, kw_only=True):
+    """Something that an update changes, in words."""
+
+    what: str
+    before: str
+    after: str
+
+
+class UpdateData(Value, frozen=True, kw_only=True):
+    """What an update changes, before it begins.
+
+    `silent_s` is how long nothing is expected to answer, `drain_s` how long open requests may take then. For
+    `overlap_s` at most two machines run, which costs `extra_usd` more.
+    """
+
+    source: int
+    destination: int
+    changes: tuple[DifferenceData, ...]
+    usd_per_hour_before: Decimal | None
+    usd_per_hour_after: Decimal | None
+    silent_s: int
+    drain_s: int
+    strategy: Strategy
+    overlap_s: int
+    extra_usd: Decimal | None
+
+
+class PhaseData(Value, frozen=True, kw_only=True):
+    phase: str
+    took_s: float
+
+
+class ReadyData(Value, frozen=True, kw_only=True):
+    """How long it took until the engine answered. Phases between two looks are not listed."""
+
+    elapsed_s: float
+    phases: tuple[PhaseData, ...]
+
+
+class ProofStepData(Value, frozen=True, kw_only=True):
+    name: str
+    took_ms: float
+
+
+class MeasuredData(Value, frozen=True, kw_only=True):
+    """What the engine does, beside the plan's figures: medians over `requests` at once."""
+
+    first_token_ms: float | None
+    output_tokens_per_s: float | None
+    requests: int
+    kv_capacity_tokens: int | None
+    kv_capacity_planned_tokens: int | None
+    kv_difference: float | None
+
+
+class ProofData(Value, frozen=True, kw_only=True):
+    """The proof that it serves. `measured` is None where only a short answer was asked for (level `fast`)."""
+
+    level: str
+    steps: tuple[ProofStepData, ...]
+    answer: str
+    first_token_ms: float | None
+    measured: MeasuredData | None
+
+
+class UpData(Value, frozen=True, kw_only=True):
+    """`data` of `up` and `rollback`. `changed` is False where nothing was to be done, or it was declined.
+
+    `refused_s` is how long an update by `recreate` refused new requests.
+    """
+
+    deployment: DeploymentData
+    changed: bool
+    changes: tuple[StepData, ...]
+    endpoint: str | None
+    update: UpdateData | None
+    refused_s: float | None
+    healed: tuple[Healed, ...]
+    ready: ReadyData | None
+    proof: ProofData | None
+
+
+class SwitchData(Value, frozen=True, kw_only=True):
+    """`data` of `stop`, `start` and `restart`. Without a record nothing waits for the engine, and nothing is proved."""
+
+    name: str
+    instance: str
+    changed: bool
+    declined: bool
+    deployment: DeploymentData | None
+    usd_per_hour: Decimal | None
+    endpoint: str | None
+    ends: tuple[EndData, ...]
+    ready: ReadyData | None
+    proof: ProofData | None
+
+
+class ReceiptLineData(Value, frozen=True, kw_only=True):
+    """A resource that a removal ended. `gone_is` says whether it was seen to be gone, or at the latest then."""
+
+    kind: str
+    id: str
+    region: str
+    created: str | None
+    gone: str | None
+    gone_is: str
+    seconds: int | None
+    usd_per_hour: str | None
+    usd: str | None
+
+
+class LeftData(Value, frozen=True, kw_only=True):
+    """Something that a removal left, with the command that removes it by hand, where there is one."""
+
+    kind: str
+    id: str
+    region: str
+    phase: str | UnsetType = UNSET
+    command: str | UnsetType | None = UNSET
+
+
+class KeptData(Value, frozen=True, kw_only=True):
+    """Something that stays on purpose."""
+
+    kind: str
+    id: str
+    region: str
+    what: str
+    bytes: str
+
+
+class UnsearchedData(Value, frozen=True, kw_only=True):
+    """A kind of thing that could not be looked for in a region."""
+
+    region: str
+    kind: str
+    why: str
+
+
+class BillData(Value, frozen=True, kw_only=True):
+    seconds: int | None
+    usd: str | None
+    bound: str
+
+
+class ReceiptData(Value, frozen=True, kw_only=True):
+    """Proof of a removal: times and money are text, so that the hash means the same everywhere."""
+
+    schema: int
+    deployment: str
+    id: str
+    version: str
+    at: str
+    status: str
+    given_up: bool
+    regions: tuple[str, ...]
+    resources: tuple[ReceiptLineData, ...]
+    left: tuple[LeftData, ...]
+    kept: tuple[KeptData, ...]
+    unsearched: tuple[UnsearchedData, ...]
+    cost: BillData
+    sha256: str
+
+
+class ReceiptsData(Value, frozen=True, kw_only=True):
+    """`receipt` is the only one, or null; `receipts` are all."""
+
+    receipt: ReceiptData | None
+    receipts: tuple[ReceiptData, ...]
+    receipt_files: tuple[str, ...]
+
+
+class DownData(ReceiptsData, frozen=True, kw_only=True):
+    """`data` of `down`: names that were removed, and those of which there was nothing; `changes` by name."""
+
+    removed: tuple[str, ...]
+    absent: tuple[str, ...]
+    declined: bool
+    regions: tuple[str, ...]
+    changes: Mapping[str, tuple[StepData, ...]]
+
+
+class GroupThingData(Value, frozen=True, kw_only=True):
+    kind: str
+    id: str
+    region: str
+
+
+class GroupData(Value, frozen=True, kw_only=True):
+    """Everything there is of one deployment, and why it goes or stays."""
+
+    deployment: str
+    id: str
+    recorded: bool
+    reason: str
+    expires: datetime | None
+    resources: tuple[GroupThingData, ...]
+
+
+class SkippedData(Value, frozen=True, kw_only=True):
+    deployment: str
+    reason: str
+
+
+class GcData(ReceiptsData, frozen=True, kw_only=True):
+    """`data` of `gc`. `skipped` is what became owned or busy between showing and removing."""
+
+    orphans: tuple[GroupData, ...]
+    kept: tuple[GroupData, ...]
+    removed: tuple[str, ...]
+    skipped: tuple[SkippedData, ...]
+    declined: bool
+    regions: tuple[str, ...]
+
+
+class UpFileData(Value, frozen=True, kw_only=True):
+    """`data` of `up -f`: each deployment of the file, and what `--prune` has deleted."""
+
+    deployments: tuple[UpData, ...]
+    pruned: DownData | None

@@ -1,0 +1,35 @@
+"""What `data` of each command may be. The JSON Schemas in docs/schemas.json are made of these."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.values import change_results as changes
+from tgi_deploy.values import results
+from tgi_deploy.values.plan_document import PlanData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.values.base import Value
+
+DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
+    "ask": (results.AnswerData,),
+    "costs": (results.CostsData,),
+    "diagnose": (results.DiagnosisData,),
+    "down": (changes.DownData,),
+    "exec": (results.ExecData,),
+    "explain": (results.ExplanationData, results.CodesData),
+    "extend": (results.ExtensionData,),
+    "gc": (changes.GcData,),
+    "list": (results.ListData,),
+    "logs": (results.LogData,),
+    "open": (results.AccessData,),
+    "plan": (PlanData,),
+    "restart": (changes.SwitchData,),
+    "rollback": (changes.UpData,),
+    "start": (changes.SwitchData,),
+    "status": (results.NamedStatusData, results.StatusData),
+    "stop": (changes.SwitchData,),
+    "up": (changes.UpData, changes.UpFileData),
+}
