@@ -82,6 +82,7 @@ def test_scores_count_wrong_claims_and_misses():
     assert [item.right for item in outcomes] == [True, False, False]
 
 
+@pytest.mark.slow
 def test_the_script_ends_with_0_while_all_are_right(capsys):
     assert accuracy.main([]) == 0
     assert "0 clean ones accused" in capsys.readouterr().out

@@ -82,6 +82,7 @@ def check_one_deployment(office, results):
     return won[0], lost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_whoever_comes_in_between_at_any_call_there_is_one_deployment(tmp_path, after):
     calls = calls_of_one_up(tmp_path)

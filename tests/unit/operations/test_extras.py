@@ -104,6 +104,7 @@ def killed_at(around, world, point, *, after):
     world.on_call = world.after_call = None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_every_change_the_next_up_and_down_leave_one_and_none(tmp_path, after):
     """With all that a deployment can have. The number of points is checked, so that none gets lost."""

@@ -74,6 +74,7 @@ def test_interrupted_at_every_call_nothing_is_left(tmp_path, moment, act):
     assert 15 <= interrupted < 99
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_kept_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, moment):
     for point in range(99):
@@ -358,6 +359,7 @@ def test_a_lock_of_somebody_else_is_still_a_conflict(around):
     assert not stops.holding
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_interrupted_down_keeps_the_record_until_proof(tmp_path, moment):
     for point in range(99):

@@ -154,6 +154,7 @@ def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_ow
     assert sorted(line.seconds for line in receipt.machines) == [600, 1800]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_down_killed_anywhere_loses_no_second_and_no_thing(tmp_path, moment):
     for point in range(40):

@@ -222,6 +222,7 @@ def could_cost(around):
     return usd
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_an_update_that_nobody_goes_on_with_costs_no_more_than_the_ceiling(tmp_path, after):
     both = 0

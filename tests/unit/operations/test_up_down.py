@@ -391,6 +391,7 @@ def test_down_is_not_done_without_a_yes(around):
     assert len(around.world.running()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_up_finishes_a_removal_that_was_begun_and_makes_one_anew(tmp_path, moment):
     finished = 0
@@ -551,6 +552,7 @@ def count_calls(home):
     return len(around.world.calls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_killed_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, moment):
     """Kill `up` at each call it makes, run it again, then `down`."""
@@ -588,6 +590,7 @@ def kill_at(around, point, moment):
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_killed_down_is_finished_by_the_next(tmp_path, moment):
     killed = True
