@@ -46,7 +46,7 @@ def test_the_matrix_covers_every_call(recorded):
     assert len(set(points)) == len(points) > 1000
     for name, calls in recorded.items():
         assert {point.action for point in points if point.operation == name} == {*calls} - {matrix.WRITE}
-        assert calls.count(matrix.WRITE) > 2
+        assert calls.count(matrix.WRITE) >= 2
 
 
 @pytest.mark.parametrize("operation", matrix.OPERATIONS)
