@@ -28,6 +28,7 @@ def probe(*args):
     return json.loads(finished.stderr.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "args",
     [

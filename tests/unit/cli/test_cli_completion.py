@@ -33,6 +33,7 @@ def offers(line, **environment):
     return [entry.partition(",")[2] for entry in finished.stdout.split()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -59,6 +60,7 @@ def test_offers(line, expected):
     assert offers(line) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["status", "down", "logs", "open", "extend", "diagnose", "smoke"])
 def test_deployments_are_offered_by_name(tmp_path, command):
     for where, name in (("deployments", "trial-1"), ("sandbox/records/deployments", "practice")):

@@ -53,6 +53,7 @@ def prefills_in_chunks(candidate: Candidate, release: TgiRelease, request: Reque
     return release.chunked_prefill and served.prefill_chunking and kernels in KERNEL_BLOCKS_ARE_CHUNKED
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("version", shared_catalog().release_versions())
 def test_launcher_and_router_take_every_command(version: str) -> None:

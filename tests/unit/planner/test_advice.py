@@ -55,6 +55,7 @@ def cases_without_a_plan() -> tuple[str, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [*cases_without_a_plan(), *MORE])
 def test_every_option_works_when_pasted(name: str) -> None:

@@ -33,6 +33,7 @@ def test_more_money_load_room_or_certainty_is_answered_as_it_must_be(seed: int) 
     assert list(broken(seed)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ONCE_BROKEN)
 def test_laws_that_a_request_once_broke_are_kept(seed: int) -> None:
     assert list(broken(seed)) == []
@@ -110,6 +111,7 @@ def test_the_fewest_replicas_that_come_as_near_where_a_single_request_is_too_slo
     assert any("not even to a request alone" in notice for notice in made.notices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200, 208))
 def test_counting_every_number_of_replicas_finds_nothing_cheaper(seed: int, catalog: Catalog) -> None:
     """The search looks at few numbers, on machines that they fill; here each one is looked at."""

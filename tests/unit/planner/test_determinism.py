@@ -34,6 +34,7 @@ def test_twice_is_the_same() -> None:
     assert digest() == digest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "20240501"])
 def test_the_hash_seed_changes_nothing(seed: str) -> None:
     said = subprocess.run(

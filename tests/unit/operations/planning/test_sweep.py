@@ -55,6 +55,7 @@ def test_what_is_no_sweep(text):
     assert raised.value.hint
 
 
+@pytest.mark.slow
 def test_every_row_is_the_plan_of_its_value(catalog):
     sweep = read_sweep("min-tokens-per-s=1,8,64,400000")
     rows = plan_each(REQUEST, sweep, catalog, {})

@@ -52,6 +52,7 @@ def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
     assert (item.best is None) == all(way.codes for way in item.ways)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("texts", REQUESTS, ids=lambda texts: texts.model)
 def test_the_choice_is_first_and_the_others_say_what_decided(catalog, texts):
     made = plan(texts, catalog, {})
