@@ -68,7 +68,7 @@ def examine(case: Case, grammar: LogGrammar) -> Outcome:
 
 
 def mutated(case: Case, random_: random.Random) -> Case:
-    """The same story told by another machine: changes that must not change the answer."""
+    """The same story reported by another machine: changes that must not change the answer."""
     lines = case.log.splitlines()
     for change in random_.sample(_CHANGES, k=random_.randint(1, 3)):
         lines = change(lines, random_)

@@ -78,13 +78,13 @@ def _symptom(example: str) -> str:
 
 
 def _twins(code: str, grammar: LogGrammar) -> str:
-    told = [
+    reported = [
         f"\n\nCan be [{twin.code}]({twin.code}.md) as well: {twin.apart}."
         for pattern in grammar.patterns
         if pattern.code == code
         for twin in pattern.twins
     ]
-    return "".join(dict.fromkeys(told))
+    return "".join(dict.fromkeys(reported))
 
 
 def _commands(lines: Sequence[str]) -> str:

@@ -50,8 +50,8 @@ def test_a_spot_notice_lets_the_engine_finish(docker_engine):
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
         machine.place("metadata/meta-data/spot/instance-action", notice)
-        told = "spot-notice action=terminate time=2030-01-01T00:00:00Z"
-        machine.until("the notice to be told", lambda: told in machine.markers())
+        reported = "spot-notice action=terminate time=2030-01-01T00:00:00Z"
+        machine.until("the notice to be reported", lambda: reported in machine.markers())
         machine.until("the engine to end", lambda: machine.show(ENGINE, "ActiveState") == "inactive")
         assert "signal received, starting graceful shutdown" in machine.console()
         assert machine.units("failed") == []

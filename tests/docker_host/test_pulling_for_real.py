@@ -31,7 +31,7 @@ class Told:
 
 
 class EagerClock(FakeClock):
-    """Time enough passes between two looks for every message to be told."""
+    """Time enough passes between two looks for every message to be reported."""
 
     def monotonic(self):
         self.seconds += 1
@@ -52,21 +52,21 @@ def noise(tmp_path):
 
 
 def test_a_pull_tells_its_megabytes_and_happens_once(api, noise):
-    told = Told()
+    reported = Told()
     with serving(noise) as registry:
         image = registry.reference()
         try:
-            assert pull(api, image, listener=told, clock=EagerClock())
+            assert pull(api, image, listener=reported, clock=EagerClock())
             assert len(registry.fetched) >= len(noise.layers)
             fetched = len(registry.fetched)
-            assert not pull(api, image, listener=told, clock=EagerClock())
+            assert not pull(api, image, listener=reported, clock=EagerClock())
             assert len(registry.fetched) == fetched
         finally:
             api.look("cleaning up", lambda client: client.remove_image(image, force=True), lambda _reply: None)
-    assert {phase for phase, _ in told.phases} == {"pulling"}
+    assert {phase for phase, _ in reported.phases} == {"pulling"}
     megabytes = f"{sum(noise.layer_sizes) / 10**6:,.0f} MB"
-    assert told.phases[-1][1].startswith(f"{megabytes.removesuffix(' MB')} of {megabytes}")
-    assert told.lines[0].startswith(f"pulled {image}: {megabytes} in ")
+    assert reported.phases[-1][1].startswith(f"{megabytes.removesuffix(' MB')} of {megabytes}")
+    assert reported.lines[0].startswith(f"pulled {image}: {megabytes} in ")
 
 
 def test_a_registry_that_wants_a_login_is_explained(api, noise):

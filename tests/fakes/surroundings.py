@@ -75,7 +75,7 @@ class Recorder:
 
 @dataclass
 class FakeEngine:
-    """Serves what the plan promised, unless told otherwise."""
+    """Serves what the plan promised, unless reported otherwise."""
 
     model_id: str = "example-org/example-13b"
 

@@ -309,7 +309,7 @@ class Invariants:
             self._check(machine.state == "stopped", "stop stops", f"{machine.id} is {machine.state}")
 
     def _names_the_other(self, error):
-        """Who gives way is told whose the name, or the update, is."""
+        """Who gives way is reported whose the name, or the update, is."""
         thing = self._run.world.things.get(error.data.get("id")) if isinstance(error, ClaimedError) else None
         if thing is not None:
             owner = thing.tags[TAG_OWNER]
@@ -324,8 +324,8 @@ class Invariants:
             return
         record = self._run.records.get(program.command.user, {}).get(program.command.name)
         serves_on = record is not None and record.active is not None
-        told = serves_on or "restored" in error.data or error.data.get("fate") != "removed"
-        self._check(told, "updates go back", f"{error!r} restores nothing")
+        reported = serves_on or "restored" in error.data or error.data.get("fate") != "removed"
+        self._check(reported, "updates go back", f"{error!r} restores nothing")
         if error.data.get("restored") and program.command.waits:
             back = record.status == "ready" and record.rollout is None
             self._check(back, "updates go back", f"{record.status} with {record.rollout} after {error!r}")

@@ -75,7 +75,7 @@ def _of_deployment(client: Client, name: str) -> Result:
 
     found = client.diagnose(name)
     machine = found.outcome.machine
-    ended = "" if machine.state == _RUNNING else f"The machine {machine.told}.\n"
+    ended = "" if machine.state == _RUNNING else f"The machine {machine.description}.\n"
     return printed(found, diagnosis_text(found.data) + ended)
 
 

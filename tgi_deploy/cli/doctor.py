@@ -200,16 +200,16 @@ def findings_text(findings: Sequence[Problem]) -> str:
     wide = max((len(item.code) for item in findings), default=0)
     lines = [line for item in findings for line in _lines(item, wide)]
     counted = Counter(item.severity for item in findings)
-    told = (plural(counted["error"], "error"), plural(counted["warning"], "warning"), f"{counted['ok']} ok")
-    return "\n".join([*lines, ", ".join(told)])
+    totals = (plural(counted["error"], "error"), plural(counted["warning"], "warning"), f"{counted['ok']} ok")
+    return "\n".join([*lines, ", ".join(totals)])
 
 
 def _lines(item: Problem, wide: int) -> list[str]:
     """A remedy stands on a line of its own, uncut, so that a command in it can be copied."""
     margin = " " * (len("warning  ") + wide + 2)
     mark = click.style(item.severity.ljust(7), fg=_COLOURS[item.severity])
-    told = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)
-    lines = [f"{mark}  {item.code.ljust(wide)}  {told}"]
+    message = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)
+    lines = [f"{mark}  {item.code.ljust(wide)}  {message}"]
     if item.hint and item.severity != "ok":
         lines.append(f"{margin}→ {one_line(item.hint)}")
     return lines

@@ -66,7 +66,7 @@ def failure(error: DeployError) -> Result:
 
 def _no_plan(error: NoFeasiblePlanError) -> str:
     from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- only then
-    from tgi_deploy.values.plan import NoPlanError  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.plan import NoPlanError  # noqa: PLC0415 -- startup time
 
     return no_plan_text(error.made, error.commands) if isinstance(error, NoPlanError) else ""
 

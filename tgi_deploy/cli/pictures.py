@@ -88,7 +88,7 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
 def _commands(made: Plan | NoFeasiblePlan, texts: OptionTexts) -> list[str]:
     """The near misses as command lines to paste."""
     from tgi_deploy.operations.planning.no_plan import without_plan  # noqa: PLC0415 -- only pictures need it
-    from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- likewise
+    from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- startup time
 
     return [] if isinstance(made, Plan) else [*without_plan("plan", texts, made).commands]
 

@@ -176,8 +176,8 @@ def _swept(texts: OptionTexts, sweep_text: str, csv_path: Path | None, catalog: 
 
 def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None) -> Result:
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.cli.locking import locked_result  # noqa: PLC0415 -- likewise
-    from tgi_deploy.operations.planning.lock import refuse_options  # noqa: PLC0415 -- likewise
+    from tgi_deploy.cli.locking import locked_result  # noqa: PLC0415 -- startup time
+    from tgi_deploy.operations.planning.lock import refuse_options  # noqa: PLC0415 -- startup time
 
     refuse_options(texts, "--locked")
     return locked_result(path, wiring.catalog(profiles_dir, offline=True))

@@ -83,7 +83,7 @@ class LineMeaning:
 class LogGrammar:
     """Compared by identity. `final_exit_codes`: the machine does not restart the engine after these.
 
-    `failures` are patterns that only failed starts show, `stops` those of an engine that was told to stop, `survived`
+    `failures` are patterns that only failed starts show, `stops` those of an engine that was asked to stop, `survived`
     those of errors after which the engine continues, including tracebacks. `error_lines`: the most informative first.
     `spans` precede the message and can quote users. `log_filter` runs on machines.
     """

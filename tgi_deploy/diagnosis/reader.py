@@ -5,7 +5,7 @@ and a completed phase cancels its errors. The meaning of a line depends on its w
 failure, and once the engine serves, the log also contains users' text.
 
 The first error of a start that names a cause wins; consequences and wrappers never do. If a line matches two causes,
-both are reported with what distinguishes them. A log of an engine that serves, or was told to stop, has no cause.
+both are reported with what distinguishes them. A log of an engine that serves, or was asked to stop, has no cause.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class EngineStart:
 
     @property
     def died(self) -> bool:
-        """Whether it ended by itself; an engine that is told to stop exits with 0."""
+        """Whether it ended by itself; an engine that is asked to stop exits with 0."""
         return self.exit_code not in {None, 0}
 
     @property

@@ -23,7 +23,7 @@ def machine_died(track: Track, sighting: Sighting) -> DeployError:
     machine = sighting.machine
     return DeployError(
         "spot_reclaimed" if machine.reclaimed else "machine_died",
-        f"waiting for the engine, phase {track.phase}: the machine {machine.told}",
+        f"waiting for the engine, phase {track.phase}: the machine {machine.description}",
         hint=_RECLAIMED_HINT if machine.reclaimed else _death_hint(machine, sighting.state_cause),
         data=_data(track, sighting),
         failure=_failure(track.phase, sighting, sighting.state_cause),

@@ -118,8 +118,8 @@ def _latest(tag: str, found: Iterable[Mapping[str, str]], recorded: datetime | N
 
 
 def _seconds(tag: str, found: Iterable[Mapping[str, str]], recorded: int | None) -> int | None:
-    told = (tags.get(tag, "").rpartition(" ")[2] for tags in found)
-    return recorded or next((int(text) for text in told if _COUNT.fullmatch(text)), None)
+    message = (tags.get(tag, "").rpartition(" ")[2] for tags in found)
+    return recorded or next((int(text) for text in message if _COUNT.fullmatch(text)), None)
 
 
 def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clock: Clock) -> datetime | None:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def owners_of(recorded: Deployment | None, seen: Iterable[Found]) -> tuple[str, ...]:
     """Return its owners by record and tags; more than one if two deployments share the name."""
-    told = [recorded.owner if recorded else "", *(found.tags.get(TAG_OWNER, "") for found in seen)]
-    return tuple(dict.fromkeys(filter(None, told)))
+    message = [recorded.owner if recorded else "", *(found.tags.get(TAG_OWNER, "") for found in seen)]
+    return tuple(dict.fromkeys(filter(None, message)))
 
 
 def observe(

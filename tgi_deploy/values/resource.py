@@ -205,7 +205,7 @@ class MachineState(Value, frozen=True, kw_only=True):
     remedy: str = ""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The state as a predicate of "the machine": `is stopped (why)`, `is gone`."""
         state = "is gone" if self.state == "missing" else f"is {self.state}"
         return f"{state} ({self.why})" if self.why else state

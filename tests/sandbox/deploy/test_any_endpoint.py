@@ -64,10 +64,10 @@ def test_a_key_for_a_public_address_takes_a_word_which_is_recorded(run, monkeypa
 def test_what_travels_unencrypted_is_said_by_every_command_that_names_the_address(run):
     up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
     assert "unencrypted" in [item["code"] for item in up["warnings"]]
-    told = "prompts and answers travel unencrypted to a public address"
+    reported = "prompts and answers travel unencrypted to a public address"
     again = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
-    assert any(item["message"].startswith(told) for item in again["warnings"] if item["code"] == "unencrypted")
-    assert run("open", "llama3-13b")["data"]["unencrypted"].startswith(told)
-    assert run("status", "llama3-13b")["data"]["deployments"][0]["unencrypted"].startswith(told)
-    assert told in run("runbook", "llama3-13b")["data"]["markdown"]
+    assert any(item["message"].startswith(reported) for item in again["warnings"] if item["code"] == "unencrypted")
+    assert run("open", "llama3-13b")["data"]["unencrypted"].startswith(reported)
+    assert run("status", "llama3-13b")["data"]["deployments"][0]["unencrypted"].startswith(reported)
+    assert reported in run("runbook", "llama3-13b")["data"]["markdown"]
     assert run("down", "llama3-13b", "--yes")["exit_code"] == 0

@@ -143,11 +143,11 @@ class Bench:
 
     def check_named(self, struck):
         """Whatever runs is named, with its price and the command that ends it."""
-        told = " ".join(f"{item['message']} {item['hint']}" for item in struck.said.json["errors"])
+        reported = " ".join(f"{item['message']} {item['hint']}" for item in struck.said.json["errors"])
         for machine in self.account.alive():
-            assert machine in told or "may have been launched" in told, struck.where
-            assert "$1.87" in told, struck.where
-            assert f"tgi-deploy down --sandbox {NAME}" in told, struck.where
+            assert machine in reported or "may have been launched" in reported, struck.where
+            assert "$1.87" in reported, struck.where
+            assert f"tgi-deploy down --sandbox {NAME}" in reported, struck.where
 
     def check_goes_on(self, struck, words=None):
         """With `words` the next `up` adopts what there is; then `down` leaves nothing."""
@@ -263,6 +263,6 @@ def test_a_cloud_that_is_lost_is_no_defect_of_looking(bench, command, kind):
     bench.works(bench.fullest)
     for at in bench.places(LOOKING[command], kind, FOR_EVER):
         said = (struck := bench.strike(LOOKING[command], kind, at, FOR_EVER)).said
-        told = {item["code"] for item in (*said.json["errors"], *said.json["warnings"])}
+        reported = {item["code"] for item in (*said.json["errors"], *said.json["warnings"])}
         assert said.code in {0, FAILED}, struck.where
-        assert told & {"cloud_unreachable", "throttled"}, struck.where
+        assert reported & {"cloud_unreachable", "throttled"}, struck.where

@@ -175,8 +175,8 @@ def test_planted_secrets_reach_the_engine_and_show_up_nowhere(program, watch):
 
     recorder = [said]
     for words in (("status", "llama3-8b"), ("logs", "llama3-8b"), ("open", "llama3-8b"), ("list",)):
-        told = program.run(*words, "--sandbox")
-        recorder.extend((told.out, told.err))
+        reported = program.run(*words, "--sandbox")
+        recorder.extend((reported.out, reported.err))
     assert any('Bearer $CANARY_KEY"' in text for text in recorder)
     cloud = list(in_the_cloud(program))
     assert len(cloud) >= 10
@@ -216,10 +216,10 @@ def test_errors_show_no_secret(program, fault):
     """The cloud itself quotes one of them, and what was made on the way goes again."""
     program.fault(**fault, times=9)
     for words in ((), ("--json",)):
-        told = program.run(*UP, "--no-wait", "--sandbox", *words)
-        assert told.code == 1, told.out
-        assert fault["code"] in told.out + told.err
-        assert not leaks(told.out + told.err)
+        reported = program.run(*UP, "--no-wait", "--sandbox", *words)
+        assert reported.code == 1, reported.out
+        assert fault["code"] in reported.out + reported.err
+        assert not leaks(reported.out + reported.err)
     assert files_with_leaks(program.home) == []
     assert stored(program) == []
 

@@ -70,8 +70,8 @@ def test_what_it_warns_of_is_in_the_envelope(program):
     program.fault(action="GetServiceQuota", code="AccessDeniedException", status=400, message="no")
     said = program.here("up", *REQUEST, "--dry-run")
     assert said.code == 0
-    (told,) = [item["message"] for item in said.json["warnings"] if item["code"] == "quota_unknown"]
-    assert "servicequotas:GetServiceQuota is not allowed" in told
+    (reported,) = [item["message"] for item in said.json["warnings"] if item["code"] == "quota_unknown"]
+    assert "servicequotas:GetServiceQuota is not allowed" in reported
 
 
 def test_a_quota_refused_at_launch_prints_the_request(program):

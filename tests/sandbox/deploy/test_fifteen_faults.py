@@ -116,13 +116,13 @@ def test_kept_and_in_text_it_says_what_it_costs_and_how_it_ends(program, monkeyp
     assert labels == ["phase", "evidence", "do", "more", "costs"]
     assert block[1].split(maxsplit=1)[1] in [phase.replace("_", " ") for phase in case["phase"]]
     (machine,) = account_of(program.url, program.access_key).alive()
-    told = " ".join(" ".join(block).split())
+    reported = " ".join(" ".join(block).split())
     (seen,) = program.here("status", "one").json["data"]["deployments"]
-    assert f"costs ${seen['recorded']['usd_per_hour']:.4f} an hour" in told
-    assert f"an hour: {machine} in us-east-1 still runs; 'tgi-deploy down --sandbox one' ends it" in told
+    assert f"costs ${seen['recorded']['usd_per_hour']:.4f} an hour" in reported
+    assert f"an hour: {machine} in us-east-1 still runs; 'tgi-deploy down --sandbox one' ends it" in reported
     examined = program.here("diagnose", "one").json["data"]["findings"][0]
     assert examined["code"] == case["finding"]
-    assert " ".join(examined["remedy"].replace(COMMAND, " ").split()) in told
+    assert " ".join(examined["remedy"].replace(COMMAND, " ").split()) in reported
     assert program.here("down", "one", "--yes").code == 0
     assert nothing_is_left(program)
 

@@ -72,11 +72,11 @@ def test_what_was_changed_by_hand_is_told_and_goes(program):
     ec2.delete_tags(Resources=[ids["launch-template"]])
     ec2.stop_instances(InstanceIds=[ids["instance"]])
     (status,) = program.here("status", "tampered").json["data"]["deployments"]
-    told = {item["code"]: item["message"] for item in status["drift"]}
-    assert "lets in 0.0.0.0/0 to tcp 22" in told["rule_added"]
-    assert ids["instance"] in told["not_running"]
+    reported = {item["code"]: item["message"] for item in status["drift"]}
+    assert "lets in 0.0.0.0/0 to tcp 22" in reported["rule_added"]
+    assert ids["instance"] in reported["not_running"]
     (of_all,) = program.here("status").json["data"]["deployments"]
-    assert {item["code"] for item in of_all["drift"]} == set(told)
+    assert {item["code"] for item in of_all["drift"]} == set(reported)
     assert program.here("down", "tampered", "--yes").code == 0
     assert program.instances() == []
     groups = ec2.describe_security_groups()["SecurityGroups"]

@@ -1,4 +1,4 @@
-"""Eight processes bring up one name at once: one deployment, nothing else, and everybody is told."""
+"""Eight processes bring up one name at once: one deployment, nothing else, and everybody is reported."""
 
 from __future__ import annotations
 

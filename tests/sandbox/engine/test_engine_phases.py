@@ -92,8 +92,8 @@ def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
         report, watcher = wait(engine)
         assert set(watcher.phases) & {"downloading", "loading", "warming_up"}, "a busy computer may miss some"
         lines = engine.log.splitlines(keepends=True)
-        told = {read("".join(lines[:count]), GRAMMAR).startup_phase for count in range(len(lines))}
-        assert {"downloading", "loading", "warming_up"} <= told
+        reported = {read("".join(lines[:count]), GRAMMAR).startup_phase for count in range(len(lines))}
+        assert {"downloading", "loading", "warming_up"} <= reported
         assert report.kv_capacity_tokens > 2048
         proof = proof_by(HttpEngine(engine.url))
         assert proof.answer

@@ -221,8 +221,8 @@ def test_not_being_allowed_to_know_is_a_warning(account):
     account.allow(without="servicequotas:GetServiceQuota")
     up = account.up()
     assert up["exit_code"] == 0
-    (told,) = [item["message"] for item in up["warnings"] if item["code"] == "quota_unknown"]
-    assert "servicequotas:GetServiceQuota is not allowed" in told
+    (reported,) = [item["message"] for item in up["warnings"] if item["code"] == "quota_unknown"]
+    assert "servicequotas:GetServiceQuota is not allowed" in reported
 
 
 def test_doctor_names_every_action_that_is_missing(account):

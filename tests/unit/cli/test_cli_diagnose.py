@@ -180,8 +180,8 @@ def test_every_code_is_explained_in_100_columns(capsys):
 def test_the_change_of_a_plan_that_is_told_is_the_one_that_heal_makes(capsys):
     cures = read_cures()
     for item in all_codes("tgi"):
-        told = json.loads(said(capsys, "explain", item.code, "--json")[1])["data"].get("plan_edit")
-        assert told == (next(iter(cures.get(item.code, ())), "") if item.page else None)
+        reported = json.loads(said(capsys, "explain", item.code, "--json")[1])["data"].get("plan_edit")
+        assert reported == (next(iter(cures.get(item.code, ())), "") if item.page else None)
     assert explain("oom_load", "tgi").plan_edit == "more_shards"
 
 

@@ -17,7 +17,7 @@ from tgi_deploy.errors import DeployError, Problem, warning
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "reported"),
     [
         ("'tgi-deploy down demo' ends it", "'tgi-deploy down --sandbox demo' ends it"),
         ("tgi-deploy up m --set 'x=a b'; more", "tgi-deploy up --sandbox m --set 'x=a b'; more"),
@@ -32,8 +32,8 @@ from tgi_deploy.errors import DeployError, Problem, warning
         ("a security group of tgi-deploy-demo", "a security group of tgi-deploy-demo"),
     ],
 )
-def test_a_line(line, told):
-    assert said(line) == told
+def test_a_line(line, reported):
+    assert said(line) == reported
 
 
 def test_they_are_all_that_ask_a_cloud():
@@ -48,7 +48,7 @@ def test_they_are_all_that_ask_a_cloud():
 
 
 def test_every_part_of_a_result_and_nothing_that_has_a_hash():
-    line, told = "tgi-deploy down demo", "tgi-deploy down --sandbox demo"
+    line, reported = "tgi-deploy down demo", "tgi-deploy down --sandbox demo"
     result = Result(
         data={"still_costs": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1},
         text=line,
@@ -57,11 +57,11 @@ def test_every_part_of_a_result_and_nothing_that_has_a_hash():
         failure_text=line,
     )
     found = in_sandbox(result)
-    assert found.data == {"still_costs": ({"ends_with": told},), "receipt": {"left": [line], "sha256": "1"}, "n": 1}
-    assert (found.text, found.warnings[0].message) == (told, told)
+    assert found.data == {"still_costs": ({"ends_with": reported},), "receipt": {"left": [line], "sha256": "1"}, "n": 1}
+    assert (found.text, found.warnings[0].message) == (reported, reported)
     error = found.errors[0]
-    assert (error.message, error.hint) == (told, told)
-    assert found.failure_text == told
+    assert (error.message, error.hint) == (reported, reported)
+    assert found.failure_text == reported
 
 
 @pytest.mark.parametrize(("given", "hint"), [([], "tgi-deploy list'"), (["--sandbox"], "tgi-deploy list --sandbox'")])

@@ -39,7 +39,7 @@ def test_a_host_of_ones_own_has_no_end():
 
 
 def test_every_run_looks_where_it_was_brought_up():
-    """Without a record `down` and `diagnose` ask what they are told to ask."""
+    """Without a record `down` and `diagnose` ask what they are reported to ask."""
     assert job().everywhere == ("--target", "ec2")
     assert job(target="docker").everywhere == ("--target", "docker")
 

@@ -38,7 +38,7 @@ def as_it_is(catalog: Catalog, model: str) -> tuple[ModelSpec, Scheme]:
 
 
 def layout_of(catalog: Catalog, model: ModelSpec, *, version: str = "3.3.7", **more: Any) -> Layout:
-    """With the block of a token and no scores, unless told otherwise."""
+    """With the block of a token and no scores, unless reported otherwise."""
     release = catalog.release(version)
     settled = {"num_shard": 1, "attention": "flashinfer", **more}
     return Layout(release=release, model_class=release.model_class(model.model_type), **settled)

@@ -43,14 +43,14 @@ class Engine:
         answer = self.by_kind["chat" if probe.step == "chat" else "plain"]
         if isinstance(answer, HttpReply):
             return answer
-        told = []
+        reported = []
         for event in answer:
             if isinstance(event, BaseException):
                 raise event
-            told.append(event)
+            reported.append(event)
             on_event(event)
-        arrivals = tuple(100.0 + 50.0 * place for place in range(len(told)))
-        return HttpReply(status=200, events=tuple(told), arrivals_ms=arrivals)
+        arrivals = tuple(100.0 + 50.0 * place for place in range(len(reported)))
+        return HttpReply(status=200, events=tuple(reported), arrivals_ms=arrivals)
 
 
 def refused(status, **body):

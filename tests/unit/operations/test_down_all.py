@@ -231,10 +231,10 @@ def test_status_of_all_tells_of_a_record_that_cannot_be_read(around, tmp_path):
     found = statuses(around.context())
     assert [item.name for item in found] == names(3)
     assert [len(item.drift) for item in found] == [0, 1, 0]
-    (told,) = found[1].drift
-    assert (told.data["key"], told.code) == ("record", "corrupt_record")
-    assert "deployment.json can't be read" in told.message
-    assert "move it away" in told.message
+    (reported,) = found[1].drift
+    assert (reported.data["key"], reported.code) == ("record", "corrupt_record")
+    assert "deployment.json can't be read" in reported.message
+    assert "move it away" in reported.message
     assert found[1].machine.state == "running"
 
 

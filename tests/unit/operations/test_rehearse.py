@@ -72,84 +72,84 @@ def step(action, kind, thing):
 
 def test_up_and_down_are_played_and_nothing_is_left(here):
     stage = Stage()
-    told = rehearse(here.context(), stage, request(), [Trouble()], seed=7)
+    reported = rehearse(here.context(), stage, request(), [Trouble()], seed=7)
     assert stage.prepared == [("made-up", 7)]
-    assert [(item.command, item.exit_code) for item in told.endings] == [("up", 0), ("down", 0)]
-    assert (told.safe, told.left) == (True, ())
-    assert told.calls == {"DescribeInstances": 2, "RunInstances": 1}
-    assert [item.text for item in told.timeline][:3] == [
+    assert [(item.command, item.exit_code) for item in reported.endings] == [("up", 0), ("down", 0)]
+    assert (reported.safe, reported.left) == (True, ())
+    assert reported.calls == {"DescribeInstances": 2, "RunInstances": 1}
+    assert [item.text for item in reported.timeline][:3] == [
         "made-up: something made up happens",
         "made-up is arranged",
         "tgi-deploy up",
     ]
-    moments = [item.at_s for item in told.timeline]
+    moments = [item.at_s for item in reported.timeline]
     assert moments == sorted(moments)
-    assert told.machine_seconds > 60
-    assert told.usd > 0
+    assert reported.machine_seconds > 60
+    assert reported.usd > 0
 
 
 def test_a_machine_that_nobody_knows_is_not_safe(here):
-    told = rehearse(here.context(), Stage(still=("i-0123456789abcdef0",)), request(), [], seed=1)
-    assert not told.safe
-    assert told.left == (Leftover(kind="instance", id="i-0123456789abcdef0"),)
+    reported = rehearse(here.context(), Stage(still=("i-0123456789abcdef0",)), request(), [], seed=1)
+    assert not reported.safe
+    assert reported.left == (Leftover(kind="instance", id="i-0123456789abcdef0"),)
 
 
 def test_a_failure_is_told_with_code_and_hint(here):
     def fail():
         raise DeployError("died", "the machine i-0123456789abcdef0 died", hint="look")
 
-    told = story(here)
-    ending = told.play("up", fail)
+    reported = story(here)
+    ending = reported.play("up", fail)
     assert (ending.exit_code, ending.code, ending.message, ending.hint) == (1, "died", "the machine i-1 died", "look")
-    assert [item.code for item in told.moments] == ["command", "failed"]
+    assert [item.code for item in reported.moments] == ["command", "failed"]
 
 
 def test_ids_become_numbers_in_the_order_of_appearance(here):
-    told = story(here)
-    told.tell("x", "i-0000000000000000b and sg-00000000000000001")
-    told.tell("x", "i-0000000000000000a, then i-0000000000000000b; not-an-id-1")
-    assert [item.text for item in told.moments] == ["i-1 and sg-1", "i-2, then i-1; not-an-id-1"]
+    reported = story(here)
+    reported.tell("x", "i-0000000000000000b and sg-00000000000000001")
+    reported.tell("x", "i-0000000000000000a, then i-0000000000000000b; not-an-id-1")
+    assert [item.text for item in reported.moments] == ["i-1 and sg-1", "i-2, then i-1; not-an-id-1"]
 
 
 def test_phases_that_nobody_saw_are_told_with_the_planned_time(here):
-    told = story(here)
-    told.phase("launching", "", 0, 0)
-    told.phase("loading", "", 0, 0)
-    told.phase("booting", "", 0, 0)
-    assert [item.text for item in told.moments] == ["launching", "booting", "pulling", "downloading", "loading"]
-    assert [item.at_s for item in told.moments][:3] == [0, 40, 130]
+    reported = story(here)
+    reported.phase("launching", "", 0, 0)
+    reported.phase("loading", "", 0, 0)
+    reported.phase("booting", "", 0, 0)
+    assert [item.text for item in reported.moments] == ["launching", "booting", "pulling", "downloading", "loading"]
+    assert [item.at_s for item in reported.moments][:3] == [0, 40, 130]
 
 
 def test_a_delay_makes_its_phase_longer(here):
-    told = story(here, Trouble(at_phase="booting", delay_s=300))
+    reported = story(here, Trouble(at_phase="booting", delay_s=300))
     for phase in ("booting", "pulling"):
-        told.phase(phase, "", 0, 0)
-    assert told.moments[-1].at_s == 40 + 90 + 300
+        reported.phase(phase, "", 0, 0)
+    assert reported.moments[-1].at_s == 40 + 90 + 300
 
 
 def test_what_comes_in_a_phase_befalls_the_machine_once(here):
     stage = Stage()
-    told = story(here, Trouble(at_phase="booting", strikes={"name": "dead-host"}), stage=stage)
-    told.step(step("create", "instance", "i-00000001"), "done")
+    reported = story(here, Trouble(at_phase="booting", strikes={"name": "dead-host"}), stage=stage)
+    reported.step(step("create", "instance", "i-00000001"), "done")
     for phase in ("launching", "booting", "booting", "pulling"):
-        told.phase(phase, "", 0, 0)
+        reported.phase(phase, "", 0, 0)
     assert stage.struck == [("made-up", "i-00000001")]
-    seconds = told.machine_s
+    seconds = reported.machine_s
     assert seconds == 40
-    told.step(step("delete", "instance", "i-00000001"), "done")
-    told.end_machines()
-    assert told.machine_s == seconds
+    reported.step(step("delete", "instance", "i-00000001"), "done")
+    reported.end_machines()
+    assert reported.machine_s == seconds
 
 
 def test_a_machine_costs_from_its_launch_to_its_end(here):
-    told = story(here)
+    reported = story(here)
     deployment = rehearsed_record(here)
-    told.step(step("create", "instance", "i-00000001"), "begun")
-    told.step(step("create", "instance", "i-00000001"), "done")
-    told.now_s += 3599 - 61
-    told.step(step("delete", "instance", "i-00000001"), "done")
-    assert told.machine_s == 3599
-    assert told.usd == deployment.usd_per_hour * Decimal("3599.0") / 3600
+    reported.step(step("create", "instance", "i-00000001"), "begun")
+    reported.step(step("create", "instance", "i-00000001"), "done")
+    reported.now_s += 3599 - 61
+    reported.step(step("delete", "instance", "i-00000001"), "done")
+    assert reported.machine_s == 3599
+    assert reported.usd == deployment.usd_per_hour * Decimal("3599.0") / 3600
 
 
 def rehearsed_record(here):
@@ -159,14 +159,14 @@ def rehearsed_record(here):
 
 
 def test_what_passes_is_no_part_of_the_story(here):
-    told = story(here)
-    told.note("security group sg-1 is in use; waiting")
-    told.line("booting takes longer than expected")
-    told.step(step("delete", "volume", "vol-00000001"), "done")
-    assert told.moments == []
-    told.note("taking away what was made on the way")
-    told.warn(warning("no_capacity", "a pool is out"))
-    assert [(item.at_s, item.code) for item in told.moments] == [(0, "note"), (1, "no_capacity")]
+    reported = story(here)
+    reported.note("security group sg-1 is in use; waiting")
+    reported.line("booting takes longer than expected")
+    reported.step(step("delete", "volume", "vol-00000001"), "done")
+    assert reported.moments == []
+    reported.note("taking away what was made on the way")
+    reported.warn(warning("no_capacity", "a pool is out"))
+    assert [(item.at_s, item.code) for item in reported.moments] == [(0, "note"), (1, "no_capacity")]
 
 
 def test_troubles_are_chosen_by_name_once_each():

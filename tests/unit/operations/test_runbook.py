@@ -136,7 +136,7 @@ def test_no_part_of_the_request_is_left_out_of_the_up_command(requested, said):
 
 
 def test_every_field_of_a_request_is_known_here():
-    told = {
+    reported = {
         *(row.lands for row in PLAN_OPTIONS if row.lands not in {"", ENDS}),
         "model",
         "markets",
@@ -146,7 +146,7 @@ def test_every_field_of_a_request_is_known_here():
         "input_p95",
         "output_p95",
     }
-    assert set(as_dict(planned().plan.requirements)) == told
+    assert set(as_dict(planned().plan.requirements)) == reported
 
 
 def test_a_machine_of_ones_own_is_brought_up_on_docker():

@@ -127,7 +127,7 @@ def test_up_of_an_engine_that_no_longer_answers_waits_for_it(around):
     around.recorder.lines.clear()
     with pytest.raises(NotHealthyError):
         bring_up(around, wait=True, on_failure=lambda _error: "keep")
-    assert any("does not answer" in line for line in around.recorder.lines)
+    assert any("stopped responding" in line for line in around.recorder.lines)
     assert [found.id for found in around.world.running()] == [first.deployment.machine.attributes["id"]]
 
 
@@ -237,18 +237,18 @@ def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "told"),
+    ("call", "error", "reported"),
     [
         ("machine", ThrottledError("too fast"), "the machine instance-2 runs and costs $1.861 an hour"),
         ("machine", DeployError("state_unusable", "the disk is full"), "the machine instance-2 runs"),
         ("create instance", LostReplyError("lost"), "a machine may have been launched"),
     ],
 )
-def test_a_launch_that_breaks_off_tells_what_runs_and_costs(around, call, error, told):
+def test_a_launch_that_breaks_off_tells_what_runs_and_costs(around, call, error, reported):
     around.world.on_call = failing(99, error, call=call)
     with pytest.raises(type(error)) as caught:
         bring_up(around)
-    assert told in caught.value.hint
+    assert reported in caught.value.hint
     assert "'tgi-deploy down demo' ends it" in caught.value.hint
     assert caught.value.data["deployment"] == "demo"
     assert caught.value.data["still_costs"]["ends_with"] == "tgi-deploy down demo"

@@ -1,4 +1,4 @@
-"""A failed `up` removes what it has made itself. What was there before stays, and is told."""
+"""A failed `up` removes what it has made itself. What was there before stays, and is reported."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def test_a_new_machine_goes_and_what_was_around_it_stays(around):
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
     assert (error.data["fate"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
     assert {item["kind"] for item in error.data["before"]} == {"security-group", "launch-template"}
-    assert "what was there before is kept: 'tgi-deploy down demo' ends it" in error.hint
+    assert "what existed before is kept: 'tgi-deploy down demo' ends it" in error.hint
     shown = failure_text(error.problem, error.failure)
     assert "nothing any more" in shown
-    assert "what was there before is kept" in shown
+    assert "what existed before is kept" in shown
     receipt = down(around.context(), ["demo"], lambda _removals: True).receipts[0]
     assert len(receipt.machines) == 2
     assert around.world.left() == []

@@ -1,4 +1,4 @@
-"""Progress, stalls and deadlines: what is told of a phase that is slow, and when a wait for it ends."""
+"""Progress, stalls and deadlines: what is reported of a phase that is slow, and when a wait for it ends."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def ends(tale, deadlines=LIMITED, **settings):
 def test_megabytes_are_told_with_what_the_plan_expects():
     tale = story(consoles=[(0, PULL), (10, received(1234)), (20, WARM)], probes=[(0, REFUSED), (30, OK)])
     tale.wait(LIMITED)
-    told = [(phase, detail) for phase, detail, *_ in tale.recorder.phases]
-    assert told[0] == ("pulling", "tgi:3.3.7")
-    assert ("pulling", "1,234 of about 9,100 MB") in told
+    reported = [(phase, detail) for phase, detail, *_ in tale.recorder.phases]
+    assert reported[0] == ("pulling", "tgi:3.3.7")
+    assert ("pulling", "1,234 of about 9,100 MB") in reported
 
 
 def test_a_slow_pull_goes_on_past_its_deadline_while_bytes_come_in():
@@ -144,10 +144,10 @@ def test_a_download_tells_the_engines_own_estimate_as_it_runs_down():
     said = ENGINE + "Download: [1/4] -- ETA: 0:01:30\n"
     tale = story(consoles=[(0, ENGINE), (20, said), (50, WARM)], probes=[(0, REFUSED), (60, OK)])
     tale.wait()
-    told = [(detail, at_s) for phase, detail, at_s, _ in tale.recorder.phases if phase == "downloading"]
-    assert told[0] == ("about 50 s left", 0)
-    assert ("1 of 4 files, about 90 s left", 20) in told
-    assert ("1 of 4 files, about 65 s left", 45) in told
+    reported = [(detail, at_s) for phase, detail, at_s, _ in tale.recorder.phases if phase == "downloading"]
+    assert reported[0] == ("about 50 s left", 0)
+    assert ("1 of 4 files, about 90 s left", 20) in reported
+    assert ("1 of 4 files, about 65 s left", 45) in reported
 
 
 def test_an_estimate_that_has_run_out_is_not_told():

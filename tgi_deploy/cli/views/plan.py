@@ -157,10 +157,10 @@ def _memory(candidate: Candidate) -> str:
 
 def _prefill_note(candidate: Candidate) -> str:
     """What the plan overrules: the engine's own prefill batch is chosen for speed, whatever it does to memory."""
-    own, told = candidate.engine.settings.default_prefill_tokens, candidate.engine.settings.max_batch_prefill_tokens
-    if own is None or own <= told:
+    own, message = candidate.engine.settings.default_prefill_tokens, candidate.engine.settings.max_batch_prefill_tokens
+    if own is None or own <= message:
         return ""
-    return f"  prompts in batches of {count(told)}; alone it takes {count(own)}"
+    return f"  prompts in batches of {count(message)}; alone it takes {count(own)}"
 
 
 def _memory_parts(memory: MemoryBudget) -> tuple[tuple[str, str, int], ...]:

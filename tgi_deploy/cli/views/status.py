@@ -79,8 +79,8 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     if url is not None:
         answer = "was not asked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {url}  {answer}")
-    if told := status.unencrypted:
-        lines.append(wrapped(told, first="  traffic   ", rest=" " * 12))
+    if message := status.unencrypted:
+        lines.append(wrapped(message, first="  traffic   ", rest=" " * 12))
     if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
         lines.append(f"  start     {_starting(status.starting, status.name)}")
     lines.append(f"  cost      {_cost_words(status)}")

@@ -70,6 +70,6 @@ def extras_findings(workstation: Workstation, targets: Sequence[Target]) -> tupl
     there = [name for name in extras if name not in missing]
     findings = [ok("extras", f"installed: {', '.join(there) or 'none'}", installed=there)]
     for name in missing:
-        told = f"the extra '{name}' is not installed ({extras[name][1]})"
-        findings.append(warning("extra_missing", told, install_command(name), extra=name))
+        message = f"the extra '{name}' is not installed ({extras[name][1]})"
+        findings.append(warning("extra_missing", message, install_command(name), extra=name))
     return tuple(findings)

@@ -34,11 +34,11 @@ def refuse(findings: tuple[Problem, ...]) -> None:
     if not errors:
         return
     first = errors[0]
-    told = "; ".join(finding.message for finding in errors)
+    message = "; ".join(finding.message for finding in errors)
     others = tuple(dict.fromkeys(finding.hint for finding in errors if finding.hint))
     raise DeployError(
         first.code,
-        f"nothing was created, because it would fail: {told}",
+        f"nothing was created, because it would fail: {message}",
         hint="; ".join((*others, "--no-preflight tries all the same")),
         data={"findings": [finding.document() for finding in findings]},
     )

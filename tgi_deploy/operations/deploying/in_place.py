@@ -133,7 +133,7 @@ def with_limits(
     try:
         recorded, _ = move_limits(context, running, wanted)
     except InputError as error:
-        told = f"the machine keeps its limits, not {options}: {error.message}; {error.hint}"
-        return deployment, (warning("limits_kept", told),)
-    told = f"{options} applied to the machine that runs: 'tgi-deploy status {name}' shows how it ends now"
-    return recorded or deployment, (warning("limits_moved", told),)
+        message = f"the machine keeps its limits, not {options}: {error.message}; {error.hint}"
+        return deployment, (warning("limits_kept", message),)
+    message = f"{options} applied to the machine that runs: 'tgi-deploy status {name}' shows how it ends now"
+    return recorded or deployment, (warning("limits_moved", message),)

@@ -309,7 +309,7 @@ def _started(context: Context, at: Running, down: MachineState) -> tuple[Running
         if at_once or again or (state.state == "running" and state.address):
             break
     if state.state != "running":
-        raise DeployError("not_started", f"starting {machine.kind} {machine.id}: it {state.told}")
+        raise DeployError("not_started", f"starting {machine.kind} {machine.id}: it {state.description}")
     found = cloud.handler(machine.kind).read(machine.attributes)
     return replace(at, machine=found or _seen_as(machine, "running")), state
 
@@ -496,7 +496,7 @@ def _await_down(context: Context, at: Running) -> MachineState:
             break
     raise DeployError(
         "not_stopped",
-        f"stopping {at.machine.kind} {at.machine.id}: it {state.told}",
+        f"stopping {at.machine.kind} {at.machine.id}: it {state.description}",
         hint=f"'tgi-deploy status {at.name}' shows what there is",
     )
 

@@ -149,14 +149,14 @@ def rehearse(
     """Play `up` with the troubles, then `down` if something came up, and look what is left."""
     name = request.deployment_name
     story = Story(context=context, stage=stage, plan=request.plan, name=name, troubles=tuple(troubles))
-    told = replace(context, reporter=story, listener=story)
+    observed = replace(context, reporter=story, listener=story)
     for trouble in troubles:
         story.tell("fault", f"{trouble.name}: {trouble.description}")
         for sentence in stage.prepare(trouble.name, seed):
             story.tell("fault", sentence)
-    endings = [story.play("up", lambda: up(told, request))]
+    endings = [story.play("up", lambda: up(observed, request))]
     if context.store.load(name) is not None:
-        endings.append(story.play("down", lambda: down(told, [name], lambda _removals: True)))
+        endings.append(story.play("down", lambda: down(observed, [name], lambda _removals: True)))
     story.end_machines()
     return Rehearsal(
         name=name,

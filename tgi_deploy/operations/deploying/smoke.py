@@ -208,9 +208,9 @@ def _remove(programs: Programs, job: Job, came_up: Reply) -> Reply | None:
 
 def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[LeftThing, ...]:
     """Return the leftovers that a removal reported; its machine if it reported nothing."""
-    told = (went_down or came_up).data.get("left_behind")
-    if told or went_down is None or went_down.exit_code in {OK, INTERRUPTED}:
-        return tuple(LeftThing(**{"command": None, **item}) for item in told or ())
+    left = (went_down or came_up).data.get("left_behind")
+    if left or went_down is None or went_down.exit_code in {OK, INTERRUPTED}:
+        return tuple(LeftThing(**{"command": None, **item}) for item in left or ())
     command = " ".join(("tgi-deploy down", job.name, *job.everywhere))
     return tuple(
         LeftThing(kind=kind, id=thing_id, region=region, command=command)

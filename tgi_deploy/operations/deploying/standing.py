@@ -130,7 +130,7 @@ def new_deployment(context: Context, request: UpRequest, place: str, seen: Seque
 
 
 def still_answers(context: Context, deployment: Deployment, *, wait: bool) -> bool:
-    """Whether the engine that was ready still is. Who does not wait for it is not told by asking it."""
+    """Return whether the engine is still ready; with --no-wait, do not check."""
     probe = context.probe_of(deployment) if wait else None
     if probe is None or probe.ok:
         return True

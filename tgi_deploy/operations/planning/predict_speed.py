@@ -176,10 +176,10 @@ def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constant
 
     PCIe of EC2's instances, and of engines whose makers measure on them, goes through the host's memory.
     """
-    told = _told(row, "interconnect").lower()
-    link = _LINKS.get(_GENERATION.sub("", told))
-    if link is None and told:
-        raise _bad("interconnect", told, f"one of {', '.join(_LINKS)}")
+    message = _told(row, "interconnect").lower()
+    link = _LINKS.get(_GENERATION.sub("", message))
+    if link is None and message:
+        raise _bad("interconnect", message, f"one of {', '.join(_LINKS)}")
     if link is None or link == "none":
         return own
     through_host = bool(_told(row, "instance")) or constants.pcie_through_host(_text(row, "engine"))

@@ -366,7 +366,7 @@ def sweep(
 
 
 def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
-    """Begin to delete it. What holds it is told once; `said` are the ids told of."""
+    """Begin to delete it. Each resource that blocks it is reported once; `said` are the reported ids."""
     if not found.alive and found.state != "stopped":
         return
     try:

@@ -72,7 +72,7 @@ class _Result:
 
 
 def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, volumes: bool = False) -> DownOutcome:
-    """Remove everything that is known. What has a record that can't be read is left as it is, and told.
+    """Remove everything that is known. What has a record that can't be read is left unchanged and reported.
 
     Raises LeftBehindError (exit 6) with every id that is still there, or else what else has failed; all
     deployments are tried before.

@@ -51,9 +51,9 @@ def naming_what_is_left(context: Context, left: Callable[[], Sequence[Line]], *,
         raise _unfinished(context, error, left(), again) from error
     except Exception as error:
         defect = DefectError(error)
-        told = _unfinished(context, defect, left(), again)
-        if told is not defect:
-            defect = defect.copy(hint=f"{told.message}; {told.hint}", failure=told.failure)
+        report = _unfinished(context, defect, left(), again)
+        if report is not defect:
+            defect = defect.copy(hint=f"{report.message}; {report.hint}", failure=report.failure)
         raise defect from error
 
 
@@ -72,11 +72,11 @@ def _unfinished(context: Context, error: DeployError, left: Sequence[Line], agai
     if not left:
         return error
     items = [Thing(kind=line.kind, id=line.id, region=line.region) for line in left]
-    told = ", ".join(f"{item.kind} {item.id} in {item.region}" for item in items)
+    message = ", ".join(f"{item.kind} {item.id} in {item.region}" for item in items)
     hint = f"{again}; {until_then(sum((line.usd_per_hour or Decimal(0) for line in left), Decimal(0)))}"
     return left_error(
         context,
-        f"removing {told} did not finish: {error.message}",
+        f"removing {message} did not finish: {error.message}",
         items,
         code=error.code,
         hint=error.hint_and(hint),

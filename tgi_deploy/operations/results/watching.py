@@ -185,10 +185,10 @@ def _ends_sooner(extension: Extension) -> tuple[Problem, ...]:
     if lease is None or not ends or ends[0].reason != "ttl" or ends[0].at is None:
         return ()
     at = ends[0].at.isoformat(timespec="seconds")
-    told = (
+    message = (
         f"its --ttl or --max-spend ends it before its lease, at {at}: 'tgi-deploy extend {extension.name} --ttl TIME'"
     )
-    return (warning("ends_sooner", told),)
+    return (warning("ends_sooner", message),)
 
 
 def deployment_data(deployment: Deployment) -> DeploymentData:

@@ -223,8 +223,8 @@ class LeaseKeeper:
         try:
             self._renew(machine.place, machine.kind, machine.attributes["id"], lease_s)
         except DeployError as error:
-            told = f"the lease could not be renewed: {error.message}"
-            self.context.reporter.warn(warning("lease_not_renewed", told))
+            message = f"the lease could not be renewed: {error.message}"
+            self.context.reporter.warn(warning("lease_not_renewed", message))
             self._due_s = clock.monotonic() + lease_s * _BEAT**2
 
     def _renew(self, place: str, kind: str, machine_id: str, lease_s: int) -> None:

@@ -137,9 +137,9 @@ def status(context: Context, name: str) -> Status:
 
 
 def statuses(context: Context, *, unasked: dict[str, DeployError] | None = None) -> list[Status]:
-    """Of every deployment, by one search of each kind in each place; endpoints are asked some at a time.
+    """Return the status of all deployments, with one search per kind and place; endpoints are probed in batches.
 
-    A record that can't be read is told as a difference: the others are still worth seeing. With `unasked`, which it
+    An unreadable record is reported as drift, and with `unasked`, which it fills, so is an unreachable place.
     fills, so is a place that can't be asked.
     """
     everything = look_at_all(context, whole=unasked is not None, unasked=unasked)
@@ -153,20 +153,20 @@ def _status_of(context: Context, item: Seen, unasked: Mapping[str, DeployError])
     found = _status(context, item.name, item.recorded, item.everything, state, why=why)
     if item.unreadable is None:
         return found
-    told = f"{item.unreadable.message}; {item.unreadable.hint}"
-    return replace(found, drift=(warning(item.unreadable.code, told, key="record"),))
+    message = f"{item.unreadable.message}; {item.unreadable.hint}"
+    return replace(found, drift=(warning(item.unreadable.code, message, key="record"),))
 
 
 def _state(machine: Found | None) -> MachineState | None:
     if machine is None:
         return None
-    told = machine.attributes
+    attributes = machine.attributes
     return MachineState(
         state=machine.state,  # type: ignore[arg-type]  # the cloud's own words are the port's
-        reason_code=told.get("reason_code"),
-        reason=told.get("reason"),
-        address=told.get("address") or None,
-        reclaimed=RECLAIMED in told,
+        reason_code=attributes.get("reason_code"),
+        reason=attributes.get("reason"),
+        address=attributes.get("address") or None,
+        reclaimed=RECLAIMED in attributes,
     )
 
 
@@ -257,7 +257,13 @@ def not_serving(found: Status) -> NotHealthyError | None:
         )
     if found.probe is None and found.machine is not None and found.machine.state == "running":
         return None
-    why = f"its endpoint {found.probe}" if found.probe else found.machine.told if found.machine else "it has no machine"
+    why = (
+        f"its endpoint {found.probe}"
+        if found.probe
+        else found.machine.description
+        if found.machine
+        else "it has no machine"
+    )
     return NotHealthyError(
         "not_answering",
         f"'{name}' does not serve: {why}{_since(found)}",
@@ -314,7 +320,7 @@ def second_machine(recorded: Deployment | None, machine: Found) -> str:
 
 
 def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
-    """Doors that somebody has opened by hand. They are told of, and go with the group; nothing closes them before."""
+    """Return warnings for rules added by hand. They are only reported, and deleted with the group."""
     return [
         warning(
             "rule_added",

@@ -122,7 +122,7 @@ def _envelope(service: Service, kind: str, **fields: object) -> dict[str, Any]:
 
 
 def _stream(service: Service, exchange: Exchange, chunks: Generator[dict[str, Any]]) -> None:
-    """Everything that fails from here on is told inside a 200."""
+    """Everything that fails from here on is reported inside a 200."""
     exchange.start_events(service.compute_headers())
     with closing(chunks):
         try:

@@ -59,9 +59,9 @@ def test_the_next_run_goes_elsewhere_first_and_says_so(around):
     around.clock.sleep(60)
     up(around.context(), request())
     assert asked_zones(around) == ["us-east-1b"]
-    told = [line for line in around.recorder.lines if "us-east-1a" in line and "skipped for now" in line]
-    assert len(told) == 1
-    assert "InsufficientInstanceCapacity 60 s ago" in told[0]
+    reported = [line for line in around.recorder.lines if "us-east-1a" in line and "skipped for now" in line]
+    assert len(reported) == 1
+    assert "InsufficientInstanceCapacity 60 s ago" in reported[0]
 
 
 def test_after_three_minutes_it_is_forgotten(around):
@@ -140,9 +140,9 @@ def test_a_refused_quota_prints_code_limit_use_and_request(around, cause):
     with pytest.raises(QuotaError) as caught:
         up(context, request(plan(chosen=G), preflight=False))
     (warned,) = [line for line in around.recorder.lines if line.startswith("quota_exceeded")]
-    for told in (warned, caught.value.hint):
-        assert "quota L-DB2E81BA (Running On-Demand G and VT instances) in us-east-1: limit 0, in use 0" in told
-        assert COMMAND in told
+    for reported in (warned, caught.value.hint):
+        assert "quota L-DB2E81BA (Running On-Demand G and VT instances) in us-east-1: limit 0, in use 0" in reported
+        assert COMMAND in reported
     (numbers,) = caught.value.data["quotas"]
     assert numbers == {
         "quota_code": "L-DB2E81BA",
@@ -162,7 +162,9 @@ def test_a_quota_of_volumes_asks_for_no_more_vcpus(around, cause):
     context = around.context(targets=around.targets(survey=survey_of(FakeInspector(limit=0.0))))
     with pytest.raises(QuotaError) as caught:
         up(context, request(plan(chosen=G), preflight=False))
-    assert not any("vCPU" in told or COMMAND in told for told in (*around.recorder.lines, caught.value.hint))
+    assert not any(
+        "vCPU" in reported or COMMAND in reported for reported in (*around.recorder.lines, caught.value.hint)
+    )
     assert cause in caught.value.message
 
 

@@ -1,4 +1,4 @@
-"""`up` looks before it asks: errors stop it with nothing made, warnings are told, not knowing stops nothing."""
+"""`up` looks before it asks: errors stop it with nothing made, warnings are reported, not knowing stops nothing."""
 
 from __future__ import annotations
 

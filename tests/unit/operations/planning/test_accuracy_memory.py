@@ -36,8 +36,8 @@ def test_a_row_that_cannot_be_predicted_is_named() -> None:
     assert "temperature" in failed[0][1]
 
 
-@pytest.mark.parametrize(("measured", "told"), [("16060522496", False), ("26060522496", True)])
-def test_misses_are_named(measured: str, told: bool) -> None:  # noqa: FBT001 -- a case
+@pytest.mark.parametrize(("measured", "reported"), [("16060522496", False), ("26060522496", True)])
+def test_misses_are_named(measured: str, reported: bool) -> None:  # noqa: FBT001 -- a case
     row = next(row for row in accuracy_memory.measured_rows() if row["id"] == "m015") | {"value": measured}
     found, _ = accuracy_memory.scored([row], open_catalog())
-    assert bool(list(accuracy_memory.misses(found))) is told
+    assert bool(list(accuracy_memory.misses(found))) is reported

@@ -111,8 +111,8 @@ def test_without_the_flag_a_release_takes_what_it_chooses_by_itself(catalog, ver
     """3.x divides the card's TFLOPS by the model's work and falls back to 4,096; 2.x takes 4,095 tokens and 50."""
 
     def ttft(tokens):
-        told = {"engine": "TGI", "engine_version": version, "gpu": gpu, "tp": "1", "n_gpu": "1"}
-        text = cases({**told, "metric": "ttft_ms", "input_len": "1000", "concurrency_or_batch": "16"})
+        reported = {"engine": "TGI", "engine_version": version, "gpu": gpu, "tp": "1", "n_gpu": "1"}
+        text = cases({**reported, "metric": "ttft_ms", "input_len": "1000", "concurrency_or_batch": "16"})
         header, row = text.splitlines()
         return predict_cases(f"{header},max_batch_prefill_tokens\n{row},{tokens}\n", catalog)[0]
 

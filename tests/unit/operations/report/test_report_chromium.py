@@ -133,7 +133,7 @@ def test_a_focused_mark_can_be_seen(opened):
 
 def test_every_mark_tells_its_code_and_sentence_on_hover(opened):
     page = opened("plan")
-    told = page.evaluate(
+    reported = page.evaluate(
         """(() => {
           const chart = document.querySelector('.chart.wide'), tip = document.querySelector('.tip');
           chart.scrollIntoView();
@@ -145,8 +145,8 @@ def test_every_mark_tells_its_code_and_sentence_on_hover(opened):
           });
         })()"""
     )
-    assert len(told) > 300
-    for kind, shown, label in told:
+    assert len(reported) > 300
+    for kind, shown, label in reported:
         code, *rest = shown.splitlines()[1:]
         assert rest, label
         assert code.isidentifier(), shown

@@ -109,9 +109,9 @@ def test_an_ending_that_names_no_picture_is_refused_before_planning(name, tmp_pa
 
 def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path, capsys):
     assert run("plan", "llama3-8b", "--budget", "3", "--report", str(tmp_path / "no" / "plan.html")) == 2
-    told = capsys.readouterr().err
-    assert "error[unwritable_file]" in told
-    assert "--report" in told
+    reported = capsys.readouterr().err
+    assert "error[unwritable_file]" in reported
+    assert "--report" in reported
 
 
 def test_without_a_picture_nothing_is_loaded_for_one():

@@ -107,10 +107,10 @@ def test_all_that_was_considered_is_shown(reports, thirteen):
 
 def test_refusals_keep_every_code_and_sentence(reports, thirteen):
     made, _ = thirteen
-    told = {(item.code, item.instance_type, item.message) for item in reports["plan"].refusals}
+    reported = {(item.code, item.instance_type, item.message) for item in reports["plan"].refusals}
     assert {item.code for item in made.rejections} > {"over_budget"}
     for item in made.rejections:
-        assert item.code == "over_budget" or (item.code, item.instance_type, item.message) in told
+        assert item.code == "over_budget" or (item.code, item.instance_type, item.message) in reported
 
 
 def test_commands_are_what_render_writes(reports):

@@ -72,22 +72,22 @@ def test_what_the_table_does_not_know_goes_by_its_status(status, words, kind):
 def test_a_socket_that_is_not_there():
     error = docker_errors.DockerException("Error while fetching server API version")
     error.__cause__ = http.ConnectionError("Connection aborted.", FileNotFoundError(2, "No such file or directory"))
-    told = translated(error)
-    assert told.code == "docker_unreachable"
-    assert "No such file" in told.message
-    assert "unix:///x" in told.message
+    reported = translated(error)
+    assert reported.code == "docker_unreachable"
+    assert "No such file" in reported.message
+    assert "unix:///x" in reported.message
 
 
 def test_a_socket_that_may_not_be_used():
-    told = translated(http.ConnectionError(PermissionError(13, "Permission denied")))
-    assert isinstance(told, InputError)
-    assert "usermod" in told.hint
+    reported = translated(http.ConnectionError(PermissionError(13, "Permission denied")))
+    assert isinstance(reported, InputError)
+    assert "usermod" in reported.hint
 
 
 @pytest.mark.parametrize("creating", [True, False])
 def test_a_reply_that_does_not_come_is_lost_only_for_creations(creating):
-    told = translated(http.ReadTimeout("slow"), creating=creating)
-    assert isinstance(told, LostReplyError) is creating
+    reported = translated(http.ReadTimeout("slow"), creating=creating)
+    assert isinstance(reported, LostReplyError) is creating
 
 
 def test_a_host_is_asked_for_nothing_before_it_is_needed():
