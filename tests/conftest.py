@@ -60,6 +60,7 @@ def _printed_data_is_as_published() -> Iterator[None]:
     def validator(command: str) -> Draft202012Validator:
         return Draft202012Validator({"$defs": schemas["$defs"], **schemas["commands"][command]})
 
+    @functools.wraps(envelope)
     def checked(command: str, result: output.Result) -> dict[str, Any]:
         printed = envelope(command, result)
         if command in schemas["commands"] and not result.errors:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +71,6 @@ def test_yes_never_asks_what_becomes_of_a_failed_machine(yes, asked, monkeypatch
     questions = []
     monkeypatch.setattr(cli_up, "can_ask", lambda: True)
     monkeypatch.setattr("click.confirm", lambda question, **_how: questions.append(question) or True)
-    options = SimpleNamespace(on_failure="ask", yes=yes)
-    assert cli_up._on_failure(DeployError("engine_failed", "m", hint="h"), options, Progress()) == "remove"
+    asks = cli_up.Asking(None, Progress(), ask=False, yes=yes, sandbox=False)
+    assert asks.on_failure(DeployError("engine_failed", "m", hint="h")) == "remove"
     assert bool(questions) is asked

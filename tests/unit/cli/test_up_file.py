@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tgi_deploy.cli import output
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.output import Result
@@ -34,6 +35,7 @@ FAILED = Result(exit_code=3, errors=(Problem(code="no_feasible_plan", message="n
 def calls(monkeypatch, tmp_path):
     """What `up` was called with, by the deployment's name; `outcomes` are what comes of it instead of a success."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(output, "envelope", output.envelope.__wrapped__)  # these calls return no data of an `up`
     (tmp_path / "d.toml").write_text(THREE, encoding="utf-8")
     made = {}
 
@@ -60,8 +62,8 @@ def test_each_deployment_is_a_call_with_its_own_options_and_those_of_the_run(cal
     code, document = up_of_file(capsys, "--ready", "fast")
     one, two, three = (calls.made[name] for name in ("one", "two", "three"))
     assert (code, document["data"]) == (0, {"deployments": [{"name": n} for n in calls.made], "pruned": None})
-    assert (one["budget"], one["ttl"], one["allow_cidr"]) == ("5", "2h", ())
-    assert (two["budget"], two["ttl"], two["allow_cidr"]) == ("5", None, ("203.0.113.0/24",))
+    assert (one["request"], one["allow_cidr"]) == ({"budget": "5", "ttl": "2h"}, ())
+    assert (two["request"], two["allow_cidr"]) == ({"budget": "5"}, ("203.0.113.0/24",))
     assert {item["owner"] for item in (one, two, three)} == {"search-team"}
     assert [(item["ready"], item["yes"], item["sandbox"], item["target"]) for item in (one, three)] == [
         ("fast", True, True, "ec2"),
