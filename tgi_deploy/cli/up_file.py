@@ -127,7 +127,7 @@ class _Run(NamedTuple):
                     context,
                     run_again(
                         context, stops, lambda guarded: remove(guarded, names, ask), doing=again,
-                        advice=f"what is left keeps its record: '{again}' goes on from there",
+                        advice=f"what is left keeps its record: '{again}' resumes where it stopped",
                     ),
                 )  # fmt: skip
             except LeftBehindError as error:

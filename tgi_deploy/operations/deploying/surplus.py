@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import ConflictError
+from tgi_deploy.errors import ConflictError, warning
 from tgi_deploy.operations.watching.known import machine_of, second_machines
 from tgi_deploy.operations.watching.status import second_machine
 from tgi_deploy.rollout.stages import outdated_steps
@@ -17,6 +17,7 @@ from tgi_deploy.values.resource import TAG_OWNER, Step
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tgi_deploy.errors import Problem
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
@@ -33,6 +34,10 @@ def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ..
     for machine in surplus:
         _refuse_strangers(deployment, first, machine)
     return surplus
+
+
+def surplus_warning(deployment: Deployment, machine: Found) -> Problem:
+    return warning("second_machine", second_machine(deployment, machine))
 
 
 def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem, warning
+from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem
 from tgi_deploy.operations.deploying.acceptance import (
     as_running,
     better_choice,
@@ -57,13 +57,13 @@ from tgi_deploy.operations.deploying.standing import (
     still_answers,
     unless_removed,
 )
-from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of
+from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.operations.watching.limits import LeaseKeeper, Running
-from tgi_deploy.operations.watching.status import added_rules, second_machine
+from tgi_deploy.operations.watching.status import added_rules
 from tgi_deploy.planner.time_to_ready import estimate, to_go_through
 from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.rollout.stages import (
@@ -128,27 +128,24 @@ class Proposal:
     def warnings(self) -> tuple[Problem, ...]:
         """What was warned of before the question, and machines too many."""
         warned = [item for item in self.findings if item.severity == "warning"]
-        return (*warned, *(_of_surplus(self.deployment, machine) for machine in self.surplus))
+        return (*warned, *(surplus_warning(self.deployment, machine) for machine in self.surplus))
 
     @property
     def surplus_usd_per_hour(self) -> Decimal | None:
-        """What the machines too many cost."""
         return price_of_all(self.deployment, self.surplus)
 
     @property
     def ready_s(self) -> float:
-        """How long it is expected to take until the engine answers."""
+        """Seconds until the engine is expected to answer."""
         return sum(phase.expected_s for phase in to_go_through(self.candidate))
 
     @property
     def ends_surplus_alone(self) -> bool:
-        """Whether nothing else is done."""
         ends = bool(self.changes.steps) and all(step.action == "delete" for step in self.changes.steps)
         return ends and not self.changes_networks_alone
 
     @property
     def changes_networks_alone(self) -> bool:
-        """Whether nothing changes but who may connect."""
         return bool(self.changes.steps) and all(step.kind == NETWORK for step in self.changes.steps)
 
 
@@ -233,7 +230,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             return _start_again(context, request, deployment, stopped)
         surplus = surplus_of(deployment, seen)
         for machine in surplus:
-            context.reporter.warn(_of_surplus(deployment, machine))
+            context.reporter.warn(surplus_warning(deployment, machine))
         if not (is_done(deployment, seen, wait=request.wait) and still_answers(context, deployment, wait=request.wait)):
             if plan is not request.plan:
                 request = replaced(request, plan=plan)
@@ -449,10 +446,6 @@ def _make_room(context: Context, deployment: Deployment, ending: ChangeSet, maki
         raise
     refusing = executor.save(mark_draining(deployment, context.clock.now()))
     return executor.save(mark_old_gone(executor.execute(refusing, ending)))
-
-
-def _of_surplus(deployment: Deployment, machine: Found) -> Problem:
-    return warning("second_machine", second_machine(deployment, machine))
 
 
 def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deployment, before: Before) -> Launched:

@@ -178,7 +178,7 @@ def _unsearched(receipts: Sequence[Receipt]) -> Iterator[Problem]:
 
 
 def _misspelled(context: Context, found: DownOutcome) -> Iterator[Problem]:
-    """A name of which there is nothing is not an error, and may be a slip: what was meant would run on."""
+    """Warn about a name without resources: it may be a typo, and the intended deployment would keep running."""
     for name in found.absent:
         near = recorded_like(context, name)
         if near:
