@@ -91,10 +91,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run `core`, on every processor, where neither paths nor groups are named."""
+    """Run `core`, on every processor, where neither paths nor groups are named.
+
+    xdist's workers parse the same command line, and come here too: none of them may start workers of its own.
+    """
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
         config.option.markexpr = "core"
-        if config.option.numprocesses is None:
+        if config.option.numprocesses is None and not hasattr(config, "workerinput"):
             config.option.numprocesses = os.cpu_count()
 
 
