@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.values import change_results as changes
 from tgi_deploy.values import results
 from tgi_deploy.values.plan_document import PlanData
+from tgi_deploy.values.plan_results import SweepData, WhyNotData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +26,7 @@ DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
     "list": (results.ListData,),
     "logs": (results.LogData,),
     "open": (results.AccessData,),
-    "plan": (PlanData,),
+    "plan": (PlanData, SweepData, WhyNotData),
     "restart": (changes.SwitchData,),
     "rollback": (changes.UpData,),
     "start": (changes.SwitchData,),

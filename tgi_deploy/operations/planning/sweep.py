@@ -18,6 +18,7 @@ from tgi_deploy.text import quoted
 from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
+from tgi_deploy.values.plan_results import SweepData, SweepRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -144,18 +145,21 @@ def _row(texts: OptionTexts, field: str, value: str, catalog: Catalog, environ: 
     )
 
 
-def row_document(row: Row) -> dict[str, Any]:
-    """One of `data.rows`: the same keys whether there is a choice or not."""
+def sweep_data(sweep: Sweep, rows: Sequence[Row]) -> SweepData:
+    return SweepData(setting=sweep.setting, rows=tuple(map(_row_data, rows)))
+
+
+def _row_data(row: Row) -> SweepRow:
     choice = row.choice
-    return {
-        "value": row.value,
-        "chosen": None if choice is None else short(choice),
-        "usd_per_hour": None if choice is None else choice.rent_usd_per_hour,
-        "performance": None if choice is None else speed(choice.performance),
-        "kv_capacity_tokens": None if choice is None else choice.memory.kv_capacity_tokens,
-        "code": row.code,
-        "reason": row.reason,
-    }
+    return SweepRow(
+        value=row.value,
+        chosen=None if choice is None else short(choice),
+        usd_per_hour=None if choice is None else choice.rent_usd_per_hour,
+        performance=None if choice is None else speed(choice.performance),
+        kv_capacity_tokens=None if choice is None else choice.memory.kv_capacity_tokens,
+        code=row.code,
+        reason=row.reason,
+    )
 
 
 CSV_COLUMNS: Final = (
@@ -167,9 +171,7 @@ CSV_COLUMNS: Final = (
 def csv_rows(rows: Sequence[Row], setting: str) -> Iterator[tuple[str, ...]]:
     """The table for a file: the header, then a line for each value; what is not known is empty."""
     yield (setting, *CSV_COLUMNS[1:])
-    for row in rows:
-        document = row_document(row)
-        chosen, performance = document["chosen"], document["performance"]
-        flat = document | (as_dict(chosen) if chosen else {}) | (as_dict(performance) if performance else {})
-        flat["usd_per_hour"] = document["usd_per_hour"]
+    for row in map(_row_data, rows):
+        parts = (part for part in (row.chosen, row.performance, row) if part is not None)
+        flat = {key: value for part in parts for key, value in as_dict(part).items()}
         yield tuple("" if flat.get(column) is None else str(flat[column]) for column in CSV_COLUMNS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import (
@@ -15,6 +15,14 @@ from tgi_deploy.operations.planning.documents import (
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.planner.why_not import explain
+from tgi_deploy.values.plan_results import (
+    ConfigurationData,
+    ExplanationData,
+    PriceData,
+    ReasonData,
+    WhyNotData,
+    WhyNotPage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,16 +120,17 @@ def _owned(card: Accelerator, request: Request, catalog: Catalog) -> WhyNot:
     return WhyNot(name=card.name, kind="accelerator", request=request, rentable=False, explanations=tuple(explanations))
 
 
-def why_not_document(found: WhyNot) -> dict[str, Any]:
-    """`data.why_not` of the JSON contract."""
+def why_not_data(found: WhyNot) -> WhyNotData:
     chosen = next((item.chosen for item in found.explanations if item.chosen is not None), None)
-    return {
-        "name": found.name,
-        "kind": found.kind,
-        "rentable": found.rentable,
-        "chosen": None if chosen is None or not found.rentable else choice(chosen),
-        "instance_types": [_explanation(item) for item in found.explanations],
-    }
+    return WhyNotData(
+        why_not=WhyNotPage(
+            name=found.name,
+            kind=found.kind,
+            rentable=found.rentable,
+            chosen=None if chosen is None or not found.rentable else choice(chosen),
+            instance_types=tuple(map(_explanation, found.explanations)),
+        )
+    )
 
 
 def verdict(item: Explanation) -> str:
@@ -141,41 +150,43 @@ def nearest_way(item: Explanation) -> Way:
     return min(item.ways, key=lambda way: len(way.codes))
 
 
-def _explanation(item: Explanation) -> dict[str, Any]:
-    return {
-        "instance_type": item.hardware.name,
-        "machines": item.machines,
-        "status": item.hardware.status,
-        "accelerator": item.hardware.accelerator.name,
-        "accelerator_count": item.hardware.accelerator_count,
-        "verdict": verdict(item),
-        "rank": item.rank,
-        "ranked": item.ranked,
-        "decided_by": item.decided_by,
-        "best": None if item.best is None else choice(item.best),
-        "ways": [_way(way) for way in item.ways],
-    }
+def _explanation(item: Explanation) -> ExplanationData:
+    return ExplanationData(
+        instance_type=item.hardware.name,
+        machines=item.machines,
+        status=item.hardware.status,
+        accelerator=item.hardware.accelerator.name,
+        accelerator_count=item.hardware.accelerator_count,
+        verdict=verdict(item),
+        rank=item.rank,
+        ranked=item.ranked,
+        decided_by=item.decided_by,
+        best=None if item.best is None else choice(item.best),
+        ways=tuple(map(_way, item.ways)),
+    )
 
 
-def _way(way: Way) -> dict[str, Any]:
-    return {
-        "num_shard": way.num_shard,
-        "quantize": way.quantize,
-        "replicas": way.replicas,
-        "works": not way.codes,
-        "codes": list(way.codes),
-        "reasons": [{"code": item.code, "message": item.message, "numbers": dict(item.data)} for item in way.problems],
-        "memory": memory(way.memory),
-        "performance": None if way.performance is None else speed(way.performance),
-        "prices": [_price(item) for item in way.prices],
-    }
+def _way(way: Way) -> ConfigurationData:
+    return ConfigurationData(
+        num_shard=way.num_shard,
+        quantize=way.quantize,
+        replicas=way.replicas,
+        works=not way.codes,
+        codes=tuple(way.codes),
+        reasons=tuple(
+            ReasonData(code=item.code, message=item.message, numbers=dict(item.data)) for item in way.problems
+        ),
+        memory=memory(way.memory),
+        performance=None if way.performance is None else speed(way.performance),
+        prices=tuple(map(_price, way.prices)),
+    )
 
 
-def _price(item: Priced) -> dict[str, Any]:
-    return {
-        "region": item.offer.region,
-        "market": item.offer.market,
-        "usd_per_hour": None if item.cost is None else item.cost.usd_per_hour,
-        "lines": [] if item.cost is None else item.cost.lines,
-        "within_budget": item.within_budget,
-    }
+def _price(item: Priced) -> PriceData:
+    return PriceData(
+        region=item.offer.region,
+        market=item.offer.market,
+        usd_per_hour=None if item.cost is None else item.cost.usd_per_hour,
+        lines=() if item.cost is None else tuple(item.cost.lines),
+        within_budget=item.within_budget,
+    )
