@@ -127,6 +127,14 @@ def test_what_will_not_go_is_named_and_the_others_are_gone(around):
     assert [found.id for found in around.world.left()] == [stuck]
 
 
+def test_progress_is_reported_once_each_time_that_one_is_gone(around):
+    bring_up(around, *names(4))
+    around.world.slow_to_end = 9
+    around.world.after_call = end_at_look(around.world, 4)
+    all_down(around)
+    assert [line for line in around.recorder.lines if line.startswith("removed")] == ["removed 4 of 4"]
+
+
 def test_many_deletions_may_take_longer_than_one(around):
     bring_up(around, *names(6))
     deadline_s = around.context().pace.deletion.deadline_s

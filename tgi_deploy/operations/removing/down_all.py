@@ -171,8 +171,9 @@ def _remove_locked(context: Context, endings: list[_Ending], result: _Result) ->
     for _ in looks(context.clock, replace(context.pace.deletion, deadline_s=math.inf)):
         if not first:
             _look_again(context, endings, places)
-            endings = _finish_gone(context, endings, result)
-            context.reporter.note(f"{total - len(endings)} of {total} are gone")
+            before, endings = len(endings), _finish_gone(context, endings, result)
+            if len(endings) < before:
+                context.reporter.note(f"removed {total - len(endings)} of {total}")
             if watch.still_s(_things(endings), context.clock.monotonic()) >= context.pace.deletion.deadline_s:
                 break
         first = False
