@@ -268,7 +268,7 @@ def test_a_home_that_others_could_exchange_is_refused(home, mode, group):
         pytest.skip("only root can give a folder to a group that is not its own")
     os.chown(home.parent, -1, group)
     home.parent.chmod(mode)
-    with pytest.raises(InputError, match="others may write") as error:
+    with pytest.raises(InputError, match="others can write") as error:
         control.start(home)
     assert error.value.code == "sandbox_home_unusable"
 

@@ -207,7 +207,7 @@ def test_a_spot_notice_drains_and_is_shown(fleet):
     assert datetime.fromisoformat(said[2]).tzinfo == UTC
     fleet.until("the drain", lambda: "starting graceful shutdown" in fleet.console("taken"))
     (shown,) = fleet.program.here("status", "taken").json["data"]["deployments"]
-    assert shown["spot_notice"].startswith("the cloud t")
+    assert shown["spot_notice"].startswith("the cloud reclaims the spot machine: terminate")
 
 
 def test_the_time_that_a_machine_was_stopped_is_neither_idle_nor_of_its_new_lease(fleet):

@@ -102,5 +102,5 @@ def test_a_file_that_is_refused_is_not_of_the_schema(schema, word):
 def test_every_option_of_a_deployment_is_a_key(options):
     """What `up` takes is a word of the file, or about one run."""
     words = {max(param.opts, key=len).removeprefix("--").replace("-", "_") for param in up_command.params}
-    apart = {"model", "name", "lock", "force", "json"} | OF_A_RUN
+    apart = {"model", "name", "lock", "force", "json", "verbose"} | OF_A_RUN
     assert words - apart == {key.name for key in deployment_keys(options)} - {"model"}
