@@ -18,7 +18,12 @@ _PATHS = (
     "/proc/uptime",
 )
 _TOOLS = ("bash", "cat", "date", "dirname", "mkdir", "mv", "rm")
-_RECORD = '#!/bin/bash\n{ printf "%s\\0" "${0##*/}" "$@"; printf "\\n"; } >>"$RECORD"\n'
+# One write a call: calls of the background, such as `sleep`, record theirs at the same time.
+_RECORD = """#!/bin/bash
+format='%s\\0'
+for _ in "$@"; do format+='%s\\0'; done
+printf "$format\\n" "${0##*/}" "$@" >>"$RECORD"
+"""
 _DOCKER = (
     _RECORD
     + """
