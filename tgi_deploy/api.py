@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tgi_deploy import wiring
 from tgi_deploy.errors import DeployError as DeployError
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.stops import Stops as Stops
+from tgi_deploy.operations.stops import Stops as Stops  # noqa: TC001 -- callers import it from here
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan import NoPlanError as NoPlanError
 from tgi_deploy.wiring import logged_engines as logged_engines
@@ -219,7 +219,7 @@ class Client:
         setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
         cures = healer(catalog, self._profiles_dir, os.environ) if heal else None
         outcome, made = run_settled(
-            wiring.context(setup), stops or Stops(), job.runner(texts, cures), name=job.name, ask=answers.on_interrupt
+            wiring.context(setup), stops, job.runner(texts, cures), name=job.name, ask=answers.on_interrupt
         )
         notice = wiring.region_notice(setup) if self.target.facts.regions else None
         return up_result(plan, outcome, made, found.notices, notice)
@@ -253,7 +253,7 @@ class Client:
         )
         setup = self._setup((), key_variable=getattr(job.options.own, "api_key_from_env", None))
         outcome = run_settled(
-            wiring.context(setup), stops or Stops(), job.former_runner(recorded), name=name, ask=answers.on_interrupt
+            wiring.context(setup), stops, job.former_runner(recorded), name=name, ask=answers.on_interrupt
         )
         return up_result(job.plan, outcome)
 
@@ -282,7 +282,7 @@ class Client:
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))
         outcome = run_again(
             context,
-            stops or Stops(),
+            stops,
             lambda guarded: (
                 down(guarded, names, ask, volumes=volumes) if names else down_all(guarded, ask, volumes=volumes)
             ),
@@ -311,7 +311,7 @@ class Client:
         places = wiring.targets()[0].locations(("all",)) if all_regions else self.places
         found = run_again(
             wiring.context(self._setup(places)),
-            stops or Stops(),
+            stops,
             lambda guarded: gc(guarded, request),
             doing="gc",
             advice="what is left is found again by the same 'tgi-deploy gc'",
@@ -373,7 +373,7 @@ class Client:
         again = f"tgi-deploy {act.__name__} {name}"
         found = run_again(
             self._look(),
-            stops or Stops(),
+            stops,
             lambda guarded: act(guarded, request),
             doing=again,
             advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what there is",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tgi_deploy.values.resource import TAG_ID
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 
-@dataclass(slots=True)
 class Stops:
     """The requests to stop, and what this run has done so far.
 
@@ -23,15 +21,12 @@ class Stops:
     `abandoned`: a creating call was cut all the same: what it made may come to light later.
     """
 
-    count: int = 0
-    hasty: bool = False
-    holding: bool = False
-    pending: bool = False
-    abandoned: bool = False
-    new_record: bool = False
-    made: list[str] = field(default_factory=list)
-    adopted: list[str] = field(default_factory=list)
-    from_before: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.count = 0
+        self.hasty = self.holding = self.pending = self.abandoned = self.new_record = False
+        self.made: list[str] = []
+        self.adopted: list[str] = []
+        self.from_before: set[str] = set()
 
     def request(self) -> None:
         """Ask to stop, from any thread: it ends where nothing is cut that must not be."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tgi_deploy.errors import InterruptedByUserError
 from tgi_deploy.operations.removing.interrupts import guard, settle
+from tgi_deploy.operations.stops import Stops
 from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.interrupts import Settled
-    from tgi_deploy.operations.stops import Stops
     from tgi_deploy.targets.protocol import Target
 
 _T = TypeVar("_T")
 
 
-def run_again(context: Context, stops: Stops, run: Callable[[Context], _T], *, doing: str, advice: str) -> _T:
+def run_again(context: Context, stops: Stops | None, run: Callable[[Context], _T], *, doing: str, advice: str) -> _T:
     """Run something that can simply be run again. Raises InterruptedByUserError when it was stopped."""
+    stops = stops or Stops()
     try:
         result = run(guard(context, stops))
         stops.check()
@@ -32,7 +33,7 @@ def run_again(context: Context, stops: Stops, run: Callable[[Context], _T], *, d
 
 def run_settled(
     context: Context,
-    stops: Stops,
+    stops: Stops | None,
     run: Callable[[Context], _T],
     *,
     name: str,
@@ -43,6 +44,7 @@ def run_settled(
     `ask` gets what exists, and returns whether to remove it. Raises InterruptedByUserError; its data say what was
     decided and what exists.
     """
+    stops = stops or Stops()
     guarded = guard(context, stops)
     try:
         result = run(guarded)
