@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import plain, replaced
 
 if TYPE_CHECKING:
     from tgi_deploy.cli.output import Result
@@ -28,7 +28,7 @@ def in_sandbox(result: Result) -> Result:
     """Return the result with --sandbox added to its commands. Hashed parts stay unchanged."""
     return replaced(
         result,
-        data=_data(result.data),
+        data=_data(plain(result.data)),
         text=said(result.text),
         warnings=tuple(_problem(item) for item in result.warnings),
         errors=tuple(_problem(item) for item in result.errors),

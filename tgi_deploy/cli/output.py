@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.values import base
+    from tgi_deploy.values.base import Value
 
 SCHEMA: Final = 1
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Result(Frozen, frozen=True, kw_only=True):
     """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
 
-    `already_shown`: codes of warnings that the text has. `failure_text` is what people read in place of the errors.
+    `data` becomes JSON only where it is printed as such. `already_shown`: codes of warnings that the text has.
+    `failure_text` is what people read in place of the errors.
     """
 
-    data: Mapping[str, Any] = {}
+    data: Mapping[str, Any] | Value = _NOTHING
     text: str = ""
     warnings: tuple[Problem, ...] = ()
     exit_code: int = 0
@@ -43,7 +46,7 @@ class Result(Frozen, frozen=True, kw_only=True):
 def printed(found: base.Result[Any, Any], text: str = "", *, already_shown: Iterable[Problem] = ()) -> Result:
     """Return what the API gave as the result of a command, with its text."""
     return Result(
-        data=found.to_dict(),
+        data=found.data,
         text=text,
         warnings=found.warnings,
         exit_code=found.exit_code,

@@ -12,7 +12,7 @@ from tgi_deploy.cli.frame import SectionOption, standing_in
 from tgi_deploy.errors import InputError
 from tgi_deploy.files import write_file
 from tgi_deploy.text import one_line
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import plain, replaced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class Pictures(NamedTuple):
         page = report(made, texts, catalog, os.environ, targets=wiring.targets(), commands=_commands(made, texts))
         files = self._write(page)
         lines = "".join(f"{kind} written to {one_line(str(path))}\n" for kind, path in files.items())
-        return replaced(result, data={**result.data, "files": files}, text=f"{result.text}\n{lines}")
+        return replaced(result, data={**plain(result.data), "files": files}, text=f"{result.text}\n{lines}")
 
     def _write(self, page: Report) -> dict[str, Path]:
         if self.report is not None:

@@ -16,7 +16,7 @@ from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError
 from tgi_deploy.files import write_file
-from tgi_deploy.values.base import as_dict, changed_fields, replaced
+from tgi_deploy.values.base import changed_fields, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, NoPlanError, Plan
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _explained(texts: OptionTexts, name: str, catalog: Catalog) -> Result:
     from tgi_deploy.operations.planning.why_not import why_not, why_not_data  # noqa: PLC0415 -- few plans ask
 
     found = why_not(texts, name, catalog, os.environ)
-    return Result(data=as_dict(why_not_data(found)), text=why_not_text(found))
+    return Result(data=why_not_data(found), text=why_not_text(found))
 
 
 def _swept(texts: OptionTexts, sweep_text: str, csv_path: Path | None, catalog: Catalog) -> Result:
@@ -171,7 +171,7 @@ def _swept(texts: OptionTexts, sweep_text: str, csv_path: Path | None, catalog: 
     if csv_path is not None and not to_stdout:
         write_file(csv_path, view.sweep_csv(rows, sweep.setting), what="the table", option="--csv")
     text = (view.sweep_csv if to_stdout else view.sweep_text)(rows, sweep.setting)
-    return Result(data=as_dict(sweep_data(sweep, rows)), text=text)
+    return Result(data=sweep_data(sweep, rows), text=text)
 
 
 def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None) -> Result:

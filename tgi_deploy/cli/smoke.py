@@ -30,7 +30,7 @@ from tgi_deploy.cli.progress import acting, need_answer
 from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError, Problem, warning
 from tgi_deploy.text import one_line
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import plain, replaced
 from tgi_deploy.values.plan_options import END_FIELDS, OPTION, variable_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _prove(context: Context, names: Sequence[str], given: dict[str, Any], report
     failed = [failure(item.error) for item in found if item.error]
     unwritten = reports.write(results)
     return Result(
-        data={**(failed[0].data if failed else {}), **proofs_document(proofs)},
+        data={**(plain(failed[0].data) if failed else {}), **proofs_document(proofs)},
         text=proofs_text(proofs),
         warnings=(
             *(warning("unencrypted", item.unencrypted) for item in found if item.unencrypted),
