@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.removing.receipt import KeptThing as KeptThing
     from tgi_deploy.operations.removing.receipt import Receipt as Receipt
     from tgi_deploy.operations.watching.asking import Answer as Answer
-    from tgi_deploy.operations.watching.costs import Amounts as Amounts
-    from tgi_deploy.operations.watching.costs import Costs as Costs
     from tgi_deploy.operations.watching.diagnose import Examined as Examined
     from tgi_deploy.operations.watching.explain import Explanation as Explanation
     from tgi_deploy.operations.watching.listing import Listing as Listing
@@ -416,7 +414,7 @@ class Client:
 
         return list_result(self._look())
 
-    def costs(self) -> Result[CostsData, Costs]:
+    def costs(self) -> Result[CostsData, CostsData]:
         """Return what deployments have cost so far and cost now, with totals by owner."""
         from tgi_deploy.operations.results.watching import costs_result
 

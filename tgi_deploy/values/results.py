@@ -1,4 +1,4 @@
-"""What each command gives: `data` of its `--json`, as values. Their JSON Schemas are published (docs/schemas/).
+"""What each command gives: `data` of its `--json`, as values. Their JSON Schemas are published (docs/schemas.json).
 
 Keys are a contract: one may be added, none is renamed or removed. Moments are ISO 8601, money is in US dollars.
 """

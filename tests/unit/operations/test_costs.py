@@ -40,7 +40,7 @@ def bob(ann, tmp_path):
 def test_an_hour_of_a_deployment_costs_its_price(ann):
     price = ann.store.load("chat").usd_per_hour
     ann.clock.sleep(HOUR_S)
-    found = costs(ann.context())
+    found, _ = costs(ann.context())
     [row] = found.deployments
     assert (row.name, row.owner, row.location, row.machines, row.recorded) == (
         "chat", "ann@laptop", "us-east-1", 1, True,
@@ -53,7 +53,7 @@ def test_an_hour_of_a_deployment_costs_its_price(ann):
 
 def test_deployments_of_other_computers_count_by_their_tags(ann, bob):
     ann.clock.sleep(HOUR_S)
-    mine, theirs = costs(ann.context()), costs(bob.context())
+    (mine, _), (theirs, _) = costs(ann.context()), costs(bob.context())
     assert [(row.name, row.recorded) for row in mine.deployments] == [("chat", True), ("search", False)]
     assert [row.usd_per_hour for row in mine.deployments] == [row.usd_per_hour for row in theirs.deployments]
     assert mine.total == theirs.total
@@ -63,11 +63,11 @@ def test_deployments_of_other_computers_count_by_their_tags(ann, bob):
 
 def test_what_was_removed_counts_once_as_gone(ann):
     ann.clock.sleep(HOUR_S)
-    before = costs(ann.context()).total.accrued_usd
+    before = costs(ann.context())[0].total.accrued_usd
     down(ann.context(), ["chat"], lambda _removals: True)
     up(ann.context(), request(name="chat"))
     ann.clock.sleep(HOUR_S)
-    found = costs(ann.context())
+    found, _ = costs(ann.context())
     assert found.gone.deployments == 1
     assert found.gone.accrued_usd == pytest.approx(before, rel=Decimal("0.1"))
     assert found.deployments[0].accrued_usd == spent_by(ann.context(), ann.store.load("chat")).usd
@@ -86,7 +86,7 @@ def test_what_up_gave_up_counts_with_its_deployment_alone(ann):
         "resources": [line],
     }
     ann.store.save_receipt("chat-x.json", json.dumps(document))
-    found = costs(ann.context())
+    found, _ = costs(ann.context())
     assert found.deployments[0].accrued_usd == Decimal("3.5")
     assert (found.gone.deployments, found.gone.accrued_usd) == (0, 0)
 
@@ -95,7 +95,7 @@ def test_a_machine_that_ended_costs_nothing_now(ann):
     (machine,) = ann.world.running()
     ann.clock.sleep(HOUR_S)
     ann.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
-    [row] = costs(ann.context()).deployments
+    [row] = costs(ann.context())[0].deployments
     assert (row.machines, row.usd_per_hour) == (0, 0)
     assert row.accrued_usd > 0
 
@@ -106,7 +106,7 @@ def test_a_price_that_nobody_knows_is_no_price_and_not_zero(ann, bob):
     )
     tags = {key: value for key, value in machine.tags.items() if key != TAG_PRICE}
     ann.world.things[machine.id] = replaced(machine, tags=tags)
-    found = costs(ann.context())
+    found, _ = costs(ann.context())
     theirs = found.deployments[1]
     assert (theirs.accrued_usd, theirs.usd_per_hour, theirs.usd_per_month) == (None, None, None)
     assert found.total.usd_per_hour == found.deployments[0].usd_per_hour
@@ -117,13 +117,13 @@ def test_a_place_that_cannot_be_asked_is_a_warning(ann):
     def no_cloud(_place):
         raise DeployError("cloud_unreachable", "no answer", hint="later")
 
-    found = costs(ann.context(cloud=no_cloud))
-    assert [problem.code for problem in found.warnings] == ["cloud_unreachable"]
+    found, warnings = costs(ann.context(cloud=no_cloud))
+    assert [problem.code for problem in warnings] == ["cloud_unreachable"]
     assert found.deployments[0].usd_per_hour == ann.store.load("chat").usd_per_hour
 
 
 def test_nothing_costs_nothing(tmp_path):
-    found = costs(Surroundings(home=tmp_path).context())
+    found, _ = costs(Surroundings(home=tmp_path).context())
     assert (found.deployments, found.owners) == ((), ())
     assert (found.total.accrued_usd, found.total.usd_per_hour) == (0, 0)
     assert click.unstyle(costs_text(found)).splitlines()[1].split() == ["total", "$0.00", "$0.00", "$0.00"]
@@ -131,7 +131,7 @@ def test_nothing_costs_nothing(tmp_path):
 
 def test_the_page_has_a_line_each_and_owners_where_there_are_several(ann, bob):
     ann.clock.sleep(HOUR_S)
-    found = costs(ann.context())
+    found, _ = costs(ann.context())
     lines = click.unstyle(costs_text(found)).splitlines()
     assert [line.split()[0] for line in lines if line] == [
         "NAME", "chat", "search", "total", "OWNER", "ann@laptop", "bob@desk",

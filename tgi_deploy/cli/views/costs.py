@@ -8,13 +8,13 @@ from tgi_deploy.cli.views.text import table
 from tgi_deploy.text import cents, one_line, plural
 
 if TYPE_CHECKING:
-    from tgi_deploy.api import Amounts, Costs
+    from tgi_deploy.values.results import AmountsData, CostsData
 
 _AMOUNTS: Final = ("SO FAR", "$/H NOW", "$/MONTH")
 _UNKNOWN: Final = "unknown"
 
 
-def costs_text(found: Costs) -> str:
+def costs_text(found: CostsData) -> str:
     """Deployments, what is gone, and the total; owners only where there are several."""
     rows = [
         (one_line(item.name), one_line(item.owner) or _UNKNOWN, item.location, str(item.machines), *_cells(item))
@@ -35,7 +35,7 @@ def costs_text(found: Costs) -> str:
     return "\n".join(shown)
 
 
-def _cells(amounts: Amounts) -> tuple[str, str, str]:
+def _cells(amounts: AmountsData) -> tuple[str, str, str]:
     values = (amounts.accrued_usd, amounts.usd_per_hour, amounts.usd_per_month)
     accrued, hourly, monthly = (None if value is None else float(value) for value in values)
     return cents(accrued), cents(hourly), cents(monthly)

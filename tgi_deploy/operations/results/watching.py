@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import warning
@@ -18,14 +18,12 @@ from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status, statuses
-from tgi_deploy.values.base import UNSET, Result, as_dict, replaced
+from tgi_deploy.values.base import UNSET, Result, replaced
 from tgi_deploy.values.results import (
     AccessData,
-    AmountsData,
     AnswerData,
     CodesData,
     CostsData,
-    DeploymentCostData,
     DeploymentData,
     DeploymentStatusData,
     DiagnosisData,
@@ -35,12 +33,10 @@ from tgi_deploy.values.results import (
     ExplanationData,
     ExtensionData,
     FindingData,
-    GoneData,
     ListData,
     LogData,
     MachineData,
     NamedStatusData,
-    OwnerCostData,
     ProbeData,
     ResourceData,
     RevisionData,
@@ -60,7 +56,6 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.in_place import Extension
     from tgi_deploy.operations.watching.asking import Answer, Prompt
-    from tgi_deploy.operations.watching.costs import Amounts, Costs
     from tgi_deploy.operations.watching.diagnose import Examined
     from tgi_deploy.operations.watching.explain import Explanation
     from tgi_deploy.operations.watching.listing import Listing, Row
@@ -97,20 +92,9 @@ def list_result(context: Context) -> Result[ListData, Listing]:
     return Result(data=ListData(deployments=rows, regions=context.regions), outcome=found, warnings=found.warnings)
 
 
-def costs_result(context: Context) -> Result[CostsData, Costs]:
-    found = costs(context)
-    data = CostsData(
-        deployments=tuple(DeploymentCostData(**_with_month(item)) for item in found.deployments),
-        owners=tuple(OwnerCostData(**_with_month(item)) for item in found.owners),
-        gone=GoneData(**as_dict(found.gone)),
-        total=AmountsData(**_with_month(found.total)),
-        regions=context.regions,
-    )
-    return Result(data=data, outcome=found, warnings=found.warnings)
-
-
-def _with_month(amounts: Amounts) -> dict[str, Any]:
-    return {**as_dict(amounts), "usd_per_month": amounts.usd_per_month}
+def costs_result(context: Context) -> Result[CostsData, CostsData]:
+    data, warnings = costs(context)
+    return Result(data=data, outcome=data, warnings=warnings)
 
 
 def access_result(context: Context, name: str) -> Result[AccessData, AccessData]:

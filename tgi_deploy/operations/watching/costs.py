@@ -12,7 +12,8 @@ from tgi_deploy.operations.watching.fleet import is_late, look_at_all, not_asked
 from tgi_deploy.operations.watching.known import price_of, tagged_deployment
 from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
 from tgi_deploy.reconcile.ends import moment_of
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.results import AmountsData, CostsData, DeploymentCostData, GoneData, OwnerCostData
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
@@ -24,57 +25,13 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.fleet import Seen
 
 
-class Amounts(Frozen, frozen=True, kw_only=True):
-    """US dollars. None: no price is known, or none is paid by the hour."""
-
-    accrued_usd: Decimal | None
-    usd_per_hour: Decimal | None
-
-    @property
-    def usd_per_month(self) -> Decimal | None:
-        return None if self.usd_per_hour is None else usd_per_month(self.usd_per_hour)
-
-
-class DeploymentCost(Amounts, frozen=True, kw_only=True):
-    """`recorded`: this computer has its record, and so its whole history; else its living machines count."""
-
-    name: str
-    owner: str
-    location: str
-    machines: int
-    recorded: bool
-
-
-class OwnerCost(Amounts, frozen=True, kw_only=True):
-    owner: str
-    deployments: int
-
-
-class Gone(Frozen, frozen=True, kw_only=True):
-    """What was removed from here, by its receipts; nothing of it counts in a deployment."""
-
-    accrued_usd: Decimal
-    deployments: int
-    since: datetime | None
-
-
-class Costs(Frozen, frozen=True, kw_only=True):
-    """`total` includes what is gone."""
-
-    deployments: tuple[DeploymentCost, ...]
-    owners: tuple[OwnerCost, ...]
-    gone: Gone
-    total: Amounts
-    warnings: tuple[Problem, ...]
-
-
-def costs(context: Context) -> Costs:
-    """Return what everything costs that is on record here, or found by its tags.
+def costs(context: Context) -> tuple[CostsData, tuple[Problem, ...]]:
+    """Return what everything costs that is on record here, or found by its tags, with warnings.
 
     A place that can't be asked, or a record that can't be read, is a warning.
     """
     unasked: dict[str, DeployError] = {}
-    rows: list[DeploymentCost] = []
+    rows: list[DeploymentCostData] = []
     counted: dict[str, Decimal] = {}
     unreadable: list[Problem] = []
     for item in look_at_all(context, whole=False, unasked=unasked):
@@ -85,27 +42,26 @@ def costs(context: Context) -> Costs:
         rows.append(_row(context, item, by_id, unasked))
     gone = _gone(context, counted)
     everything = _sum(rows)
-    return Costs(
+    data = CostsData(
         deployments=tuple(rows),
         owners=_owners(rows),
         gone=gone,
-        total=Amounts(
-            accrued_usd=(everything.accrued_usd or Decimal(0)) + gone.accrued_usd, usd_per_hour=everything.usd_per_hour
-        ),
-        warnings=(*unreadable, *not_asked(unasked)),
+        total=replaced(everything, accrued_usd=(everything.accrued_usd or Decimal(0)) + gone.accrued_usd),
+        regions=context.regions,
     )
+    return data, (*unreadable, *not_asked(unasked))
 
 
 def _row(
     context: Context, item: Seen, by_id: Mapping[str, Decimal], unasked: Mapping[str, DeployError]
-) -> DeploymentCost:
+) -> DeploymentCostData:
     recorded, seen = item.recorded, item.everything
     deployment = recorded or (tagged_deployment(context, item.name, seen) if seen else None)
     machines = sum(found.is_machine and found.alive for found in seen)
     place = deployment.region if deployment else ""
     unknown = place in unasked or is_late(context, recorded, seen)
     rate = price_of(recorded, seen) if machines or unknown else Decimal(0)
-    return DeploymentCost(
+    return DeploymentCostData(
         name=item.name,
         owner=deployment.owner if deployment else "",
         location=place,
@@ -113,24 +69,29 @@ def _row(
         recorded=recorded is not None,
         accrued_usd=sum(by_id.values(), Decimal(0)) if by_id or not machines else None,
         usd_per_hour=rate,
+        usd_per_month=_month(rate),
     )
 
 
-def _owners(rows: Sequence[DeploymentCost]) -> tuple[OwnerCost, ...]:
-    by_owner: dict[str, list[DeploymentCost]] = {}
+def _owners(rows: Sequence[DeploymentCostData]) -> tuple[OwnerCostData, ...]:
+    by_owner: dict[str, list[DeploymentCostData]] = {}
     for row in rows:
         by_owner.setdefault(row.owner, []).append(row)
-    found = ((owner, _sum(items), len(items)) for owner, items in sorted(by_owner.items()))
     return tuple(
-        OwnerCost(owner=owner, deployments=number, accrued_usd=all_of.accrued_usd, usd_per_hour=all_of.usd_per_hour)
-        for owner, all_of, number in found
+        OwnerCostData(owner=owner, deployments=len(items), **as_dict(_sum(items)))
+        for owner, items in sorted(by_owner.items())
     )
 
 
-def _sum(rows: Sequence[Amounts]) -> Amounts:
-    return Amounts(
-        accrued_usd=_known([row.accrued_usd for row in rows]), usd_per_hour=_known([row.usd_per_hour for row in rows])
+def _sum(rows: Sequence[AmountsData]) -> AmountsData:
+    rate = _known([row.usd_per_hour for row in rows])
+    return AmountsData(
+        accrued_usd=_known([row.accrued_usd for row in rows]), usd_per_hour=rate, usd_per_month=_month(rate)
     )
+
+
+def _month(usd_per_hour: Decimal | None) -> Decimal | None:
+    return None if usd_per_hour is None else usd_per_month(usd_per_hour)
 
 
 def _known(amounts: Sequence[Decimal | None]) -> Decimal | None:
@@ -139,7 +100,7 @@ def _known(amounts: Sequence[Decimal | None]) -> Decimal | None:
     return sum(known, Decimal(0)) if known or not amounts else None
 
 
-def _gone(context: Context, counted: Mapping[str, Decimal]) -> Gone:
+def _gone(context: Context, counted: Mapping[str, Decimal]) -> GoneData:
     """Return what receipts add to what is `counted` already. An id on two of them counts once."""
     costs_of: dict[str, Decimal] = {}
     names: set[str] = set()
@@ -152,6 +113,6 @@ def _gone(context: Context, counted: Mapping[str, Decimal]) -> Gone:
         if new and at is not None:
             names.add(f"{document.get('deployment')} {document.get('id')}")
             moments.append(at)
-    return Gone(
+    return GoneData(
         accrued_usd=sum(costs_of.values(), Decimal(0)), deployments=len(names), since=min(moments, default=None)
     )
