@@ -6,6 +6,7 @@ A schema of one command is `{"$ref": "schemas.json#/commands/status"}`.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -27,16 +28,18 @@ def document() -> dict[str, Any]:
     schemas, shared = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     of = dict(zip(kinds, schemas, strict=True))
     commands = {name: {"anyOf": [of[kind] for kind in kinds]} for name, kinds in sorted(DATA.items())}
-    found: dict[str, Any] = _with_numbers({"$schema": _DIALECT, "commands": commands, "$defs": shared})
+    found: dict[str, Any] = _as_printed({"$schema": _DIALECT, "commands": commands, "$defs": shared})
     return found
 
 
-def _with_numbers(schema: Any) -> Any:  # noqa: ANN401 -- any part of a schema
+def _as_printed(schema: Any) -> Any:  # noqa: ANN401 -- any part of a schema
     if schema == _DECIMAL:
         return {"type": "number"}
     if isinstance(schema, dict):
-        return {key: _with_numbers(item) for key, item in schema.items()}
-    return [_with_numbers(item) for item in schema] if isinstance(schema, list) else schema
+        return {key: _as_printed(item) for key, item in schema.items()}
+    if isinstance(schema, str):  # a docstring, whose indentation Python 3.13 takes away and 3.11 keeps
+        return inspect.cleandoc(schema)
+    return [_as_printed(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def main() -> int:
