@@ -100,6 +100,7 @@ class Layer:
                     "service": call.service,
                     "region": call.region,
                     "action": call.action_name,
+                    "path": call.path,
                     "params": {name: _HIDDEN if name in _SECRET else value for name, value in call.params.items()}
                     if call.action == "PutParameter"
                     else dict(call.params),

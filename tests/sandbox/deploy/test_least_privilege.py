@@ -1,0 +1,191 @@
+"""The printed policy against what commands really ask: enough for each feature, nothing idle, nothing of others.
+
+Commands run in the sandbox; each recorded call becomes the requests that IAM would judge, with resources and condition
+keys (tests/builders/iam_requests.py), and IAM's documented rules decide (tests/builders/iam.py).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import boto3
+import pytest
+from builders.iam import allows
+from builders.iam_requests import Requests
+from cloudsplaining.scan.policy_document import PolicyDocument
+
+from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.targets.ec2.account_checks import ON_OURS
+from tgi_deploy.targets.ec2.policy import policy
+
+pytestmark = pytest.mark.xdist_group("least privilege")
+ACTIONS = read_actions()
+EVERYTHING = policy(ACTIONS, tuple(ACTIONS.features))
+UP = ("up", "llama3-13b", "--yes", "--name", "demo", "--budget", "5")
+QUICK = (*UP, "--no-wait")
+DOWN = ("down", "demo", "--yes")
+CIDRS = ("--allow-cidr", "203.0.113.7/32", "--allow-cidr", "203.0.113.8/32")
+# What is run for each feature, on top of launch, watch and remove.
+RUNS = {
+    "launch": (QUICK, DOWN),
+    "watch": (UP, ("status", "demo"), ("list",), ("logs", "demo"), DOWN),
+    "remove": (QUICK, DOWN, ("gc", "--yes")),
+    "doctor": (("doctor", "llama3-13b", "--budget", "5"),),
+    "spot": ((*QUICK, "--market", "spot"), DOWN),
+    "lease": ((*QUICK, "--ttl", "2h"), ("extend", "demo", "--ttl", "4h"), DOWN),
+    "networks": ((*QUICK, *CIDRS), (*QUICK, *CIDRS[:2]), DOWN),
+    "pause": (UP, ("stop", "demo", "--yes"), ("start", "demo", "--yes"), ("restart", "demo", "--yes"), DOWN),
+    "secrets": ((*QUICK, "--api-key-from-env", "KEY", "--plaintext"), DOWN),
+    "external-ttl": (
+        (*QUICK, "--ttl", "2h", "--external-ttl"),
+        ("extend", "demo", "--ttl", "4h"),
+        DOWN,
+    ),
+}
+NEEDS = {"external-ttl": ("lease",)}
+# Granted, and asked for by no command above.
+NOT_ASKED = {
+    "ec2:DescribeRouteTables": "never asked on an endpoint of this computer",
+    "iam:CreateServiceLinkedRole": "EC2 asks in the caller's name, once an account",
+    "iam:DetachRolePolicy": "where somebody attached a policy to our role",
+}
+# Searches for what a feature that was not used may have left: if they are not allowed, that is a warning.
+SEARCHES = {
+    "iam:ListInstanceProfiles",
+    "iam:ListRoles",
+    "scheduler:ListScheduleGroups",
+    "ssm:DescribeParameters",
+}
+
+
+def leave_parts(program):
+    """A volume, an interface and an address with our tags, as a machine that is gone may leave them."""
+    ec2 = boto3.client(
+        "ec2",
+        endpoint_url=program.url,
+        aws_access_key_id=program.access_key,
+        aws_secret_access_key="x",
+        region_name="us-east-1",
+    )
+    machine = ec2.describe_instances()["Reservations"][-1]["Instances"][0]
+    tags = [tag for tag in machine["Tags"] if tag["Key"] in {"tgi-deploy:deployment", "tgi-deploy:id"}]
+    volume = ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)["VolumeId"]
+    subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
+    interface = ec2.create_network_interface(SubnetId=subnet)["NetworkInterface"]["NetworkInterfaceId"]
+    address = ec2.allocate_address(Domain="vpc")["AllocationId"]
+    ec2.create_tags(Resources=[volume, interface, address], Tags=tags)
+
+
+def calls_of(program, words):
+    before = len(program.all_calls())
+    run = program.here(*words)
+    assert run.code == 0, run.out + run.err
+    return program.all_calls()[before:]
+
+
+@pytest.fixture(scope="module")
+def by_feature():
+    return {}
+
+
+@pytest.fixture
+def asked(program, by_feature, monkeypatch):
+    """Every request that the commands of each feature ask IAM."""
+    monkeypatch.setenv("KEY", "made-up-key-0123456789")
+    for feature, runs in RUNS.items():
+        if feature in by_feature:
+            continue
+        requests, found = Requests(), []
+        for words in runs:
+            if feature == "remove" and words == DOWN:
+                leave_parts(program)
+            found += [request for call in calls_of(program, words) for request in requests.of(call)]
+        by_feature[feature] = found
+    return by_feature
+
+
+def features_for(feature):
+    return tuple(dict.fromkeys((*ACTIONS.core, *NEEDS.get(feature, ()), feature)))
+
+
+def allowed(document, request):
+    return allows(document, request.action, request.resource, request.keys)
+
+
+def refused(document, requests, *, tolerated=SEARCHES):
+    found = {request.action: request for request in requests if not allowed(document, request)}
+    return [request for action, request in sorted(found.items()) if action not in tolerated]
+
+
+def alone(statement):
+    return {"Statement": [statement]}
+
+
+def test_each_feature_is_allowed_all_that_it_asks(asked):
+    """`doctor` tries what acts on our things by a dry run on none of them, which proves no denial."""
+    for feature in RUNS:
+        tolerated = SEARCHES | ON_OURS if feature == "doctor" else SEARCHES
+        assert refused(policy(ACTIONS, features_for(feature)), asked[feature], tolerated=tolerated) == [], feature
+
+
+def test_without_its_statements_a_feature_is_refused(asked):
+    """Otherwise the statements of a feature would be for nothing."""
+    for feature in set(RUNS) - set(ACTIONS.core):
+        others = tuple(name for name in features_for(feature) if name != feature)
+        assert refused(policy(ACTIONS, others), asked[feature]), feature
+
+
+def test_every_action_of_every_statement_is_asked_for(asked):
+    requests = {str(request): request for found in asked.values() for request in found}.values()
+    idle = {
+        (statement["Sid"], action)
+        for statement in EVERYTHING["Statement"]
+        for action in statement["Action"]
+        if action not in NOT_ASKED
+        and not any(request.action == action and allowed(alone(statement), request) for request in requests)
+    }
+    assert idle == set()
+    assert {request.action for request in requests} & set(NOT_ASKED) == set()
+
+
+def test_the_same_requests_about_what_others_own_are_refused(asked):
+    """But for what a launch uses (an image, a subnet, a group, a template), which EC2 lets nobody limit by our tag."""
+    foreign = [other for found in asked.values() for request in found if (other := of_others(request))]
+    assert {request.action for request in foreign} >= {
+        *("ec2:TerminateInstances", "ec2:StopInstances", "ec2:CreateTags", "ec2:DeleteVolume", "ec2:ReleaseAddress"),
+        *("ssm:PutParameter", "ssm:DeleteParameter", "iam:CreateRole", "iam:PassRole", "scheduler:DeleteScheduleGroup"),
+    }
+    let_through = {str(request) for request in foreign if allowed(EVERYTHING, request)}
+    assert let_through == set()
+
+
+def of_others(request):
+    """The same about a thing without our tag, or under another path; None for what is not about a thing of ours."""
+    keys = {
+        key: value for key, value in request.keys.items() if not key.startswith(("aws:RequestTag", "aws:ResourceTag"))
+    }
+    if len(keys) < len(request.keys) and request.action != "ec2:RunInstances" and "ec2:CreateAction" not in keys:
+        return replace(request, keys=keys)
+    if "tgi-deploy" in request.resource:
+        return replace(request, resource=request.resource.replace("tgi-deploy", "production"))
+    return None
+
+
+@pytest.mark.parametrize("feature", [*ACTIONS.features, "everything"])
+def test_a_policy_linter_has_nothing_to_object_to(feature):
+    """Privilege escalation, exposed resources, leaked data and credentials, as cloudsplaining knows them."""
+    found = PolicyDocument(EVERYTHING if feature == "everything" else policy(ACTIONS, features_for(feature)))
+    assert found.allows_privilege_escalation == []
+    assert found.permissions_management_without_constraints == []
+    assert found.write_actions_without_constraints == []
+    assert found.tagging_actions_without_constraints == []
+    assert found.allows_data_exfiltration_actions == []
+    assert found.credentials_exposure == []
+    assert found.service_wildcard == []
+
+
+def test_the_linter_sees_a_way_up():
+    open_ = json.loads(json.dumps(EVERYTHING).replace("arn:aws:iam::*:role/tgi-deploy/*", "*"))
+    found = PolicyDocument(open_)
+    assert found.permissions_management_without_constraints
