@@ -1,4 +1,4 @@
-"""What the refresh scripts share: catalogue files written one entry a line, so that a refresh reads well as a diff."""
+"""What the refresh scripts share: catalog files written one entry a line, so that a refresh reads well as a diff."""
 
 from __future__ import annotations
 

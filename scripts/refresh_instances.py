@@ -46,7 +46,7 @@ def entry(
     """A type's entry from one element of DescribeInstanceTypes and what was known of it before.
 
     Raises:
-        InputError: `unknown_accelerator` when the chip is not in the catalogue yet.
+        InputError: `unknown_accelerator` when the chip is not in the catalog yet.
     """
     chip = _chip(info, catalog)
     family = info["InstanceType"].partition(".")[0]

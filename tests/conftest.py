@@ -74,7 +74,7 @@ def _printed_data_is_as_published() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
-    """The catalogue as it is shipped, read once."""
+    """The catalog as it is shipped, read once."""
     return shared_catalog()
 
 

@@ -1,4 +1,4 @@
-"""Choose, bring up, check and remove a Text Generation Inference deployment.
+"""Plan, bring up, check and remove Text Generation Inference deployments.
 
 `from tgi_deploy import Client` is the stable Python API (docs/api.md); nothing of it is imported until then.
 """

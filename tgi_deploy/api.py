@@ -332,7 +332,7 @@ class Client:
         confirm: Callable[[Question], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[SwitchData, Switched]:
-        """Start the machine that `stop` has stopped, wait until it is healthy, and prove that it answers."""
+        """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers."""
         from tgi_deploy.operations.deploying.pausing import start
 
         return self._switch(start, name, ready, confirm, stops)

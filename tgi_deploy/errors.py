@@ -219,7 +219,7 @@ class InputError(DeployError):
 
 
 class NoFeasiblePlanError(DeployError):
-    """Nothing in the catalogue meets the request: the caller relaxes it."""
+    """Nothing in the catalog meets the request: the caller relaxes it."""
 
     exit_code = 3
 

@@ -221,7 +221,7 @@ def engine_named(name: str | None = None) -> Engine:
 
 
 def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None) -> Catalog:
-    """Return the catalogue with every engine. Raises InputError `unreadable_path`."""
+    """Return the catalog with every engine. Raises InputError `unreadable_path`."""
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalog
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- startup time
 
@@ -267,8 +267,8 @@ def region_notice(setup: Setup) -> str | None:
 
 
 def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
-    """The catalogue with the hub behind it: models that it does not know are read there, once for each commit."""
-    from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalogue
+    """The catalog with the hub behind it: models that it does not know are read there, once for each commit."""
+    from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalog
     from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
     kept = KeptModels(models_folder(os.environ))

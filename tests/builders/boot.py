@@ -54,7 +54,7 @@ class Machine:
         return done.stdout
 
     def console(self) -> str:
-        """What was written to the console since the first boot, without colours."""
+        """What was written to the console since the first boot, without colors."""
         done = self.engine.attempt("logs", self.name)
         return _ANSI.sub("", done.stdout + done.stderr)
 

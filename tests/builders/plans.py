@@ -1,4 +1,4 @@
-"""Hand-made candidates: what a plan would hold, without a catalogue."""
+"""Hand-made candidates: what a plan would hold, without a catalog."""
 
 from __future__ import annotations
 

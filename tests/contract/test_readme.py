@@ -35,5 +35,5 @@ def test_every_link_leads_somewhere(page):
 
 def test_the_recording_is_of_a_run_that_ended_with_nothing_left():
     shown = html.unescape((ROOT / "docs" / "recording.svg").read_text(encoding="utf-8")).replace("\xa0", " ")
-    for words in ("tgi-deploy up llama3-13b", "is ready at http", "tokens/s", "nothing of it is left"):
+    for words in ("tgi-deploy up llama3-13b", "is ready at http", "tokens/s", "nothing is left of it"):
         assert words in shown

@@ -73,7 +73,7 @@ class KeptModels:
         Raises:
             InputError: `unreadable_path`, `bad_model_config`, `bad_checkpoint`.
         """
-        from tgi_deploy.catalog.checkpoint import check_folder, read_folder, tokenizer_notice  # noqa: PLC0415 -- most are in the catalogue
+        from tgi_deploy.catalog.checkpoint import check_folder, read_folder, tokenizer_notice  # noqa: PLC0415 -- most are in the catalog
 
         check_folder(source)
         resolved = source.folder.resolve()

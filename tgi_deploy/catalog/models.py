@@ -112,7 +112,7 @@ class Models:
         raise self._unknown(model)
 
     def _of_folder(self, folder: Path) -> Profile:
-        from tgi_deploy.catalog.checkpoint import read_folder  # noqa: PLC0415 -- most models are in the catalogue
+        from tgi_deploy.catalog.checkpoint import read_folder  # noqa: PLC0415 -- most models are in the catalog
         from tgi_deploy.catalog.repository import DirectorySource  # noqa: PLC0415 -- startup time
 
         source = DirectorySource(folder=folder)

@@ -10,7 +10,7 @@ import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import cloud_options, name_argument
-from tgi_deploy.cli.output import Result, printed, tell
+from tgi_deploy.cli.output import Result, printed, write_stderr
 from tgi_deploy.errors import InputError, InterruptedByUserError, Problem
 from tgi_deploy.text import plural
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_CHARS: Final = 4 * 1024**2
 _STDIN: Final = "-"
-# What steers a terminal, or turns the direction of what is read. Nothing that a model writes is trusted.
+# Control characters and bidirectional marks: model output is untrusted.
 _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -36,13 +36,13 @@ _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 @click.option(
     "--chat/--no-chat",
     default=None,
-    help="Through the model's chat template, or the bare prompt.  [default: chat if it has one]",
+    help="Use the model's chat template, or send the bare prompt.  [default: chat if it has one]",
 )
 @click.option(
     "--max-tokens",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Longest answer.  [default: the planned output length]",
+    help="Maximum length of the answer.  [default: the planned output length]",
 )
 @click.option(
     "--api-key-from-env",
@@ -51,7 +51,7 @@ _STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 )
 @cloud_options
 def ask_command(*, client: Client, name: str, prompt: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Send a deployment one prompt. The answer streams to stdout; time to first token and tokens/s go to stderr."""
+    """Send one prompt to a deployment. The answer streams to stdout; time to first token and tokens/s go to stderr."""
     text, streamed = _from_stdin() if prompt == _STDIN else prompt, _Streamed(silent=_as_json())
     try:
         answer = client.ask(name, text, on_piece=streamed, **given)
@@ -60,7 +60,7 @@ def ask_command(*, client: Client, name: str, prompt: str, **given: Any) -> Resu
     finally:
         streamed.end()
     if not streamed.silent:
-        tell(f"{_speed(answer.data)}\n")
+        write_stderr(f"{_speed(answer.data)}\n")
     return printed(answer)
 
 
@@ -69,7 +69,7 @@ def _as_json() -> bool:
 
 
 class _Streamed:
-    """Writes every piece of the answer when it comes, unless `silent`."""
+    """Writes each piece of the answer as it arrives, unless `silent`."""
 
     def __init__(self, *, silent: bool) -> None:
         self.silent = silent

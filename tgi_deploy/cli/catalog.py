@@ -46,15 +46,17 @@ _FIGURES: Final = {
 )
 @click.argument("names", nargs=-1, required=True, metavar="KIND|TYPE...", shell_complete=complete.kinds_or_hardware)
 @click.option("--region", metavar="REGION", help="Prices of this region.  [default: the configured one]")
-@click.option("--engine-version", metavar="VERSION", help="Judge by this engine version.  [default: the newest known]")
+@click.option(
+    "--engine-version", metavar="VERSION", help="Engine version to check against.  [default: the newest known]"
+)
 @profiles_dir_option
 def _list(
     *, names: tuple[str, ...], region: str | None, engine_version: str | None, profiles_dir: Path | None
 ) -> Result:
     """List every entry of one KIND: accelerators, instances, regions, engines, models.
 
-    Or the accelerators and instance types named. Figures of hardware are of one accelerator, dense, with the price of
-    the cheapest machine that has it, on demand, and whether the engine runs there; `catalog show TYPE` has the sources.
+    Or list the accelerators and instance types named. Hardware figures are for one accelerator, dense, with the
+    price of the cheapest machine that has it, on demand, and whether the engine runs on it; `catalog show` has more.
     """
     catalog = wiring.open_catalog(profiles_dir)
     kind = names[0] if len(names) == 1 else ""
@@ -71,7 +73,7 @@ def _list(
 
 
 def _terms(catalog: Catalog, region: str | None = None, release: str | None = None) -> dict[str, str]:
-    """Return the region that prices are of, and the engine's release that judges."""
+    """Return the region of the prices, and the engine release to check against."""
     return {
         "region": region or catalog.default_region(os.environ)[0],
         "release": release or catalog.default_release,
@@ -87,7 +89,7 @@ def _terms(catalog: Catalog, region: str | None = None, release: str | None = No
 def _show(*, name: str, profiles_dir: Path | None) -> Result:
     """Show everything known about NAME: an accelerator, an instance type, an engine version or a model.
 
-    Of hardware also the price, whether the engine runs there, and which of its figures are commonly misquoted.
+    For hardware: also the price, whether the engine runs on it, and which of its figures are commonly misquoted.
     """
     catalog = wiring.open_catalog(profiles_dir)
     kind, item = _find(catalog, name)
@@ -102,7 +104,7 @@ def _show(*, name: str, profiles_dir: Path | None) -> Result:
 
 
 def _find(catalog: Catalog, name: str) -> tuple[str, dict[str, Any]]:
-    """The entry called `name`, of whichever kind knows it. Raises InputError when none does."""
+    """Return the entry called `name`, of whatever kind. Raises InputError if there is none."""
     finders: tuple[tuple[str, Callable[[str], Value]], ...] = (
         ("accelerator", catalog.accelerator),
         ("instance", catalog.instance_type),
@@ -142,7 +144,7 @@ def _engines(catalog: Catalog) -> list[dict[str, Any]]:
 
 
 def _models(catalog: Catalog) -> list[dict[str, Any]]:
-    """Profiles first, then the hub ids that can be planned for without one."""
+    """Return profiles first, then the hub ids that can be planned without one."""
     profiles = [catalog.resolve(name) for name in catalog.profile_names()]
     named = [{"name": item.name, "hub_id": item.model.hub_id, "summary": item.summary} for item in profiles]
     taken = {item["hub_id"] for item in named}

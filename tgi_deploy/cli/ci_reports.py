@@ -1,4 +1,4 @@
-"""Where a smoke's results go beside stdout: JUnit XML, annotations on stderr, the step's summary."""
+"""Smoke results besides stdout: JUnit XML, annotations on stderr, the step summary."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from tgi_deploy.cli.output import tell
+from tgi_deploy.cli.output import write_stderr
 from tgi_deploy.errors import InputError, Problem
 from tgi_deploy.files import check_writable, write_file
 
@@ -31,12 +31,12 @@ class Reports:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Self:
-        """What `--junit` and `--github` ask for."""
+        """Return the reports that `--junit` and `--github` select."""
         summary = environ.get(SUMMARY) if given["github"] else None
         return cls(junit=given["junit"], summary=Path(summary) if summary else None, annotations=given["github"])
 
     def check(self) -> None:
-        """Before anything is brought up. Raises InputError `unwritable_file`."""
+        """Check the files before anything is brought up. Raises InputError `unwritable_file`."""
         if self.junit is not None:
             check_writable(self.junit, **_JUNIT)
         if self.summary is not None:
@@ -50,7 +50,7 @@ class Reports:
         from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- help is printed without it
 
         if self.annotations:
-            tell(smoke_reports.github_annotations(results))
+            write_stderr(smoke_reports.github_annotations(results))
         if self.junit is not None:
             yield from _complaint(self.junit, smoke_reports.junit(results), _JUNIT)
         if self.summary is not None:

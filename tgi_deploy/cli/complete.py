@@ -1,4 +1,4 @@
-"""What a shell offers after Tab: values from the catalogue. Silent when the catalogue can't be read."""
+"""Shell completion of values from the catalog. Silent if the catalog can't be read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def words(*values: str) -> Completer:
     return offer
 
 
-def _from_catalogue(read: Callable[[Catalog], Iterable[str]]) -> Completer:
+def _from_catalog(read: Callable[[Catalog], Iterable[str]]) -> Completer:
     def offer(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         from tgi_deploy.wiring import open_catalog  # noqa: PLC0415 -- only completion reads it here
 
@@ -38,7 +38,7 @@ def _from_catalogue(read: Callable[[Catalog], Iterable[str]]) -> Completer:
 
 
 def deployments(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Deployments on record here: those of the sandbox after `--sandbox`."""
+    """Complete deployments recorded here, after `--sandbox` those of the sandbox."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- only completion reads it here
 
     try:
@@ -49,7 +49,7 @@ def deployments(ctx: click.Context, _param: click.Parameter, incomplete: str) ->
 
 
 def deployments_or_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str | CompletionItem]:
-    """Deployments on record, else what the shell knows of files."""
+    """Complete recorded deployments, else files."""
     from click.shell_completion import CompletionItem  # noqa: PLC0415 -- only completion pays for it
 
     return [*deployments(ctx, param, incomplete)] or [CompletionItem(incomplete, type="file")]
@@ -77,12 +77,12 @@ def hardware(ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
     return [f"{prefix}{name}" for name in accelerators(ctx, _param, start)]
 
 
-models = _from_catalogue(lambda catalog: (*catalog.profile_names(), *catalog.hub_ids()))
-instance_types = _from_catalogue(lambda catalog: catalog.instance_types())
-accelerators = _from_catalogue(lambda catalog: catalog.accelerators())
-regions = _from_catalogue(lambda catalog: ("all", *catalog.regions()))
-engine_versions = _from_catalogue(lambda catalog: catalog.release_versions())
-entries = _from_catalogue(
+models = _from_catalog(lambda catalog: (*catalog.profile_names(), *catalog.hub_ids()))
+instance_types = _from_catalog(lambda catalog: catalog.instance_types())
+accelerators = _from_catalog(lambda catalog: catalog.accelerators())
+regions = _from_catalog(lambda catalog: ("all", *catalog.regions()))
+engine_versions = _from_catalog(lambda catalog: catalog.release_versions())
+entries = _from_catalog(
     lambda catalog: (
         *catalog.accelerators(),
         *catalog.instance_types(),
@@ -92,6 +92,6 @@ entries = _from_catalogue(
     )
 )
 _KINDS = ("accelerators", "instances", "regions", "engines", "models")
-kinds_or_hardware = _from_catalogue(
+kinds_or_hardware = _from_catalog(
     lambda catalog: (*_KINDS, *catalog.accelerators(), *catalog.instance_types()),
 )

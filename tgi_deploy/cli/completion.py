@@ -1,4 +1,4 @@
-"""`completion`: print the script that makes a shell complete commands, options and catalogue names."""
+"""`completion`: print a shell script that completes commands, options and catalog names."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @command("costs", examples=("tgi-deploy costs", "tgi-deploy costs --region all --json"))
 @cloud_options
 def costs_command(*, client: Client) -> Result:
-    """Show what deployments have cost so far, cost an hour now, and would cost a month, with totals by owner.
+    """Show what deployments have cost so far, and cost per hour and per month, with totals by owner.
 
-    Deployments of other computers are found by their tags and counted from the launch of their machines. What was
-    removed from this computer counts by its receipts. Prices are the catalogue's, not the account's bill.
+    Deployments from other computers are found by their tags and counted from the launch of their machines. Deleted
+    deployments of this computer are counted by their receipts. Prices are the catalog's, not the account's bill.
     """
     from tgi_deploy.cli.views.costs import costs_text  # noqa: PLC0415 -- help is printed without what acts
 

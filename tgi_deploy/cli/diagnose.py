@@ -1,4 +1,4 @@
-"""`diagnose`: what went wrong, by a log."""
+"""`diagnose`: find the cause of a failure in a log."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from tgi_deploy.api import Client
 
 _RUNNING: Final = "running"
-# The end of a log tells why it ended; what is before this much of it is not read.
+# The cause is near the end of a log; anything earlier than this is not read.
 _MAX_BYTES: Final = 16 * 1024**2
 _OF_THE_SHELL: Final = re.compile(r"/dev/fd/([0-9]{1,4})")
 _HOW: Final = "docker logs NAME 2>&1 | tgi-deploy diagnose -"
-_EMPTY: Final = warning("empty_log", f"there was nothing to examine; logs of containers come from both streams: {_HOW}")
+_EMPTY: Final = warning("empty_log", f"the log is empty; containers log to stdout and stderr: {_HOW}")
 
 
 @command(
@@ -40,13 +40,15 @@ _EMPTY: Final = warning("empty_log", f"there was nothing to examine; logs of con
     ),
 )
 @click.argument("source", metavar="NAME|FILE|-", shell_complete=complete.deployments_or_files)
-@click.option("--engine", type=click.Choice(logged_engines()), help="What wrote the log.  [default: as the log shows]")
+@click.option(
+    "--engine", type=click.Choice(logged_engines()), help="The engine that wrote the log.  [default: detected]"
+)
 @cloud_options
 def diagnose_command(*, client: Client, source: str, engine: str | None) -> Result:
-    """Name the cause of a failure, with evidence and remedy, from a log.
+    """Find the cause of a failure in a log, with evidence and remedy.
 
-    A file, or '-' for standard input, is read without asking any cloud; a deployment's name reads its machine's
-    console, its state and its plan. Causes found are a result, not an error: the exit code is 0.
+    A file, or '-' for standard input, needs no cloud; for a deployment, the tool reads its machine's
+    console, state and plan. Finding a cause is not an error: the exit code is 0.
     """
     if source == "-":
         return _of_text(client, source, engine, *_from_stdin())
@@ -56,7 +58,9 @@ def diagnose_command(*, client: Client, source: str, engine: str | None) -> Resu
         raise InputError("unreadable_path", f"reading the log {source}: there is no such file", hint="check its path")
     if engine is not None:
         raise InputError(
-            "conflicting_options", "--engine is for a log: a deployment's record names its engine", hint="leave it out"
+            "conflicting_options",
+            "--engine is for log files: a deployment's record names its engine",
+            hint="leave it out",
         )
     return _of_deployment(client, source)
 
@@ -93,12 +97,12 @@ def _from_file(path: Path) -> tuple[str, int]:
         raise InputError(
             "unreadable_path",
             f"reading the log {path}: {error.strerror}",
-            hint=f"name a file that you may read; what comes through a pipe is read as '-': {_HOW}",
+            hint=f"name a readable file, or '-' to read from a pipe: {_HOW}",
         ) from error
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A pipe that the shell made for this command, as for `<(docker logs NAME)`, is read as standard input is."""
+    """Open a file, or a pipe from the shell (`<(docker logs NAME)`), which is read like standard input."""
     made = _OF_THE_SHELL.fullmatch(str(path))
     if made and stat.S_ISFIFO(os.fstat(int(made[1])).st_mode):
         return os.fdopen(os.dup(int(made[1])), "rb")
@@ -106,7 +110,7 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _last_part(stream: BinaryIO) -> tuple[str, int]:
-    """The end of a log, and how many lines are before it."""
+    """Return the end of a log, and the number of lines before it."""
     kept, before = b"", 0
     while chunk := stream.read(_MAX_BYTES):
         joined = kept + chunk

@@ -32,7 +32,7 @@ _FILE: Final = click.Path(path_type=Path)
 _LABELS: Final = {
     "usd_per_hour": "US dollars an hour",
     "usd_per_million_output_tokens": "US dollars a million output tokens",
-    "memory_margin_tokens": "KV-cache tokens beyond what is promised",
+    "memory_margin_tokens": "KV-cache tokens beyond the promised ones",
 }
 
 
@@ -47,24 +47,26 @@ _LABELS: Final = {
 )
 @click.argument("old", type=_FILE)
 @click.argument("new", type=_FILE)
-@click.option("--max-cost-increase", metavar="PERCENT", help="How much the price an hour may rise.")
-@click.option("--max-token-cost-increase", metavar="PERCENT", help="How much a million output tokens may rise.")
+@click.option("--max-cost-increase", metavar="PERCENT", help="Maximum increase of the hourly price.")
+@click.option(
+    "--max-token-cost-increase", metavar="PERCENT", help="Maximum increase of the price per million output tokens."
+)
 @click.option(
     "--min-memory-margin-tokens",
     type=click.IntRange(min=0),
     metavar="N",
-    help="KV-cache tokens that must be left beyond what is promised.",
+    help="Minimum KV-cache tokens left beyond what the plan promises.",
 )
-@click.option("--max-memory-margin-decrease", metavar="PERCENT", help="How much of that margin may be lost.")
-@click.option("--junit", type=_FILE, metavar="FILE", help="Write a JUnit report, a test for each limit.")
-@click.option("--github", is_flag=True, help="Print failures as annotations of GitHub Actions.")
+@click.option("--max-memory-margin-decrease", metavar="PERCENT", help="Maximum decrease of that margin.")
+@click.option("--junit", type=_FILE, metavar="FILE", help="Write a JUnit report with a test for each limit.")
+@click.option("--github", is_flag=True, help="Print failures as GitHub Actions annotations.")
 def diff_command(
     *, old: Path, new: Path, min_memory_margin_tokens: int | None, junit: Path | None, github: bool, **percents: str
 ) -> Result:
-    """Compare two plans, and fail (exit 3) where the NEW one is worse than the limits allow.
+    """Compare two plans, and fail (exit 3) if NEW is worse than the limits allow.
 
-    OLD and NEW are locks ('plan --lock FILE') or what 'plan --json' printed. Without a limit nothing fails.
-    Options that differ come first: figures of another promise are figures of something else.
+    OLD and NEW are locks ('plan --lock FILE') or output of 'plan --json'. Without a limit, nothing fails.
+    Differing options come first: the figures of different requests don't compare.
     """
     if github and click.get_current_context().find_root().obj.as_json:
         raise InputError(
@@ -109,10 +111,12 @@ def _result(found: Comparison, text: str) -> Result:
 
 
 def _promises_changed(found: Comparison) -> Iterator[Problem]:
-    """Yield a warning if the limits compare what was not planned for the same request."""
+    """Yield a warning if the plans compared were made for different requests."""
     if found.promises and found.checks:
         named = "; ".join(f"{item.field}: {_joined(item.old)} → {_joined(item.new)}" for item in found.promises)
-        yield warning("request_changed", f"the plans are of different requests, and the limits compare both: {named}")
+        yield warning(
+            "request_changed", f"the plans are for different requests, so the limits compare different things: {named}"
+        )
 
 
 def diff_text(found: Comparison) -> str:
@@ -159,7 +163,7 @@ def _joined(value: Any) -> str:  # noqa: ANN401 -- a value of JSON
 
 
 def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a value of JSON
-    """Flags with their values; NAME=VALUE of a table; anything else as it is."""
+    """Return flags with their values, a table as NAME=VALUE, anything else unchanged."""
     if isinstance(value, dict):
         return [f"{name}={item}" for name, item in value.items()]
     if not isinstance(value, list | tuple):
@@ -177,7 +181,7 @@ def junit_xml(found: Comparison, old: str, new: str) -> str:
 
 
 def github_lines(found: Comparison, new: str) -> str:
-    """Return an error for each failure; the workflow shows it at the file of the new plan."""
+    """Return an error annotation for each failure, at the file of the new plan."""
     return "".join(
         ci.annotation("error", check.message, file=new, title=f"{_GATE}: {check.name}") for check in found.failed
     )

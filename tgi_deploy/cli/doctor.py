@@ -1,4 +1,4 @@
-"""`doctor`: what would make a launch fail, before it costs anything; and the policy that the tool needs."""
+"""`doctor`: check for anything that would make a launch fail; print the policy that the tool needs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan import Plan
 
-_COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
+_COLORS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "warning", "error")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """What `doctor` takes beside the request. `own`: the options of the target."""
+    """Options of `doctor` besides the request. `own`: the options of the target."""
 
     target: Target
     own: Value
@@ -79,14 +79,18 @@ _KEPT: Final = tuple(item.name for item in fields(Options) if item.name not in {
 @templates_dir_option
 @offline_option
 @target_options("doctor")
+@click.option("--policy", is_flag=True, help="Print the policy that the tool needs, and check nothing.")
 @click.option(
-    "--policy", is_flag=True, help="Print the policy that the account has to give the tool, and look at nothing."
+    "--boundary",
+    is_flag=True,
+    help="With --policy: print the permissions boundary of the roles that 'up' creates instead.",
 )
-@click.option("--boundary", is_flag=True, help="With --policy: what bounds the roles that 'up' makes, in its place.")
-@click.option("--for", "features", metavar="FEATURES", help="With --policy: for these alone, with commas.")
+@click.option(
+    "--for", "features", metavar="FEATURES", help="With --policy: only for these features, separated by commas."
+)
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")
 def doctor_command(*, texts: OptionTexts, target: str, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Say what would make a launch of MODEL fail, each with its remedy; without MODEL, look at account and computer."""
+    """Check for anything that would make a launch of MODEL fail; without MODEL, check the account and this computer."""
     from tgi_deploy.operations.launching.target_options import own_options  # noqa: PLC0415 -- startup time
 
     chosen = wiring.target_named(target)
@@ -122,7 +126,7 @@ def _policy(options: Options) -> Result:
     if not isinstance(account, Account):
         raise InputError(
             "conflicting_options",
-            f"--target {account.name} belongs to no account: it needs no policy",
+            f"--target {account.name} uses no cloud account, so it needs no policy",
             hint="leave out --policy, or name another --target",
         )
     if options.boundary:
@@ -205,9 +209,9 @@ def findings_text(findings: Sequence[Problem]) -> str:
 
 
 def _lines(item: Problem, wide: int) -> list[str]:
-    """A remedy stands on a line of its own, uncut, so that a command in it can be copied."""
+    """Return the lines of a problem; its remedy gets one uncut line, so a command in it can be copied."""
     margin = " " * (len("warning  ") + wide + 2)
-    mark = click.style(item.severity.ljust(7), fg=_COLOURS[item.severity])
+    mark = click.style(item.severity.ljust(7), fg=_COLORS[item.severity])
     message = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)
     lines = [f"{mark}  {item.code.ljust(wide)}  {message}"]
     if item.hint and item.severity != "ok":

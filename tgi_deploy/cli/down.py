@@ -1,4 +1,4 @@
-"""`down`: remove a deployment, or all, and prove that nothing is left."""
+"""`down`: delete a deployment, or all of them, and prove that nothing is left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import asking_cloud_options, yes_option
-from tgi_deploy.cli.output import Result, printed, tell
+from tgi_deploy.cli.output import Result, printed, write_stderr
 from tgi_deploy.cli.progress import confirm
 from tgi_deploy.cli.stopping import left_result, stoppable
 from tgi_deploy.errors import LeftBehindError
@@ -26,15 +26,17 @@ if TYPE_CHECKING:
     examples=("tgi-deploy down llama3-13b", "tgi-deploy down --all --yes", "tgi-deploy down llama3-13b --region all"),
 )
 @click.argument("name", required=False, shell_complete=complete.deployments)
-@click.option("--all", "everything", is_flag=True, help="Every deployment, recorded or only tagged.")
+@click.option("--all", "everything", is_flag=True, help="Every deployment, recorded or known only from tags.")
 @asking_cloud_options
-@click.option("--volumes", is_flag=True, help="Also what outlives deployments, as downloaded weights on a host.")
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option(
+    "--volumes", is_flag=True, help="Also delete what outlives deployments, such as weights downloaded to a host."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @yes_option
 def down_command(
     *, client: Client, progress: Progress, name: str | None, everything: bool, volumes: bool, dry_run: bool, yes: bool
 ) -> Result:
-    """Remove everything of a deployment, look that it is gone, then forget it. Works from tags without a record."""
+    """Delete everything a deployment has, check that it is gone, then drop its record, if it has one."""
     ask = question(progress, dry_run=dry_run, yes=yes)
     names = (name,) if name else ()
     try:
@@ -47,13 +49,13 @@ def down_command(
 
 
 def question(progress: Progress, *, dry_run: bool, yes: bool) -> Callable[[Sequence[Removal]], bool]:
-    """Return what shows what would be removed, and asks."""
+    """Return a function that shows what would be removed and asks for confirmation."""
 
     def ask(removals: Sequence[Removal]) -> bool:
         from tgi_deploy.cli.views.deployment import removals_text  # noqa: PLC0415 -- help is printed without it
 
         progress.stop()
-        tell(f"{removals_text(removals)}\n")
+        write_stderr(f"{removals_text(removals)}\n")
         return not dry_run and confirm("Remove all this?", yes=yes, what="removing a deployment")
 
     return ask
@@ -62,12 +64,12 @@ def question(progress: Progress, *, dry_run: bool, yes: bool) -> Callable[[Seque
 def down_text(outcome: DownOutcome, names: Sequence[str], places: Sequence[str], *, dry_run: bool) -> str:
     from tgi_deploy.cli.views.receipt import receipts_text  # noqa: PLC0415 -- help is printed without it
 
-    lines = [f"{name} is gone: nothing of it is left" for name in outcome.removed]
+    lines = [f"{name} is gone: nothing is left of it" for name in outcome.removed]
     lines.extend(filter(None, [receipts_text(outcome.receipts)]))
     regions = ", ".join(places)
-    lines.extend(f"there is nothing of {name} in {regions}" for name in outcome.absent)
+    lines.extend(f"no trace of {name} in {regions}" for name in outcome.absent)
     if outcome.declined:
         lines.append("dry run: nothing was done" if dry_run else "nothing was done")
     if not lines and not names:
-        lines.append(f"there is nothing to remove in {regions}")
+        lines.append(f"nothing to remove in {regions}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`exec`: a command, or a shell, on the machine of a deployment."""
+"""`exec`: run a command or a shell on the machine of a deployment."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def exec_command(*, client: Client, name: str, words: tuple[str, ...]) -> Result:
     """Run a command where the engine of a deployment runs, or open a shell there.
 
-    On Docker that is its container, through `docker exec`. The exit code is the command's; `--json` captures what it
-    prints. Machines on EC2 take no commands.
+    With Docker, that is its container, through `docker exec`. The exit code is the command's; `--json` captures its
+    output. Not available on EC2.
     """
     captured = bool(click.get_current_context().find_root().obj.as_json)
     terminal = not captured and sys.stdin.isatty() and sys.stdout.isatty()

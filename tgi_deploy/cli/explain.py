@@ -1,4 +1,4 @@
-"""`explain`: the page of a code."""
+"""`explain`: print the page of a code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tgi_deploy.cli.views.diagnosis import codes_text, explanation_text
 @command("explain", examples=("tgi-deploy explain oom_load", "tgi-deploy explain"))
 @click.argument("code", required=False, metavar="[CODE]", shell_complete=complete.codes)
 def explain_command(*, code: str | None) -> Result:
-    """Explain the code of a diagnosis, an error or a rejection: cause, remedy, how to check, what it costs meanwhile.
+    """Explain the code of a diagnosis, an error or a rejection: cause, remedy, how to check, cost meanwhile.
 
-    Without a code all of them are listed.
+    Without a code, list them all.
     """
     if code is None:
         every = Client().codes()

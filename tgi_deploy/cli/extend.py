@@ -1,4 +1,4 @@
-"""`extend`: set, move or lift the limits of a deployment that runs."""
+"""`extend`: set, move or lift the limits of a running deployment."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     ),
 )
 @name_argument
-@click.option("--ttl", metavar="TIME", help="How long it runs from now, or none.")
-@click.option("--max-spend", metavar="USD", help="What all machines of the name may cost, or none.")
-@click.option("--idle-timeout", metavar="TIME", help="How long it runs without a request, or none.")
-@click.option("--lease", metavar="TIME", help="How long its lease lasts from now and from each renewal, or none.")
+@click.option("--ttl", metavar="TIME", help="Time to run from now, or none.")
+@click.option("--max-spend", metavar="USD", help="Maximum total cost of all machines under this name, or none.")
+@click.option("--idle-timeout", metavar="TIME", help="Time to run without a request, or none.")
+@click.option("--lease", metavar="TIME", help="Length of the lease, from now and from each renewal, or none.")
 @cloud_options
 def extend_command(*, client: Client, name: str, **limits: str | None) -> Result:
-    """Set, move or lift limits of a machine that runs; renew its lease where none is named."""
+    """Set, move or lift the limits of a running deployment; without options, renew its lease."""
     from tgi_deploy.cli.views.ends import extension_text  # noqa: PLC0415 -- help is printed without what acts
 
     found = client.extend(name, **limits)

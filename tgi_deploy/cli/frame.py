@@ -5,7 +5,7 @@ A command is a function that returns a `Result`:
     @command("status", examples=("tgi-deploy status llama3-13b",))
     @name_argument
     def status_command(name: str) -> Result:
-        '''Show what was recorded, what is there, and the difference.'''
+        '''Compare the record with what exists.'''
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Invocation:
 
 
 class SectionOption(click.Option):
-    """An option that stands under a heading in `--help`; `into` names the argument that has it among others."""
+    """An option under a heading in `--help`; `into` names the argument that collects it with others."""
 
     def __init__(self, *args: Any, section: str = "Options", into: str = "", **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
         super().__init__(*args, **kwargs)
@@ -44,7 +44,7 @@ class SectionOption(click.Option):
 
 
 class _NamedInEnvelope(click.Command):
-    """Its name is kept for the envelope, before anything of it can fail."""
+    """A command that notes its name for the envelope before anything can fail."""
 
     def make_context(
         self,
@@ -135,7 +135,7 @@ def _need_command() -> None:
 
 
 class UnknownCommandError(click.UsageError):
-    """A command that does not exist; `close` are the names of those that may be the one."""
+    """A command that does not exist; `close` are similar names."""
 
     def __init__(self, name: str, close: Sequence[str], ctx: click.Context) -> None:
         super().__init__(f"there is no command {name!r}", ctx)
@@ -159,7 +159,7 @@ def command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., 
     return build
 
 
-def standing_in(wrapper: Callable[..., Result], function: Callable[..., Result]) -> Callable[..., Result]:
+def wrap_command(wrapper: Callable[..., Result], function: Callable[..., Result]) -> Callable[..., Result]:
     """Give `wrapper` the help and the options of `function`."""
     wrapper.__doc__ = function.__doc__
     wrapper.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
@@ -188,7 +188,7 @@ def run(root: click.Group, argv: Sequence[str]) -> int:
 
 
 def _result(root: click.Group, argv: list[str], invocation: Invocation) -> Result | None:
-    """Return the result; None if it was printed already (help, version), or if nobody reads it."""
+    """Return the result; None if it is already printed (help, version) or stdout is closed."""
     try:
         with root.make_context(PROGRAM, argv, obj=invocation) as ctx:
             return cast("Result", root.invoke(ctx))
@@ -205,7 +205,7 @@ def _result(root: click.Group, argv: list[str], invocation: Invocation) -> Resul
 
 
 def _flushed() -> int:
-    """Return 0 whether or not somebody still reads what was printed."""
+    """Flush stdout and return 0, even if it is closed."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -230,10 +230,10 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 
 
 def _cloud_params(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]:
-    """Commands that ask a cloud can name each call; others accept `--sandbox`: one word turns an `up` into a `plan`."""
+    """Return --verbose for commands that call a cloud. Others accept --sandbox, so that `up` can become `plan`."""
     if any(param.name == "sandbox" for param in params):
         return (_verbose_option(),)
-    told = "Accepted by every command; this one asks no cloud."
+    told = "Accepted by every command; this one needs no cloud."
     return (SectionOption(["--sandbox"], is_flag=True, expose_value=False, hidden=True, help=told),)
 
 
@@ -243,7 +243,7 @@ def _verbose_option() -> click.Option:
         is_flag=True,
         expose_value=False,
         callback=lambda _ctx, _param, wanted: _show_calls() if wanted else None,
-        help="Print each call of the cloud's API to stderr, without its parameters.",
+        help="Log each cloud API call to stderr, without its parameters.",
         section="Output",
     )
 
@@ -270,13 +270,13 @@ def _json_option(*, hidden: bool = False) -> click.Option:
 
 
 def _asks_json(argv: Sequence[str]) -> bool:
-    """Whether `--json` stands anywhere: a command line that can't be parsed still gets its answer in JSON."""
+    """Return whether `--json` is anywhere on the command line: even a parse error is then printed as JSON."""
     options = argv[: argv.index("--")] if "--" in argv else argv
     return "--json" in options
 
 
 def _note_command(info_name: str | None, parent: click.Context | None) -> None:
-    """Keep the words that lead to this command (`catalog list`) for the envelope."""
+    """Note the words of this command (`catalog list`) for the envelope."""
     if parent is None or not isinstance(parent.obj, Invocation):
         return
     words = parent.command_path.split()[1:]

@@ -8,7 +8,7 @@ import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import asking_cloud_options, yes_option
-from tgi_deploy.cli.output import Result, printed, tell
+from tgi_deploy.cli.output import Result, printed, write_stderr
 from tgi_deploy.cli.progress import confirm
 from tgi_deploy.cli.stopping import left_result, stoppable
 from tgi_deploy.errors import LeftBehindError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     examples=("tgi-deploy gc --dry-run", "tgi-deploy gc --all-regions --yes", "tgi-deploy gc --older-than 6h --json"),
 )
 @asking_cloud_options
-@click.option("--all-regions", is_flag=True, help="Look in every region of the catalogue.")
+@click.option("--all-regions", is_flag=True, help="Search every region in the catalog.")
 @click.option(
     "--older-than",
     default="1m",
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 @click.option(
     "--include-unrecorded",
     is_flag=True,
-    help="Also remove running machines that have no record on this computer. They may be somebody else's.",
+    help="Also delete running machines without a record on this computer. They may belong to somebody else.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @yes_option
 def gc_command(*, client: Client, progress: Progress, dry_run: bool, yes: bool, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Find orphaned resources by their tags, show them, ask, remove them, and write receipts."""
+    """Find orphaned resources by their tags, show them, ask, delete them, and write receipts."""
 
     def ask(groups: Sequence[Group]) -> bool:
         from tgi_deploy.cli.views.receipt import groups_text  # noqa: PLC0415 -- help is printed without it
 
         progress.stop()
-        tell(f"{groups_text('orphaned', groups)}\n")
+        write_stderr(f"{groups_text('orphaned', groups)}\n")
         return not dry_run and confirm("Remove all this?", yes=yes, what="removing orphaned resources")
 
     try:

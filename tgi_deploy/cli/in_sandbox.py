@@ -1,6 +1,6 @@
-"""Commands that a result names, for those who practise: in the sandbox, each says `--sandbox`.
+"""Adds `--sandbox` to the commands that a result suggests while the sandbox is used.
 
-Pasted without it, the same line would ask a real account, and `up` would rent there.
+Pasted without it, the same line would call a real account, and `up` would rent machines there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tgi_deploy.cli.output import Result
     from tgi_deploy.errors import Problem
 
-# All that ask a cloud: a test compares.
+# Every command that calls a cloud; a test compares.
 COMMANDS: Final = (
     "up", "rollback", "down", "stop", "start", "restart", "smoke", "extend", "gc", "status", "list", "logs", "diagnose",
     "runbook", "open", "ask", "exec", "doctor", "costs",

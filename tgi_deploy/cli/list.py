@@ -1,4 +1,4 @@
-"""`list`: every deployment, recorded ones and those only the cloud knows."""
+"""`list`: every deployment, recorded or found only in the cloud."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @command("list", examples=("tgi-deploy list", "tgi-deploy list --region all --json"))
 @cloud_options
 def list_command(*, client: Client) -> Result:
-    """List deployments: recorded ones, and those that only tags in the cloud tell of."""
+    """List deployments: recorded ones, and those known only from tags in the cloud."""
     from tgi_deploy.cli.views.status import none_text, rows_text  # noqa: PLC0415 -- help is printed without what acts
 
     found = client.list()

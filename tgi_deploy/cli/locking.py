@@ -24,7 +24,7 @@ LOCK_FILE: Final = click.Path(path_type=Path)
 
 
 def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: PlanDocument, catalog: Catalog) -> None:
-    """Write the lock of `plan`, with what was printed of it. Raises InputError `unwritable_file`."""
+    """Write the lock of `plan`, with its printed form. Raises InputError `unwritable_file`."""
     from tgi_deploy.operations.planning.lock import lock_document, lock_text  # noqa: PLC0415 -- only locks need it
 
     document = lock_document(
@@ -38,7 +38,7 @@ def write_lock(path: Path, texts: OptionTexts, plan: Plan, printed: PlanDocument
 
 
 def locked_result(path: Path, catalog: Catalog) -> Result:
-    """What was printed when the lock was written, and a warning where the same request would now be met differently."""
+    """Return the plan as printed when it was locked, and a warning if today's plan for the same request differs."""
     from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- only locks need it
     from tgi_deploy.operations.planning.lock import open_lock  # noqa: PLC0415 -- only locks need it
 

@@ -11,7 +11,7 @@ import click
 
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import cloud_options, name_argument
-from tgi_deploy.cli.output import Result, printed, use_colour
+from tgi_deploy.cli.output import Result, printed, use_color
 from tgi_deploy.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.api import Client
 
-_COLOURS: Final = (
+_COLORS: Final = (
     (re.compile(r"^\[tgi-deploy\] "), "cyan"),
     (re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\bpanicked at\b|^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b"), "red"),
     (re.compile(r"\bWARN(?:ING)?\b"), "yellow"),
@@ -35,19 +35,19 @@ _COLOURS: Final = (
     ),
 )
 @name_argument
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on with what comes, until the machine ends.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new lines until the machine stops.")
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
-@click.option("--raw", is_flag=True, help="Lines as they were written: with prefixes and escapes, in JSON. No secrets.")
+@click.option("--raw", is_flag=True, help="Print lines as logged: prefixes, escapes, JSON. Secrets are still removed.")
 @cloud_options
 def logs_command(*, client: Client, name: str, following: bool, tail: int | None, raw: bool) -> Result:
-    """Print what the machine and the engine have said, without secrets."""
+    """Print the log of the machine and the engine, with secrets removed."""
     _check_followable(following=following)
     if following:
-        with suppress(KeyboardInterrupt):  # that is how one stops reading
-            _print(client.follow_logs(name, tail=tail, raw=raw), coloured=not raw)
+        with suppress(KeyboardInterrupt):  # Ctrl-C is how one stops reading
+            _print(client.follow_logs(name, tail=tail, raw=raw), colored=not raw)
         return Result(data={"name": name})
     found = client.logs(name, tail=tail, raw=raw)
-    return printed(found, found.outcome if raw else "\n".join(map(_coloured, found.data.lines)))
+    return printed(found, found.outcome if raw else "\n".join(map(_colored, found.data.lines)))
 
 
 def _check_followable(*, following: bool) -> None:
@@ -55,19 +55,19 @@ def _check_followable(*, following: bool) -> None:
     if following and invocation.as_json:
         raise InputError(
             "conflicting_options",
-            "--follow never ends and --json prints one object at the end: they exclude each other",
-            hint="leave one of them out; 'logs NAME --tail 100 --json' prints what there is",
+            "--follow and --json exclude each other: --json prints one object at the end, which never comes",
+            hint="leave one of them out; 'logs NAME --tail 100 --json' prints the log so far",
         )
 
 
-def _print(lines: Iterable[str], *, coloured: bool) -> None:
-    bright = coloured and use_colour(sys.stdout)
+def _print(lines: Iterable[str], *, colored: bool) -> None:
+    bright = colored and use_color(sys.stdout)
     for line in lines:
-        sys.stdout.write(f"{_coloured(line) if bright else line}\n")
+        sys.stdout.write(f"{_colored(line) if bright else line}\n")
         sys.stdout.flush()
 
 
-def _coloured(line: str) -> str:
-    """The line in the colour of what it tells; the writer takes colours out where there is no terminal."""
-    colour = next((colour for pattern, colour in _COLOURS if pattern.search(line)), None)
-    return line if colour is None else click.style(line, fg=colour)
+def _colored(line: str) -> str:
+    """Return the line colored by its severity; the writer strips colors if there is no terminal."""
+    color = next((color for pattern, color in _COLORS if pattern.search(line)), None)
+    return line if color is None else click.style(line, fg=color)

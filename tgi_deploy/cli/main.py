@@ -32,32 +32,32 @@ class Entry(NamedTuple):
 
 SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
     "Commands": (
-        Entry("plan", "Choose the machine and the engine settings for a model, and explain the choice."),
+        Entry("plan", "Choose the machine and engine settings for a model, and explain the choice."),
         Entry("up", "Make it so: plan, show the changes and the price, ask, act, wait, prove it."),
-        Entry("status", "Compare what was recorded with what is there."),
-        Entry("ask", "Send a deployment a prompt; the answer streams as it is generated."),
+        Entry("status", "Compare the record with what exists."),
+        Entry("ask", "Send a prompt to a deployment; the answer streams as it is generated."),
         Entry("logs", "Print the engine's log."),
         Entry("open", "Print how to reach a deployment: URL, curl line, Python line."),
-        Entry("rollback", "Go back to the revision that served before."),
+        Entry("rollback", "Go back to the previous revision."),
         Entry("extend", "Set, move or lift the limits of a running deployment."),
-        Entry("down", "Delete a deployment, or all, and prove that nothing is left."),
+        Entry("down", "Delete a deployment, or all of them, and prove that nothing is left."),
     ),
     "More": (
-        Entry("list", "List deployments: recorded ones, and those found in the cloud alone."),
+        Entry("list", "List deployments: recorded ones, and those found only in the cloud."),
         Entry("render", "Print one artifact of the plan: docker, compose, user-data, launch-template."),
         Entry("restart", "Restart the engine on its machine, wait until healthy, prove it."),
         Entry("stop", "Stop the machine of a deployment and keep its disk."),
-        Entry("start", "Start a machine that was stopped, wait until healthy, prove it."),
-        Entry("exec", "Run a command, or a shell, where the engine runs."),
-        Entry("smoke", "Prove a deployment; or bring models up, prove and remove them, for CI."),
-        Entry("diagnose", "Name the cause of a failure from a log, with evidence and remedy."),
+        Entry("start", "Start a stopped machine, wait until healthy, prove it."),
+        Entry("exec", "Run a command or a shell where the engine runs."),
+        Entry("smoke", "Prove a deployment; or bring up models, prove and delete them, for CI."),
+        Entry("diagnose", "Find the cause of a failure in a log, with evidence and remedy."),
         Entry("explain", "Explain a code: a diagnosis, an error, a rejection."),
-        Entry("doctor", "Find what would make a launch fail, each with its remedy; print the IAM policy."),
-        Entry("runbook", "Write the page for whoever is on call: cost, checks, alerts, removal."),
-        Entry("costs", "Show what deployments have cost, and cost now, by deployment and by owner."),
-        Entry("gc", "Find orphaned resources in the cloud, and delete them."),
+        Entry("doctor", "Check for anything that would make a launch fail; print the IAM policy."),
+        Entry("runbook", "Write a runbook for on-call engineers: cost, checks, alerts, removal."),
+        Entry("costs", "Show what deployments have cost and cost now, by deployment and owner."),
+        Entry("gc", "Find and delete orphaned resources in the cloud."),
         Entry("rehearse", "Rehearse your plan in an isolated sandbox with injected faults."),
-        Entry("diff", "Compare two plans, and fail where cost or memory margin got worse."),
+        Entry("diff", "Compare two plans, and fail if cost or memory margin got worse."),
         Entry("catalog", "List and show accelerators, instance types, regions, engines, models."),
         Entry("profile", "List, show, validate and create profiles; write a deployment file."),
         Entry("sandbox", "Start, stop or inspect the local cloud that needs no account."),
@@ -94,7 +94,7 @@ EXAMPLES: Final = (
 
 
 class LazyGroup(frame.FrameGroup):
-    """The top of the command line: knows every name and help line, imports only the command that runs."""
+    """The root command: has every name and help line, imports only the command that runs."""
 
     words_elsewhere = WORDS_ELSEWHERE
 
@@ -125,7 +125,7 @@ class LazyGroup(frame.FrameGroup):
 
 ROOT: Final = LazyGroup(
     frame.PROGRAM,
-    help="Choose, bring up, check and remove a Text Generation Inference deployment.",
+    help="Plan, bring up, check and remove Text Generation Inference deployments.",
     params=[
         click.Option(
             ["--version"],
@@ -142,13 +142,13 @@ ROOT: Final = LazyGroup(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the program and leave with its exit code."""
+    """Run the program and exit with its exit code."""
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_encoding(stream)
     if frame.COMPLETE_VARIABLE in os.environ:
         ROOT.main(prog_name=frame.PROGRAM, complete_var=frame.COMPLETE_VARIABLE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Collections find nothing in what one command creates, and took 7 % of a plan: 3 % here, the rest on leaving.
+    # Garbage collection finds nothing in one command's objects, and took 7 % of a plan: 3 % here, the rest at exit.
     gc.set_threshold(_COLLECTED_OBJECTS)
     code = frame.run(ROOT, sys.argv[1:] if argv is None else argv)
     gc.freeze()
@@ -165,7 +165,7 @@ def _print_version(ctx: click.Context) -> None:
 
 
 def _never_fail_on_encoding(stream: object) -> None:
-    """A terminal that lacks a character shows an escape instead: a name must never end the program."""
+    """Print an escape for a character that the terminal lacks: a name must never end the program."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")

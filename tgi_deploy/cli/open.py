@@ -1,4 +1,4 @@
-"""`open`: how to reach a deployment."""
+"""`open`: print how to reach a deployment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @name_argument
 @cloud_options
 def open_command(*, client: Client, name: str) -> Result:
-    """Say how to reach a deployment: its URL, a curl line, a Python line, and what travels unencrypted."""
+    """Print how to reach a deployment: its URL, a curl line, a Python line, and what is sent unencrypted."""
     from tgi_deploy.cli.views.status import access_text  # noqa: PLC0415 -- help is printed without what acts
 
     found = client.open(name)

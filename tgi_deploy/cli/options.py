@@ -1,6 +1,6 @@
 """Options that several commands share.
 
-Those of a plan are the rows of `values/plan_options.py`. Their values stay text:
+The options of a plan are the rows of `values/plan_options.py`. Their values stay text:
 `operations/planning/option_texts.py` reads them.
 """
 
@@ -13,7 +13,7 @@ import click
 
 from tgi_deploy import wiring
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.frame import SectionOption, standing_in
+from tgi_deploy.cli.frame import SectionOption, wrap_command
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def plan_options(function: CommandFunction) -> CommandFunction:
 
 
 def plan_options_or(*files: str) -> Decorator:
-    """The same for a command that may take its request from a file: MODEL is empty where one of `files` is given."""
+    """Do the same for a command that may read its request from a file: MODEL is empty if one of `files` is given."""
     return lambda function: _with_options(function, files)
 
 
@@ -71,18 +71,18 @@ def _with_options(function: CommandFunction, files: tuple[str, ...]) -> CommandF
         given_here = {row.field: given.pop(row.field) for row in PLAN_OPTIONS}
         return function(texts=OptionTexts(model=model or "", **given_here), **given)
 
-    decorated = _with_plan_options(standing_in(with_texts, function))
+    decorated = _with_plan_options(wrap_command(with_texts, function))
     return click.argument("model", required=not files, shell_complete=complete.models)(decorated)
 
 
 def request_options(function: CommandFunction) -> CommandFunction:
-    """Add MODEL and every option of a plan: the function gets `model`, and what was given of these as `request`."""
+    """Add MODEL and every option of a plan: the function gets `model`, and the options given as `request`."""
     decorated = _with_plan_options(function, into="request")
     return click.argument("model", required=False, shell_complete=complete.models)(decorated)
 
 
 def check_model(model: str | None, *instead: object) -> str:
-    """Return MODEL, which may be left out where something else has been given. Raises click.MissingParameter."""
+    """Return MODEL, which may be missing if something is given `instead`. Raises click.MissingParameter."""
     if model is None and all(item is None for item in instead):
         raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
     return model or ""
@@ -98,7 +98,7 @@ def plan_option_words(function: CommandFunction) -> CommandFunction:
         words = (word for flag, value in texts if value for word in option_words(flag, value))
         return function(plan_words=tuple(words), **given)
 
-    return _with_plan_options(standing_in(with_words, function))
+    return _with_plan_options(wrap_command(with_words, function))
 
 
 profiles_dir_option: Final = _option(
@@ -129,7 +129,7 @@ sandbox_option: Final = _option(
     is_flag=True,
     envvar="TGI_DEPLOY_SANDBOX",
     section=_PLACES,
-    help="Use the local cloud; it is started when needed.",
+    help="Use the local cloud; it starts when needed.",
 )
 target_option: Final = _option(
     "--target",
@@ -143,7 +143,7 @@ target_option: Final = _option(
 
 
 def target_options(name: str) -> Decorator:
-    """Add what targets add to the command of that name."""
+    """Add the options that targets add to the command of that name."""
 
     def add(function: CommandFunction) -> CommandFunction:
         for item in reversed(wiring.target_options(name)):
@@ -161,9 +161,9 @@ name_argument: Final = click.argument("name", shell_complete=complete.deployment
 strategy_option: Final = click.option(
     "--strategy",
     type=click.Choice(("rolling", "recreate")),
-    help="How an update replaces a machine: beside the old one, or after it.  [default: rolling if it can]",
+    help="Start the new machine before (rolling) or after (recreate) the old one ends.  [default: rolling if possible]",
 )
-yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Do not ask.")
+yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Don't ask for confirmation.")
 
 _LOOK_IN: Final = click.option(
     "--region",
@@ -171,7 +171,7 @@ _LOOK_IN: Final = click.option(
     multiple=True,
     metavar="REGION",
     shell_complete=complete.regions,
-    help="Regions to search besides recorded ones; repeatable, or 'all'.  [default: the configured one]",
+    help="Regions to search in addition to recorded ones; repeatable, or 'all'.  [default: the configured one]",
 )
 _LOOK_AT: Final = click.option(
     "--target",
@@ -179,7 +179,7 @@ _LOOK_AT: Final = click.option(
     default=wiring.target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
-    help="Where to look: in its regions, or on its host.",
+    help="Where to search: in its regions, or on its host.",
 )
 
 
@@ -195,18 +195,18 @@ def region_option(function: CommandFunction) -> CommandFunction:
     def with_places(*, target: str, regions: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         return function(regions=wiring.target_named(target).locations(regions), **given)
 
-    return _LOOK_IN(_LOOK_AT(standing_in(with_places, function)))
+    return _LOOK_IN(_LOOK_AT(wrap_command(with_places, function)))
 
 
 def cloud_options(function: CommandFunction) -> CommandFunction:
     """Add --region, --target and --sandbox; the function gets one argument, `client`, which shows its progress."""
     return asking_cloud_options(
-        standing_in(lambda *, client, progress, **given: function(client=client, **given), function)  # noqa: ARG005 -- it asks nothing
+        wrap_command(lambda *, client, progress, **given: function(client=client, **given), function)  # noqa: ARG005 -- it asks nothing
     )
 
 
 def asking_cloud_options(function: CommandFunction) -> CommandFunction:
-    """The same for a command that asks: it gets `progress`, too, which gives way to a question."""
+    """Do the same for a command that asks: it also gets `progress`, which pauses for a question."""
 
     def with_client(*, target: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
         from tgi_deploy.cli.progress import connected  # noqa: PLC0415 -- help is printed without what acts
@@ -214,4 +214,4 @@ def asking_cloud_options(function: CommandFunction) -> CommandFunction:
         with connected(target=target, region=regions, sandbox=sandbox) as (client, progress):
             return function(client=client, progress=progress, **given)
 
-    return _LOOK_IN(_LOOK_AT(sandbox_option(standing_in(with_client, function))))
+    return _LOOK_IN(_LOOK_AT(sandbox_option(wrap_command(with_client, function))))

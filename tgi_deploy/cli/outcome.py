@@ -43,7 +43,7 @@ def write(result: Result, invocation: Invocation) -> int:
 
 
 def result_of(error: Exception, command_name: str) -> Result:
-    """Return what a command's failure means to its user. Whatever is not known to be raised is a defect."""
+    """Return the result of a failed command. An unexpected exception is a defect."""
     if isinstance(error, click.Abort | EOFError):
         return interrupted()
     if isinstance(error, click.ClickException):
@@ -72,7 +72,7 @@ def _no_plan(error: NoFeasiblePlanError) -> str:
 
 
 def _usage_failure(error: click.ClickException, command_name: str) -> Result:
-    """A click complaint as a result: a stable code, one line, and where to read on."""
+    """Return a usage error from click as a result: a stable code, one line, and where to read more."""
     hint = f"run '{' '.join([PROGRAM, *command_name.split(), '--help'])}'"
     close = _nearest_of(error)
     if close:
@@ -112,7 +112,7 @@ def interrupted() -> Result:
 
 
 def crash(error: DefectError) -> Result:
-    """Return a crash as a result: one line, the known resources, and a file for the developers."""
+    """Return a crash as a result: one line, the known resources, and a crash file for the developers."""
     path = _write_crash_file(error.cause)
     report = f"please report this defect with the file {path}" if path else "please report this defect"
     return Result(
@@ -123,7 +123,7 @@ def crash(error: DefectError) -> Result:
 
 
 def _write_crash_file(error: Exception) -> Path | None:
-    """Keep the traceback where only the user can read it. None when there is nowhere to write."""
+    """Write the traceback to a file that only the user can read. Return None if none can be written."""
     import traceback  # noqa: PLC0415 -- only a defect pays for it
 
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())

@@ -1,4 +1,4 @@
-"""What a command returns, and the two ways it is written: text for people, one JSON object for programs.
+"""The result of a command, written as text for people or as one JSON object for programs.
 
 stdout carries the result only; warnings and errors of text mode go to stderr, one line each.
 """
@@ -30,8 +30,8 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 class Result(Frozen, frozen=True, kw_only=True):
     """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
 
-    `data` becomes JSON only where it is printed as such. `already_shown`: codes of warnings that the text has.
-    `failure_text` is what people read in place of the errors.
+    `data` becomes JSON only when it is printed as JSON. `already_shown`: codes of warnings that the text includes.
+    `failure_text` replaces the errors in text mode.
     """
 
     data: Mapping[str, Any] | Value = _NOTHING
@@ -44,7 +44,7 @@ class Result(Frozen, frozen=True, kw_only=True):
 
 
 def printed(found: base.Result[Any, Any], text: str = "", *, already_shown: Iterable[Problem] = ()) -> Result:
-    """Return what the API gave as the result of a command, with its text."""
+    """Return a result of the API as the result of a command, with its text."""
     return Result(
         data=found.data,
         text=text,
@@ -56,7 +56,7 @@ def printed(found: base.Result[Any, Any], text: str = "", *, already_shown: Iter
 
 
 def envelope(command: str, result: Result) -> dict[str, Any]:
-    """The one object `--json` prints: the same keys on success and failure."""
+    """Return the object that `--json` prints: the same keys on success and failure."""
     return {
         "schema": SCHEMA,
         "command": command,
@@ -71,18 +71,18 @@ def envelope(command: str, result: Result) -> dict[str, Any]:
     }
 
 
-def use_colour(stream: IO[str]) -> bool:
+def use_color(stream: IO[str]) -> bool:
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return stream.isatty()
 
 
-def tell(text: str) -> None:
+def write_stderr(text: str) -> None:
     """Write `text` to stderr; a closed pipe does not stop the command."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text if use_colour(sys.stderr) else click.unstyle(text))
+        sys.stderr.write(text if use_color(sys.stderr) else click.unstyle(text))
         sys.stderr.flush()
     except OSError:
         silence(sys.stderr)
@@ -125,7 +125,7 @@ def error_lines(error: Problem) -> Iterator[str]:
 def _write(stream: IO[str] | None, text: str) -> None:
     if stream is None or not text:
         return
-    if not use_colour(stream):
+    if not use_color(stream):
         text = click.unstyle(text)
     stream.write(text if text.endswith("\n") else f"{text}\n")
     stream.flush()

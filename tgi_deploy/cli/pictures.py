@@ -1,4 +1,4 @@
-"""`--report` and `--plot`: a plan to look at, in files."""
+"""`--report` and `--plot`: a plan as HTML or as a chart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from tgi_deploy.cli.frame import SectionOption, standing_in
+from tgi_deploy.cli.frame import SectionOption, wrap_command
 from tgi_deploy.errors import InputError
 from tgi_deploy.files import write_file
 from tgi_deploy.text import one_line
@@ -27,18 +27,18 @@ _PLOT_ENDINGS: Final = (".png", ".svg")
 
 
 class Pictures(NamedTuple):
-    """Where to draw what; None: not asked for."""
+    """Files to write; None: not requested."""
 
     report: Path | None
     plot: Path | None
 
     def check(self) -> None:
-        """Before anything is worked out. Raises InputError `bad_plot_file`."""
+        """Check the file names before planning. Raises InputError `bad_plot_file`."""
         if self.plot is not None and self.plot.suffix.lower() not in _PLOT_ENDINGS:
             raise InputError(
                 "bad_plot_file",
-                f"plotting to {str(self.plot)!r}: its ending names no format",
-                hint=f"give --plot a file that ends in {' or '.join(_PLOT_ENDINGS)}",
+                f"plotting to {str(self.plot)!r}: unknown file extension",
+                hint=f"give --plot a file name ending in {' or '.join(_PLOT_ENDINGS)}",
             )
 
     @property
@@ -47,7 +47,7 @@ class Pictures(NamedTuple):
         return tuple(f"--{kind}" for kind, path in zip(self._fields, self, strict=True) if path is not None)
 
     def added_to(self, result: Result, made: Plan | NoFeasiblePlan, texts: OptionTexts, catalog: Catalog) -> Result:
-        """Write what was asked for; the result, saying so."""
+        """Write the requested files, and return the result with their names added."""
         if not self.options:
             return result
         from tgi_deploy import wiring  # noqa: PLC0415 -- only pictures need it
@@ -76,17 +76,17 @@ def picture_options(function: Callable[..., Result]) -> Callable[..., Result]:
 
     report = click.option(
         "--report", cls=SectionOption, section="Output", metavar="FILE", type=click.Path(path_type=Path),
-        help="Also write a page to look at: one HTML file that needs nothing else.",
+        help="Also write an HTML report, one self-contained file.",
     )  # fmt: skip
     plot = click.option(
         "--plot", cls=SectionOption, section="Output", metavar="FILE", type=click.Path(path_type=Path),
-        help="Also draw cost against throughput, as .svg or .png.",
+        help="Also plot cost against throughput, as .svg or .png.",
     )  # fmt: skip
-    return report(plot(standing_in(with_pictures, function)))
+    return report(plot(wrap_command(with_pictures, function)))
 
 
 def _commands(made: Plan | NoFeasiblePlan, texts: OptionTexts) -> list[str]:
-    """The near misses as command lines to paste."""
+    """Return the near misses as command lines to paste."""
     from tgi_deploy.operations.planning.no_plan import without_plan  # noqa: PLC0415 -- only pictures need it
     from tgi_deploy.values.plan import Plan  # noqa: PLC0415 -- startup time
 

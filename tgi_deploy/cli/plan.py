@@ -1,4 +1,4 @@
-"""`plan`: choose and explain. No account; the network only for an unknown model of the hub."""
+"""`plan`: choose and explain. Needs no account, and the network only for an unknown hub model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MORE: Final = (
     "More with --explain: bill, memory, command line, intervals, rejections. One machine with --why-not TYPE.\n"
 )
-# Options that print a page of their own in place of the plan, and what may stand beside each.
+# Options that print another page instead of the plan, and the options that each can be combined with.
 _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
     "--locked": frozenset(),
     "--own": {"--explain"},
@@ -64,22 +64,24 @@ _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
 @profiles_dir_option
 @offline_option
 @picture_options
-@click.option("--own", type=LOCK_FILE, metavar="FILE", help="Hardware you own or would buy, and which rental it beats.")
+@click.option(
+    "--own", type=LOCK_FILE, metavar="FILE", help="Compare hardware that you own or would buy with the rentals."
+)
 @click.option(
     "--explain", "-v", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
 )
-@click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and deploy exactly.")
-@click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan of a lock again.")
+@click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and to deploy exactly.")
+@click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan from a lock file.")
 @click.option(
     "--why-not",
     metavar="TYPE",
     shell_complete=complete.instance_types,
-    help="Explain an instance type or an accelerator for this request, with the arithmetic.",
+    help="Explain why an instance type or accelerator was not chosen, with the arithmetic.",
 )
 @click.option(
     "--sweep",
     metavar="NAME=VALUES",
-    help="Plan for many values of one option: with commas, 2048..16384*2 to multiply, 1..10+1 to add.",
+    help="Plan for several values of one option: a list with commas, 2048..16384*2 to multiply, 1..10+1 to add.",
 )
 @click.option("--csv", type=LOCK_FILE, metavar="FILE|-", help="Write the table of --sweep as CSV; - is stdout.")
 def plan_command(  # noqa: PLR0913 -- one argument an option
@@ -100,7 +102,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
 
     MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. Needs no
-    account, and no network but for a hub model that is neither in the catalogue nor was read before.
+    account, and no network unless MODEL is a hub model that is neither in the catalog nor cached.
     """
     given = {"--locked": locked, "--own": own, "--why-not": why_not, "--sweep": sweep, "--lock": lock, "--csv": csv}
     _check_together([*(name for name, value in given.items() if value), *pictures.options], explain=explain)
@@ -136,14 +138,16 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
 
 
 def _check_together(given: Sequence[str], *, explain: bool) -> None:
-    """Raise InputError `conflicting_options` for an option beside one whose page has no room for it."""
+    """Raise InputError `conflicting_options` for options that can't be combined."""
     given = [*given, "--explain"] if explain else given
     page = next((name for name in _PAGES if name in given), None)
     allowed = _PAGES[page] if page else {name for name in given if name != "--csv"}
     other = next((name for name in given if name not in {page, *allowed}), None)
     if other is not None:
         what = (
-            f"{page} and {other} exclude each other" if page else f"{other} is the table of --sweep, which is missing"
+            f"{page} and {other} exclude each other"
+            if page
+            else f"{other} is for the table of --sweep, which is missing"
         )
         raise InputError("conflicting_options", f"planning: {what}", hint=f"leave {other} out")
 
@@ -213,7 +217,7 @@ def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
 
 
 def decide(texts: OptionTexts, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoFeasiblePlan:
-    """The plan for `texts` with the catalogue and environment of this process."""
+    """Return the plan for `texts` with the catalog and environment of this process."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
 
@@ -227,7 +231,7 @@ def _details(plan: Plan) -> str:
 
 
 def _printed(found: ApiResult[PlanData, Plan], *, explain: bool) -> Result:
-    """Return the plan as it is printed, with what other clouds list where it was asked for."""
+    """Return the plan as printed, with list prices of other clouds if requested."""
     from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- help is printed without the planner
 
     text = f"{summary_text(found.data.plan)}\n{_details(found.outcome) if explain else _MORE}"

@@ -1,4 +1,4 @@
-"""`predict`: speed of a stated configuration, or of a file of cases."""
+"""`predict`: the speed of a given configuration, or of a file of cases."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ _TOKENS: Final = click.IntRange(1, _LARGEST)
 )
 @click.argument("model", required=False, shell_complete=complete.models)
 @click.option("--accelerator", metavar="CARD", help="The card: A10G, L40S, H100-80GB.")
-@click.option(
-    "--num-shard", type=click.IntRange(1, 1024), default=1, show_default=True, help="Cards that share the model."
-)
+@click.option("--num-shard", type=click.IntRange(1, 1024), default=1, show_default=True, help="Tensor-parallel shards.")
 @click.option("--interconnect", metavar="LINK", help="none, pcie, pcie-p2p or nvlink.  [default: the card's own]")
 @click.option("--weights", metavar="TYPE", default="fp16", show_default=True, help="bf16, fp8, awq-int4, ...")
 @click.option("--kv", metavar="TYPE", default="fp16", show_default=True, help="KV cache: fp16, fp8, int8, int4.")
@@ -48,7 +46,7 @@ _TOKENS: Final = click.IntRange(1, _LARGEST)
 )
 @click.option("--engine", default="tgi", show_default=True, help="tgi, vllm, tensorrt-llm, sglang, lmdeploy, ...")
 @click.option("--engine-version", default="", metavar="VERSION", help="Version of the engine.  [default: latest]")
-@click.option("--cases", type=click.Path(path_type=Path), help="A CSV file of cases instead: one prediction a row.")
+@click.option("--cases", type=click.Path(path_type=Path), help="Predict each row of a CSV file instead.")
 @profiles_dir_option
 @offline_option
 def predict_command(
@@ -59,11 +57,11 @@ def predict_command(
     offline: bool,
     **words: Any,  # noqa: ANN401 -- the options above, one field of a question each
 ) -> Result:
-    """Predict time to first token, time per output token and tokens a second, each with an 80 % interval.
+    """Predict time to first token, time per output token and tokens per second, each with an 80 % interval.
 
     MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. With --cases
-    FILE every row of a CSV file is predicted, in order. Needs no account, and no network but for a hub model that is
-    neither in the catalogue nor was read before; rows of a file are never looked up on the hub.
+    FILE, predict every row of a CSV file, in order. Needs no account, and no network unless MODEL is a hub model that
+    is neither in the catalog nor cached; rows of a file are never looked up on the hub.
     """
     catalog = wiring.catalog(profiles_dir, offline=offline or cases is not None)
     if cases is not None:
@@ -76,7 +74,7 @@ def predict_command(
 
 def _question(model: str | None, *, accelerator: str | None, concurrency: str, **words: Any) -> Question:  # noqa: ANN401 -- as above
     if model is None or accelerator is None:
-        raise _usage("MODEL and --accelerator say what is predicted", "Give both, or --cases FILE.")
+        raise _usage("MODEL or --accelerator is missing", "Give both, or --cases FILE.")
     clients = None if concurrency == _SATURATED else _clients(concurrency)
     words["interconnect"] = words["interconnect"] or ""
     return Question(model=model, accelerator=accelerator, concurrency=clients, **words)
@@ -85,7 +83,7 @@ def _question(model: str | None, *, accelerator: str | None, concurrency: str, *
 def _clients(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= _LARGEST:
         raise _usage(
-            f"--concurrency {text[:40]!r} is neither a whole number from 1 on nor 'saturated'", "Give one of them."
+            f"--concurrency {text[:40]!r} is neither a positive whole number nor 'saturated'", "Give one of them."
         )
     return int(text)
 
@@ -131,7 +129,7 @@ def _answered(question: Question, answer: Answer) -> Result:
     ]
     unfit = warning(
         "does_not_fit",
-        "the weights leave no room for a KV cache: the figures are those of a card that had the memory",
+        "the weights leave no room for a KV cache: the figures assume a card with enough memory",
     )
     return Result(data=data, text="\n".join(lines) + "\n", warnings=() if answer.fits else (unfit,))
 

@@ -39,9 +39,9 @@ _DEPLOYMENT_START: Final = """\
 # Bring it up with: tgi-deploy up -f THIS_FILE. The keys are the options of `up`, with _ for -; several deployments
 # are tables: [deployments.NAME]. No secrets here: name the variables that hold them.
 """
-_DRAFT_START: Final = "# The model as the hub knows it (org/name); weights are downloaded from there."
+_DRAFT_START: Final = "# The model's id on the hub (org/name); weights are downloaded from there."
 _DRAFT_END: Final = """
-# Settings that hold unless the command line or the environment says otherwise.
+# Defaults, unless the command line or the environment sets something else.
 [defaults]
 # context = 8192
 # prefer = "quality"
@@ -69,14 +69,14 @@ def _show(*, name: str, profiles_dir: Path | None) -> Result:
 @command("validate", examples=("tgi-deploy profile validate ./profiles/models/mine.toml",))
 @click.argument("file", type=click.Path(path_type=Path))
 def _validate(*, file: Path) -> Result:
-    """Read FILE as a profile and say what is wrong with it, with the key."""
+    """Check that FILE is a valid profile; an error names the key."""
     profile = _read(file)
     text = f"{file} is a valid profile: {profile.name}, {profile.model.hub_id}"
     return Result(data=_profile_result(profile).data, text=text)
 
 
 def _read(file: Path) -> Profile:
-    """One profile, wherever it lies, with its defaults checked. Raises InputError."""
+    """Return the profile in a file, with its defaults checked. Raises InputError."""
     if file.suffix != ".toml":
         raise InputError("bad_profile", f"{str(file)!r} is not a .toml file", hint="a profile is a file like mine.toml")
     with tempfile.TemporaryDirectory(prefix="tgi-deploy-") as folder:
@@ -97,7 +97,7 @@ def _bytes_of(file: Path) -> bytes:
 
 
 def draft(profile: Profile) -> str:
-    """A profile file for a model that has none yet: its shape spelled out, its defaults left to the reader."""
+    """Return a profile file for a model: its shape filled in, its defaults left to the user."""
     shape = shape_table(profile.model)
     quantization = shape.pop("quantization", None)
     head = {"hub_id": profile.model.hub_id, "summary": profile.summary}
@@ -113,7 +113,7 @@ def draft(profile: Profile) -> str:
 
 
 def _assignments(table: Mapping[str, Any]) -> Iterator[str]:
-    """JSON's way to write a text, a number, a truth value or a list is TOML's too."""
+    """Yield TOML assignments: strings, numbers, booleans and lists are written as in JSON."""
     return (f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None)
 
 
@@ -130,10 +130,10 @@ def _assignments(table: Mapping[str, Any]) -> Iterator[str]:
 @offline_option
 @profiles_dir_option
 def _new(*, model: str, out: Path | None, offline: bool, profiles_dir: Path | None) -> Result:
-    """Write a profile's first draft from MODEL: a hub id (org/name, org/name@revision), or a folder with a config.json.
+    """Draft a profile from MODEL: a hub id (org/name, org/name@revision), or a folder with a config.json.
 
     The draft holds the model's shape, read from its config.json and the headers of its weights, and the exact
-    commit, so that it plans without the hub.
+    commit, so it can be planned without the hub.
     """
     profile = wiring.catalog(profiles_dir, offline=offline).resolve(model)
     text = draft(profile)
@@ -164,7 +164,7 @@ def _init(
     profiles_dir: Path | None,
     **own: Any,  # noqa: ANN401 -- the targets' options, each with its own type
 ) -> Result:
-    """Write the file of `up -f` for MODEL: its options, those given here, as a deployment."""
+    """Write a deployment file for `up -f` from MODEL and the options given here."""
     catalog = wiring.catalog(profiles_dir)
     request = resolve(texts, {}, catalog)
     own_options(wiring.target_named(target), wiring.targets(), own)
@@ -188,6 +188,6 @@ def _profile_result(profile: Profile) -> Result:
 
 profile_command = group(
     "profile",
-    help_text="Named requests: a model, what to know about it, and defaults for settings.",
+    help_text="Named requests: a model, what to know about it, and default options.",
     commands=(_list, _show, _validate, _new, _init),
 )

@@ -1,6 +1,6 @@
-"""What stands on stderr while a command acts: progress, a live line on a terminal, and questions.
+"""Output on stderr while a command runs: progress, a live line on a terminal, and questions.
 
-Where nobody can answer a question, nothing is spent and nothing destroyed.
+If nobody can answer a question, nothing is spent and nothing is deleted.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from tgi_deploy.cli.output import tell, use_colour
+from tgi_deploy.cli.output import use_color, write_stderr
 from tgi_deploy.errors import InputError
 from tgi_deploy.text import one_line
 from tgi_deploy.values.progress import PhaseEvent, StepEvent
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.progress import ProgressEvent
 
-# Without a terminal a phase says now and then how far it is.
+# Without a terminal, print the progress of a phase only now and then.
 _TELL_EVERY_S = 30.0
-# A line that a terminal folds when it gets narrower leaves copies of itself behind.
+# A live line that a terminal wraps when it gets narrower leaves copies of itself behind.
 _LIVE_CHARS = 74
 
 
 class Progress:
-    """Shows each event. A context manager: leaving it ends the live line."""
+    """Shows each event. Leaving the context manager ends the live line."""
 
     def __init__(self) -> None:
         self._status: Status | None = None
         self._phase = ""
         self._told = ("", 0.0)
-        self._live = use_colour(sys.stderr)
+        self._live = use_color(sys.stderr)
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +51,7 @@ class Progress:
         self.stop()
 
     def stop(self) -> None:
-        """End the live line: something else is about to be written, or to be asked."""
+        """End the live line, before other output or a question."""
         if self._status is not None:
             self._status.stop()
             self._status = None
@@ -83,10 +83,10 @@ class Progress:
 
     def _print(self, text: str) -> None:
         self.stop()
-        tell(f"{one_line(text)}\n")
+        write_stderr(f"{one_line(text)}\n")
 
     def _show(self, text: str) -> None:
-        """What goes on right now; only a terminal has a place for it."""
+        """Show the current activity; only a terminal has a live line."""
         if not self._live:
             return
         from rich.text import Text  # noqa: PLC0415 -- only a live line pays for it
@@ -106,7 +106,7 @@ def _new_status() -> Status:
 
 @contextmanager
 def acting(*, sandbox: bool, regions: tuple[str, ...] = (), profiles_dir: Path | None = None) -> Iterator[Context]:
-    """Show progress, and give the surroundings in which a command acts."""
+    """Show progress, and yield the context in which a command runs."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
 
     with Progress() as progress:
@@ -123,7 +123,7 @@ def acting(*, sandbox: bool, regions: tuple[str, ...] = (), profiles_dir: Path |
 
 @contextmanager
 def connected(**where: Any) -> Iterator[tuple[Client, Progress]]:  # noqa: ANN401 -- the arguments of a client
-    """Give a client that shows its progress, and what gives way to a question."""
+    """Yield a client that shows its progress, and the progress, which pauses for a question."""
     from tgi_deploy.api import Client  # noqa: PLC0415 -- help is printed without what acts
 
     with Progress() as progress:
@@ -131,7 +131,7 @@ def connected(**where: Any) -> Iterator[tuple[Client, Progress]]:  # noqa: ANN40
 
 
 def command_line() -> str:
-    """Return what a lock says about its holder."""
+    """Return the command line that a lock records of its holder."""
     return " ".join(("tgi-deploy", *sys.argv[1:]))
 
 
@@ -151,7 +151,7 @@ def need_answer(what: str, *, dry_run: bool = True) -> None:
 
 
 def confirm(question: str, *, yes: bool, what: str, dry_run: bool = True) -> bool:
-    """Whether to go on. Raises InputError `confirmation_needed` without a terminal and without --yes."""
+    """Return whether to continue. Raises InputError `confirmation_needed` without a terminal and without --yes."""
     if yes:
         return True
     need_answer(what, dry_run=dry_run)
@@ -159,7 +159,7 @@ def confirm(question: str, *, yes: bool, what: str, dry_run: bool = True) -> boo
 
 
 def asked(question: str, *, default: bool) -> bool:
-    """Return the answer. Raises KeyboardInterrupt where somebody breaks off instead."""
+    """Return the answer. Raises KeyboardInterrupt on Ctrl-C."""
     try:
         return click.confirm(question, default=default, err=True)
     except (click.Abort, EOFError):

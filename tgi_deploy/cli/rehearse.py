@@ -1,4 +1,4 @@
-"""`rehearse`: play the real plan in a sandbox of its own, with what can go wrong in the cloud."""
+"""`rehearse`: run the real plan in an isolated sandbox, with faults that occur in the cloud."""
 
 from __future__ import annotations
 
@@ -56,10 +56,12 @@ _WIDTH: Final = 8
     "faults",
     multiple=True,
     metavar="FAULTS",
-    help=f"What goes wrong, with commas or repeated: {', '.join(FAULTS)}.",
+    help=f"Faults to inject, separated by commas or repeated: {', '.join(FAULTS)}.",
     shell_complete=complete.words(*FAULTS),
 )
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The same seed, the same story.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="The same seed gives the same run."
+)
 @profiles_dir_option
 @templates_dir_option
 def rehearse_command(
@@ -71,10 +73,10 @@ def rehearse_command(
     profiles_dir: Path | None,
     templates_dir: Path | None,
 ) -> Result:
-    """Play 'up' and 'down' of your plan in a sandbox of its own with faults: what you would see, and what is left.
+    """Rehearse 'up' and 'down' of your plan in an isolated sandbox with injected faults.
 
-    Exit code 0 when all is safe in the end: nothing is left, whatever went wrong. What 'up' would have ended with is
-    in the result.
+    The exit code is 0 if nothing is left in the end, whatever went wrong. The exit code of 'up' is in the
+    result.
     """
     from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.deploying.rehearse import check_market, chosen, rehearse  # noqa: PLC0415 -- startup time
@@ -103,7 +105,7 @@ def _check_rentable(plan: Plan) -> None:
     if plan.chosen.offer.market == "owned":
         raise InputError(
             "not_rentable",
-            f"{plan.chosen.offer.instance_type.name} is a machine of your own: there is no cloud to rehearse",
+            f"{plan.chosen.offer.instance_type.name} is your own machine: there is no cloud to rehearse",
             hint="leave --hardware out",
         )
 
@@ -189,14 +191,14 @@ def rehearsal_text(rehearsal: Rehearsal, plan: Plan) -> str:
 
 def _head(rehearsal: Rehearsal, plan: Plan) -> Iterator[str]:
     offer = plan.chosen.offer
-    faults = ", ".join(item.name for item in rehearsal.troubles) or "nothing goes wrong"
+    faults = ", ".join(item.name for item in rehearsal.troubles) or "none"
     machine = f"{offer.instance_type.name} in {offer.region}, {offer.market}"
     yield f"{heading(f'Rehearsal of {rehearsal.name}')}  {machine}; faults: {faults}; seed {rehearsal.seed}"
     yield ""
 
 
 def _timeline(rehearsal: Rehearsal) -> Iterator[str]:
-    yield heading("Timeline", "minutes and seconds as planned, not measured")
+    yield heading("Timeline", "minutes and seconds, planned, not measured")
     for moment in rehearsal.timeline:
         yield wrapped(f"{_clock(moment)}  {moment.text}", first="  ", rest=" " * (_WIDTH + 4))
     yield ""
@@ -224,7 +226,7 @@ def _foot(rehearsal: Rehearsal) -> Iterator[str]:
     total = sum(rehearsal.calls.values())
     yield wrapped(f"Calls  {total}: {', '.join(f'{action} {count}' for action, count in calls)}", first="", rest="  ")
     minutes = plural(round(rehearsal.machine_seconds / _MINUTE_S), "minute")
-    yield f"Money  {usd(rehearsal.usd)} for {minutes} of machines, had it been a cloud"
+    yield f"Money  {usd(rehearsal.usd)} for {minutes} of machines, if this had been a real cloud"
     left = plural(len(rehearsal.left), "thing") if rehearsal.left else "nothing"
     yield f"Left   {left}"
     yield from (f"  {item.kind} {item.id}" for item in rehearsal.left)

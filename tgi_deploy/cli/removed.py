@@ -1,4 +1,4 @@
-"""Commands that were removed, and the command line that does the same today."""
+"""Removed commands, and the command line that does the same today."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Removed(NamedTuple):
-    """A removed command, by its words; `now` does the same, and `usage` is how to call it.
+    """A removed command; `now` does the same today, and `usage` is how to call it.
 
-    `option`: what the second argument is the value of today.
+    `option`: today's option for the second argument.
     """
 
     words: str
@@ -36,7 +36,7 @@ REMOVED: Final = (
 
 
 def check_removed(group: click.Group, words: str, rest: Sequence[str]) -> None:
-    """Raise InputError `unknown_command` with the line to use today if `words` are those of a removed command."""
+    """Raise InputError `unknown_command` with today's command line if `words` are a removed command."""
     row = next((row for row in REMOVED if row.words == words), None)
     if row is None:
         return
@@ -48,7 +48,7 @@ def check_removed(group: click.Group, words: str, rest: Sequence[str]) -> None:
 
 
 def _converted(group: click.Group, row: Removed, rest: Sequence[str]) -> Sequence[str]:
-    """Return the user's own words, with the option in front of the second argument."""
+    """Return the user's arguments, with the option in front of the second one."""
     if not row.option:
         return rest
     command = group.get_command(click.Context(group), row.now)

@@ -1,4 +1,4 @@
-"""`render`: one artefact of the plan, alone on stdout or in a file."""
+"""`render`: one artifact of the plan, on stdout or in a file."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def render_command(
     profiles_dir: Path | None,
     templates_dir: Path | None,
 ) -> Result:
-    """Plan MODEL and print one artefact of the plan: finished text, nothing else on stdout."""
+    """Plan MODEL and print one artifact of the plan; nothing else goes to stdout."""
     plan = decide(texts, profiles_dir)
     if isinstance(plan, NoFeasiblePlan):
         raise without_plan(f"render --as {kind}", texts, plan)
     subject = deployable(plan, texts, os.environ, name=name, profiles_dir=profiles_dir)
     artifact = wiring.written(kind, subject, templates_dir)
     if out is not None:
-        write_file(out, artifact.text, what="the artefact")
+        write_file(out, artifact.text, what="the artifact")
     return Result(
         data={"artifact": {**as_dict(artifact), "out": out}},
         text="" if out else artifact.text,

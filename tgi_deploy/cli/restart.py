@@ -1,4 +1,4 @@
-"""`restart`: the engine anew on the same machine."""
+"""`restart`: restart the engine on the same machine."""
 
 from __future__ import annotations
 
@@ -22,6 +22,6 @@ if TYPE_CHECKING:
 def restart_command(*, client: Client, progress: Progress, name: str, ready: ReadyLevel, yes: bool) -> Result:
     """Reboot the machine, or restart the container, wait until it is healthy, and prove that it answers.
 
-    Open requests are answered first. It keeps its address, and weights that were downloaded.
+    In-flight requests finish first. The address and the downloaded weights are kept.
     """
     return switch(client.restart, progress, name, yes=yes, ready=ready)

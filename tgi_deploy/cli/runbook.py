@@ -1,4 +1,4 @@
-"""`runbook`: the page an on-call engineer reads."""
+"""`runbook`: write a page for on-call engineers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def runbook_command(
     profiles_dir: Path | None,
     templates_dir: Path | None,
 ) -> Result:
-    """Write the runbook of a deployment, or of a MODEL as it would be deployed."""
+    """Write the runbook of a deployment, or of MODEL as it would be deployed."""
     from tgi_deploy.catalog.alerts import read_alerts  # noqa: PLC0415 -- startup time
     from tgi_deploy.operations.watching.runbook import runbook  # noqa: PLC0415 -- help is printed without templates
 
@@ -75,7 +75,7 @@ def runbook_command(
 def _subject(
     texts: OptionTexts, name: str | None, profiles_dir: Path | None, *, sandbox: bool
 ) -> Subject | NoFeasiblePlan:
-    """The deployment of that name, by its record or by tags, else the plan for that model."""
+    """Return the deployment of that name, by its record or tags, else the plan for that model."""
     there = _there(texts, sandbox=sandbox)
     if there is not None:
         return there
@@ -84,7 +84,7 @@ def _subject(
 
 
 def _there(texts: OptionTexts, *, sandbox: bool) -> Subject | None:
-    """A name without any option of a plan may be that of a deployment whose record is elsewhere: its tags tell."""
+    """Return a deployment found by its tags, if no option of a plan is given."""
     from tgi_deploy.operations.watching.known import known  # noqa: PLC0415 -- see above
     from tgi_deploy.operations.watching.runbook import known_subject  # noqa: PLC0415 -- startup time
 

@@ -1,4 +1,4 @@
-"""`sandbox`: start, stop or look at the local cloud."""
+"""`sandbox`: start, stop or inspect the local cloud."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @command("start", examples=("tgi-deploy sandbox start", 'eval "$(tgi-deploy sandbox start)"'))
 def _start() -> Result:
-    """Start the local cloud, or find it running; print what points other tools at it."""
+    """Start the local cloud, unless it is running; print the variables that point other tools at it."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the sandbox
 
     info = wiring.sandbox_start()
@@ -26,17 +26,17 @@ def _start() -> Result:
 
 @command("stop", examples=("tgi-deploy sandbox stop",))
 def _stop() -> Result:
-    """Stop the local cloud and everything that runs in it; leave no process and no file behind."""
+    """Stop the local cloud and everything in it; leave no process and no file behind."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the sandbox
 
     stopped = wiring.sandbox_stop()
-    text = "the sandbox is stopped, nothing of it is left" if stopped else "no sandbox was running"
+    text = "the sandbox is stopped, nothing is left of it" if stopped else "no sandbox was running"
     return Result(data={"stopped": stopped}, text=text)
 
 
 @command("status", examples=("tgi-deploy sandbox status --json",))
 def _status() -> Result:
-    """Say whether the local cloud runs, and where."""
+    """Show whether the local cloud is running, and where."""
     from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the sandbox
 
     info = wiring.sandbox_status()
@@ -50,6 +50,6 @@ def _document(info: SandboxInfo) -> dict[str, Any]:
 
 sandbox_command = group(
     "sandbox",
-    help_text="A cloud on this machine: the AWS API on loopback, machines that boot, a stand-in engine.",
+    help_text="A cloud on this computer: the AWS API on loopback, machines that boot, a stub server as the engine.",
     commands=(_start, _stop, _status),
 )

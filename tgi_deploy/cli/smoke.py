@@ -1,4 +1,4 @@
-"""`smoke`: prove a deployment, or bring models up, prove them and remove them again; for CI."""
+"""`smoke`: prove a deployment; or bring up models, prove them and delete them, for CI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tgi_deploy.cli.options import (
     yes_option,
 )
 from tgi_deploy.cli.outcome import failure
-from tgi_deploy.cli.output import Result, tell
+from tgi_deploy.cli.output import Result, write_stderr
 from tgi_deploy.cli.progress import acting, need_answer
 from tgi_deploy.cli.stopping import heeded
 from tgi_deploy.errors import InputError, Problem, warning
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.smoke import Job, Smoked
 
-# Smokes end themselves even if their CI runner dies with its disk.
+# Smoke machines end themselves even if the CI runner dies with its disk.
 _TTL: Final = ("--ttl", "1h")
 _ENDS: Final = frozenset(OPTION[name].flag for name in END_FIELDS)
 
@@ -60,16 +60,16 @@ _ENDS: Final = frozenset(OPTION[name].flag for name in END_FIELDS)
 @target_option
 @target_options("smoke")
 @ready_option
-@click.option("-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="How many together.")
+@click.option("-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="How many at a time.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
-@click.option("--github", is_flag=True, help="Annotations on stderr, and a table in $GITHUB_STEP_SUMMARY.")
+@click.option("--github", is_flag=True, help="Write annotations to stderr and a table to $GITHUB_STEP_SUMMARY.")
 @profiles_dir_option
 @sandbox_option
 @yes_option
 def smoke_command(*, names: tuple[str, ...], plan_words: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Prove that a deployment answers; with a MODEL: up, prove, and down whatever happened.
+    """Prove that a deployment answers; or bring up a MODEL, prove it and delete it, whatever happens.
 
-    A deployment is known by its record here, or else by its tags: what runs is never brought up again.
+    A deployment is found by its record or its tags; a running one is never brought up a second time.
     """
     from tgi_deploy.operations.deploying.smoke import deployed  # noqa: PLC0415 -- help is printed without what acts
 
@@ -83,7 +83,7 @@ def smoke_command(*, names: tuple[str, ...], plan_words: tuple[str, ...], **give
         if there and models:
             raise InputError(
                 "bad_usage",
-                f"{', '.join(there)} exists and {', '.join(models)} would be brought up: not both in one run",
+                f"{', '.join(there)} exists and {', '.join(models)} would be brought up: one run can't do both",
                 hint="prove deployments in one run, and smoke models in another",
             )
         if there:
@@ -92,7 +92,7 @@ def smoke_command(*, names: tuple[str, ...], plan_words: tuple[str, ...], **give
 
 
 def _places(target: str, plan_words: Sequence[str]) -> tuple[str, ...]:
-    """Where a deployment without a record is looked for."""
+    """Return where to search for a deployment without a record."""
     named = tuple(value for flag, value in pairwise(plan_words) if flag == "--region")
     return wiring.target_named(target).locations(named)
 
@@ -103,7 +103,7 @@ def _bring_up(models: Sequence[str], plan_words: tuple[str, ...], given: dict[st
         raise InputError(
             "conflicting_options",
             f"-j with --target {given['target']}: {alone}",
-            hint="leave out -j: they are smoked one after another",
+            hint="leave out -j: they run one after another",
         )
     catalog = wiring.catalog(given["profiles_dir"])
     for model in models:
@@ -143,7 +143,7 @@ def _smoke(models: Sequence[str], plan_words: tuple[str, ...], given: dict[str, 
     jobs = [_job(model, plan_words, given) for model in models]
     if given["sandbox"]:
         wiring.sandbox_start()
-    programs = wiring.child_programs(_hear)
+    programs = wiring.child_programs(_print_line)
     with _passing_on(programs.stop):
         results = smoke(programs, jobs, at_once=given["at_once"], clock=wiring.clock())
     unwritten = reports.write(results)
@@ -177,14 +177,14 @@ def _job(model: str, plan_words: tuple[str, ...], given: dict[str, Any]) -> Job:
 
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Return whether the caller set a limit that ends the machines, by option or environment."""
+    """Return whether an option or the environment sets a limit that ends the machines."""
     return not _ENDS.isdisjoint(words) or any(environ.get(variable_of(option)) for option in _ENDS)
 
 
-def _hear(words: Sequence[str], line: str) -> None:
-    """Print a run's output line with its deployment's name."""
+def _print_line(words: Sequence[str], line: str) -> None:
+    """Print an output line of a run, prefixed with its deployment."""
     name = words[words.index("--name") + 1] if "--name" in words else words[1]
-    tell(f"{name}: {one_line(line.removeprefix(f'{name}: '))}\n")
+    write_stderr(f"{name}: {one_line(line.removeprefix(f'{name}: '))}\n")
 
 
 @contextmanager

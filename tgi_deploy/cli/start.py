@@ -1,4 +1,4 @@
-"""`start`: start a machine that was stopped, and prove it again."""
+"""`start`: start a stopped machine and prove it again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 @asking_cloud_options
 @yes_option
 def start_command(*, client: Client, progress: Progress, name: str, ready: ReadyLevel, yes: bool) -> Result:
-    """Start the machine that `stop` has stopped, wait until it is healthy, and prove that it answers.
+    """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers.
 
-    Its address is another one. Without capacity it stays stopped, its disk is kept, and the exit code is 1.
+    It gets a new address. If there is no capacity, it stays stopped, its disk is kept, and the exit code is 1.
     """
     return switch(client.start, progress, name, yes=yes, ready=ready)

@@ -1,4 +1,4 @@
-"""`status`: what was recorded, what is there, the difference, and whether it answers."""
+"""`status`: compare the record with what exists, and check whether it answers."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, shell_complete=complete.deployments)
 @cloud_options
 def status_command(*, client: Client, name: str | None) -> Result:
-    """Compare what was recorded with what is there, and ask the endpoint. Without NAME: every deployment.
+    """Compare the record with what exists, and check the endpoint. Without NAME: every deployment.
 
-    The exit code is 5 where NAME does not serve. Without a record here, it goes by the tags of what runs.
+    The exit code is 5 if NAME does not serve. A deployment without a record here is found by its tags.
     """
     from tgi_deploy.cli.views.status import none_text, status_text  # noqa: PLC0415 -- help is printed without what acts
 

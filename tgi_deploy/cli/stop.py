@@ -1,4 +1,4 @@
-"""`stop`: end the bill of the machine, keep its disk."""
+"""`stop`: stop paying for the machine, keep its disk."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @asking_cloud_options
 @yes_option
 def stop_command(*, client: Client, progress: Progress, name: str, yes: bool) -> Result:
-    """Stop the machine once open requests have been answered. Its disk is kept and billed; `start` starts it again.
+    """Stop the machine once in-flight requests have finished. Its disk is kept and billed; `start` starts it again.
 
-    Its end by --ttl or --max-spend stays: after it `gc` removes the disk, and so does a schedule of --external-ttl.
+    Its --ttl and --max-spend stay in force: once they pass, `gc` or the schedule of --external-ttl deletes the disk.
     """
     return switch(client.stop, progress, name, yes=yes)

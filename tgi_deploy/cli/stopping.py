@@ -27,7 +27,7 @@ _HASTY: Final = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def signals(stops: Stops) -> Iterator[None]:
-    """Feed signals to `stops`. A call under way gets some seconds; after a termination signal all ends in time."""
+    """Feed signals to `stops`. A call in progress gets some seconds; after SIGTERM, everything ends in time."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -57,13 +57,13 @@ def signals(stops: Stops) -> Iterator[None]:
 
 
 def heeded() -> tuple[signal.Signals, ...]:
-    """The signals that mean to stop. Under `nohup` a closed terminal doesn't."""
+    """Return the signals that ask to stop: not SIGHUP under `nohup`."""
     waived = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return tuple(number for number in (signal.SIGINT, *_HASTY) if not (waived and number == signal.SIGHUP))
 
 
 def _left_s(leave_at: list[float]) -> float:
-    """Seconds until all must have ended; 0 for never, and for now."""
+    """Return the seconds until everything must have ended; 0 for never, and for now."""
     return max(0.0, leave_at[0] - time.monotonic()) if leave_at else 0.0
 
 
@@ -73,18 +73,18 @@ def _alarm_after(seconds: float) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[Stops]:
-    """Give what signals stop."""
+    """Yield the `Stops` that signals trigger."""
     stops = Stops()
     with signals(stops):
         yield stops
 
 
 def ask_removal(exists: tuple[RecordedThing, ...], quiet: Callable[[], None]) -> bool:
-    """Return whether to remove what an interrupted run has made. Without a terminal: yes."""
+    """Return whether to remove what an interrupted run created. Without a terminal: yes."""
     quiet()
     if not can_ask():
         return True
-    click.echo(f"\ninterrupted; there is {', '.join(map(str, exists)) or 'nothing on record yet'}", err=True)
+    click.echo(f"\ninterrupted; created so far: {', '.join(map(str, exists)) or 'nothing on record yet'}", err=True)
     return asked("Remove what this run created?", default=True)
 
 

@@ -1,10 +1,10 @@
-"""What `stop`, `start` and `restart` share: the question, the run, and what came of it as text."""
+"""Shared by `stop`, `start` and `restart`: the question, the run, and the outcome as text."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.cli.output import Result, printed, tell
+from tgi_deploy.cli.output import Result, printed, write_stderr
 from tgi_deploy.cli.progress import confirm
 from tgi_deploy.cli.stopping import stoppable
 from tgi_deploy.text import duration, usd
@@ -28,7 +28,7 @@ def switch(
 ) -> Result:
     def ask(question: Question) -> bool:
         progress.stop()
-        tell(f"{_question_text(question)}\n")
+        write_stderr(f"{_question_text(question)}\n")
         return confirm("Go on?", yes=yes, what=f"'{question.switch}'", dry_run=False)
 
     with stoppable() as stops:
@@ -42,14 +42,14 @@ def _question_text(question: Question) -> str:
 
 def _consequences(question: Question) -> Iterator[str]:
     if question.grace_s:
-        yield f"  open requests have {duration(question.grace_s)} to finish; new ones are refused until it is ready"
+        yield f"  in-flight requests have {duration(question.grace_s)} to finish; new ones are refused until then"
     if question.usd_per_hour is not None:
         what = "for its disk while it is stopped" if question.switch == "stop" else "for everything"
         yield f"  {usd(question.usd_per_hour)} an hour {what}"
     if question.emptied and question.switch == "stop":
-        yield "  its weights lie on the machine's own drives, which a stop empties: a start downloads them again"
+        yield "  its weights are on instance storage, which a stop erases: a start downloads them again"
     if question.switch == "stop" and not any(end.reason == "ttl" for end in question.ends):
-        yield "  no limit ends the disk"
+        yield "  no limit ends the billing of the disk"
 
 
 def _lines(came: Switched) -> Iterator[str]:
@@ -71,4 +71,4 @@ def _lines(came: Switched) -> Iterator[str]:
     if is_stop:
         yield f"  next      'tgi-deploy start {came.name}' starts it again"
     elif came.deployment is None:
-        yield f"  next      'tgi-deploy smoke {came.name}' proves it: only its record says how long a start may take"
+        yield f"  next      'tgi-deploy smoke {came.name}' proves it: only its record has the expected start time"

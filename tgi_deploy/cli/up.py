@@ -20,7 +20,7 @@ from tgi_deploy.cli.options import (
     templates_dir_option,
     yes_option,
 )
-from tgi_deploy.cli.output import Result, message_line, printed, tell
+from tgi_deploy.cli.output import Result, message_line, printed, write_stderr
 from tgi_deploy.cli.progress import asked, can_ask, confirm, connected, need_answer
 from tgi_deploy.cli.stopping import ask_removal, stoppable
 from tgi_deploy.errors import warning
@@ -62,27 +62,29 @@ if TYPE_CHECKING:
     type=click.Choice(("fast", "full")),
     default="full",
     show_default=True,
-    help="What to prove: 'fast' that the right engine answers, 'full' that it bears the worst promised request.",
+    help="What to prove: 'fast': the right engine answers; 'full': it handles the largest planned request.",
 )
 @click.option(
     "--on-failure",
     type=click.Choice(("ask", "keep", "remove")),
     default="ask",
     show_default=True,
-    help="What to do with a machine whose engine fails; with --yes or without a terminal, 'ask' removes it.",
+    help="What to do with the machine if the engine fails; with --yes or without a terminal, 'ask' removes it.",
+)
+@click.option("--heal", is_flag=True, help="On failure, fix the plan within the budget and retry, at most twice.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, but do nothing.")
+@click.option(
+    "--preflight/--no-preflight",
+    default=True,
+    help="Check first for anything that would make it fail.  [default: preflight]",
 )
 @click.option(
-    "--heal", is_flag=True, help="Cure a failure by the change it calls for, inside the budget; twice at most."
+    "--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly the plan that 'plan --lock' wrote to FILE."
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
-@click.option("--preflight/--no-preflight", default=True, help="Look for what would make it fail.  [default: look]")
-@click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly what 'plan --lock' wrote to FILE.")
-@click.option("--force", is_flag=True, help="With --lock: even where today's plan differs.")
-@click.option(
-    "-f", "--file", type=LOCK_FILE, metavar="FILE", help="Bring up what a file describes, one deployment or several."
-)
-@click.option("--prune", is_flag=True, help="With -f: also delete what its owner has and the file does not name.")
-@click.option("--replan", is_flag=True, help="Take today's choice although what runs is good enough: replaces it.")
+@click.option("--force", is_flag=True, help="With --lock: deploy even if today's plan differs.")
+@click.option("-f", "--file", type=LOCK_FILE, metavar="FILE", help="Bring up one or more deployments from a file.")
+@click.option("--prune", is_flag=True, help="With -f: also delete its owner's deployments that the file does not name.")
+@click.option("--replan", is_flag=True, help="Replace a deployment that is good enough if today's plan is better.")
 @strategy_option
 @yes_option
 def up_command(  # noqa: PLR0913 -- what concerns the command line itself
@@ -102,9 +104,9 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
 ) -> Result:
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
 
-    A deployment that runs something else is updated: the new machine is proved beside the old one, which serves until
-    then, or with --strategy recreate after it. If the new one fails, the old one goes on, or is made again. What runs
-    and is good enough stays.
+    A deployment that runs something else is updated: the new machine is proved while the old one still serves,
+    or with --strategy recreate after the old one has ended. If the new one fails, the old one keeps serving or is
+    restored. A deployment that is good enough stays.
     """
     from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- help is printed without it
 
@@ -129,7 +131,7 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
 
 
 class Asking:
-    """What `up` and `rollback` ask on the terminal. `ask`: they will, so that somebody has to be there."""
+    """The questions of `up` and `rollback` on the terminal. `ask`: they ask, so they need a terminal."""
 
     def __init__(self, client: Client, progress: Progress, *, ask: bool, yes: bool, sandbox: bool) -> None:
         self._client, self._progress = client, progress
@@ -143,18 +145,18 @@ class Asking:
             need_answer(self._client.target.facts.begins)
 
     def confirm(self, proposal: Proposal) -> bool:
-        """Show all that speaks for and against it, then ask."""
+        """Show the proposal and its warnings, then ask."""
         from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- help is printed without it
         from tgi_deploy.values.ends import endless  # noqa: PLC0415 -- startup time
 
         notices = self._plan.notices if self._plan else ()
-        tell(f"{proposal_text(proposal, self._plan.request if self._plan else None)}\n")
+        write_stderr(f"{proposal_text(proposal, self._plan.request if self._plan else None)}\n")
         self._progress.stop()
         price = proposal.candidate.cost.usd_per_hour if proposal.candidate.offer.usd_per_hour is not None else None
         for item in (*(warning("notice", text) for text in notices), *endless(proposal.ends, price)):
-            tell(f"{message_line(item)}\n")
+            write_stderr(f"{message_line(item)}\n")
         if self._sandbox:
-            tell(
+            write_stderr(
                 "  sandbox: nothing is billed; its clock runs 60 times as fast, and so do the times and speeds below\n"
             )
         launches = price is not None and any(step.action == "create" for step in proposal.changes.steps)

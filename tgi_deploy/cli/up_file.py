@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.deployment_file import DeploymentFile, FileDeployment
     from tgi_deploy.values.plan import Plan
 
-# What is about one run and not about a deployment; everything else belongs into the file.
+# Options of a run, not of a deployment; everything else belongs in the file.
 OF_A_RUN: Final = frozenset(
     {"file", "prune", "sandbox", "profiles_dir", "templates_dir", "wait", "ready", "on_failure", "heal", "dry_run",
      "preflight", "replan", "yes"}
@@ -42,15 +42,15 @@ OF_A_RUN: Final = frozenset(
 
 
 def up_of_file(path: Path | None, given: Mapping[str, Any], *, prune: bool) -> Result:
-    """Bring up what a file describes; `given` are the options of the run."""
+    """Bring up the deployments of a file; `given` are the options of the run."""
     if path is None:
-        raise InputError("conflicting_options", "--prune goes by a file, and there is none", hint="name it with -f")
+        raise InputError("conflicting_options", "--prune needs a deployment file", hint="name it with -f")
     _check_in_file()
     described = read_deployments(read_file(path, what="the deployments"), str(path), wiring.target_options("up"))
     if prune and not described.owner:
         raise InputError(
-            "bad_deployment_file", f"reading {path}: --prune deletes what the file's owner has, and it names no owner",
-            hint='write owner = "NAME" at the top, bring the file up, and prune from then on',
+            "bad_deployment_file", f"reading {path}: --prune deletes by owner, and the file names none",
+            hint='write owner = "NAME" at the top and bring the file up; then --prune works',
         )  # fmt: skip
     run = _Run(path, described, given)
     places: list[str] = []
@@ -65,15 +65,15 @@ def up_of_file(path: Path | None, given: Mapping[str, Any], *, prune: bool) -> R
 
 
 def _check_in_file() -> None:
-    """Raise InputError `conflicting_options` for an option of a deployment: it would hold for this run alone."""
+    """Raise InputError `conflicting_options` for an option of a deployment, which belongs in the file."""
     ctx = click.get_current_context()
     for param in ctx.command.params:
         typed = ctx.get_parameter_source(param.name or "") == ParameterSource.COMMANDLINE
         if typed and param.name not in OF_A_RUN and param.expose_value:
             word = param.opts[0] if isinstance(param, click.Option) else "MODEL"
             raise InputError(
-                "conflicting_options", f"-f and {word} exclude each other: the file says what is deployed",
-                hint=f"leave {word} out, or write it into the file",
+                "conflicting_options", f"-f and {word} exclude each other: the file defines the deployment",
+                hint=f"leave out {word}, or write it in the file",
             )  # fmt: skip
 
 
@@ -102,7 +102,7 @@ class _Run(NamedTuple):
         return plan.request.regions if target.facts.regions else target.locations(())
 
     def brought_up(self, item: FileDeployment, *, stand: int) -> Result:
-        """Do what `up` does with the same options; `stand` deployments of the file are up already."""
+        """Do what `up` does with the same options; `stand` deployments of the file are already up."""
         up = up_command.callback
         if up is None:
             raise AssertionError("a command has a function")
@@ -112,7 +112,7 @@ class _Run(NamedTuple):
             return cast("Result", found)
 
     def pruned(self, places: tuple[str, ...]) -> Result:
-        """Delete what the file's owner has and the file does not name, after a question that shows it."""
+        """Show the owner's deployments that the file does not name, ask, and delete them."""
         sandbox, kept = self.given["sandbox"], {item.name for item in self.file.deployments}
         again = f"tgi-deploy up -f {self.path} --prune"
         with Progress() as progress, stoppable() as stops:
@@ -136,18 +136,18 @@ class _Run(NamedTuple):
         return printed(found, down.down_text(found.outcome, names, places, dry_run=self.given["dry_run"]))
 
     def _words(self, item: FileDeployment) -> dict[str, Any]:
-        """Return what would have been typed beside the options of the plan."""
+        """Return the options to `up` besides those of the plan."""
         apart = {"name": item.name, "strategy": item.strategy, "owner": self.file.owner}
         return {**self.given, **item.own, **apart, "target": item.target or self.given["target"]}
 
     @contextmanager
     def _named(self, item: FileDeployment, *, stand: int = 0) -> Iterator[None]:
-        """Name the deployment in what is raised, and those of the file that stand."""
+        """Name in errors the deployment, and those of the file that are up."""
         try:
             yield
         except DeployError as error:
             before = ", ".join(done.name for done in self.file.deployments[:stand])
-            words = f"of the same file, {before} stand: the same command resumes where it stopped"
+            words = f"of the same file, {before} are up: the same command resumes where it stopped"
             raise error.copy(
                 message=f"'{item.name}' of {self.path}: {error.message}",
                 hint=error.hint_and(words) if stand else error.hint,
@@ -155,7 +155,7 @@ class _Run(NamedTuple):
 
 
 def _together(results: Sequence[Result], removed: Result) -> Result:
-    """Return one result of all: the data of each, in the order of the file."""
+    """Return the results as one, with the data of each in the order of the file."""
     every = (*results, removed)
     return Result(
         data={"deployments": [item.data for item in results], "pruned": removed.data or None},

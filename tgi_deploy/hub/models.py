@@ -62,7 +62,7 @@ class HubModels:
         return self._kept.of_folder(source)
 
     def _ask(self, hub_id: str, wanted: str) -> Profile:
-        from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalogue
+        from tgi_deploy.catalog.checkpoint import read_profile  # noqa: PLC0415 -- most models are in the catalog
 
         source = self._connect().open(hub_id, wanted)
         commit = source.revision or ""

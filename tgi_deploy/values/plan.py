@@ -221,7 +221,7 @@ class NoFeasiblePlan(Value, frozen=True, kw_only=True):
 
 
 class NoPlanError(NoFeasiblePlanError):
-    """Nothing in the catalogue meets the request. `commands` are the near misses of `made`, in order, to be pasted."""
+    """Nothing in the catalog meets the request. `commands` are the near misses of `made`, in order, to be pasted."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ PLAN_OPTIONS: Final = (
         "--lease", MONEY, "TIME", "End the machine unless 'extend' renews the lease in time.", "duration", ENDS
     ),
     PlanOption(
-        "--context", LOAD, "TOKENS", "Longest prompt plus answer.  [default: up to 8192]",
+        "--context", LOAD, "TOKENS", "Maximum length of prompt plus answer.  [default: up to 8192]",
         "whole", "context_tokens", example="8192", profile=True, sweeps=True,
     ),
     PlanOption(
@@ -95,15 +95,15 @@ PLAN_OPTIONS: Final = (
     ),
     PlanOption("--traffic", LOAD, "FILE", "Load from a CSV: second,input_tokens,output_tokens."),
     PlanOption(
-        "--ttft-ms", LOAD, "MS", "Longest predicted time to first token.  [default: 2000, as a goal]",
+        "--ttft-ms", LOAD, "MS", "Maximum predicted time to first token.   [default: 2000, as a goal]",
         "number", "ttft_ms", unit="milliseconds", most=_MOST_AMOUNT, example="500", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--tpot-ms", LOAD, "MS", "Longest predicted time per output token.  [default: 80, as a goal]",
+        "--tpot-ms", LOAD, "MS", "Maximum predicted time per output token.   [default: 80, as a goal]",
         "number", "tpot_ms", unit="milliseconds", most=_MOST_AMOUNT, example="50", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--slo", LOAD, "LEVEL", "default, or none: no goals but the limits given.",
+        "--slo", LOAD, "LEVEL", "default, or none: only the limits that you set.",
         "choice", "slo", code="bad_slo", choices=("default", "none"), default="default",
     ),
     PlanOption(
@@ -116,7 +116,7 @@ PLAN_OPTIONS: Final = (
         unit="tokens per second", most=_MOST_AMOUNT, example="200", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--utilisation", LOAD, "SHARE", "Share of time at this load, for token prices.  [default: 1]",
+        "--utilisation", LOAD, "SHARE", "Share of the time under load, for token prices.   [default: 1]",
         "number", "utilisation", default="1", most=1, example="0.3", profile=True, sweeps=True,
     ),
     PlanOption(
@@ -152,14 +152,14 @@ PLAN_OPTIONS: Final = (
     ),
     # 65,536 GiB: the largest gp3 volume.
     PlanOption(
-        "--disk", HARDWARE, "GIB", "Minimum size of the root volume.  [default: as planned]",
+        "--disk", HARDWARE, "GIB", "Minimum size of the root volume.  [default: planned]",
         "whole", "disk_gib", most=65_536, example="200",
     ),
     PlanOption(
-        "--driver", HARDWARE, "NAME", "Driver in your own machine image: grid.",
+        "--driver", HARDWARE, "NAME", "Driver in your machine image: grid.",
         "choice", "driver", code="bad_option_value", choices=("grid",), example="grid",
     ),
-    PlanOption("--hardware", HARDWARE, "NxGPU", "Your own machine: 2xRTX-4090.", lands="hardware"),
+    PlanOption("--hardware", HARDWARE, "NxGPU", "Use your own machine: 2xRTX-4090.", lands="hardware"),
     PlanOption(
         "--region", HARDWARE, "REGION", "A region, or 'all'; repeatable.", "texts", "regions", sweeps=True
     ),

@@ -62,5 +62,5 @@ def test_a_failure_names_the_deployment_and_what_of_the_file_stands(program, fil
     file.write_text(BOTH + 'subnet = "subnet-0123456789abcdef0"\n', encoding="utf-8")
     (error,) = up(program, file).json["errors"]
     assert error["message"].startswith(f"'small' of {file}: ")
-    assert "of the same file, chat stand: the same command resumes where it stopped" in error["hint"]
+    assert "of the same file, chat are up: the same command resumes where it stopped" in error["hint"]
     assert [item["name"] for item in program.instances()] == ["chat"]

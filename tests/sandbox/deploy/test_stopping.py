@@ -154,7 +154,7 @@ def test_gc_from_a_computer_without_records(program, monkeypatch):
 def test_down_prints_what_it_cost(program):
     program.run("up", "llama3-13b", "--budget", "5", "--yes", "--no-wait", "--sandbox")
     said = program.run("down", "llama3-13b", "--yes", "--sandbox")
-    assert "llama3-13b is gone: nothing of it is left" in said.out
+    assert "llama3-13b is gone: nothing is left of it" in said.out
     assert "llama3-13b ran " in said.out
 
 

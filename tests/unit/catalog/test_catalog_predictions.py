@@ -24,7 +24,7 @@ REQUEST = OptionTexts(model="llama3-8b", regions=("us-east-1",))
 
 @pytest.fixture
 def changed(tmp_path):
-    """A catalogue with one of the packaged files in front, changed."""
+    """A catalog with one of the packaged files in front, changed."""
 
     def put(file, change):
         document = json.loads((profiles_dir() / file).read_text(encoding="utf-8"))

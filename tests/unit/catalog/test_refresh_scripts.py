@@ -1,4 +1,4 @@
-"""The scripts that refresh the catalogue from public sources, on what those sources answer."""
+"""The scripts that refresh the catalog from public sources, on what those sources answer."""
 
 from __future__ import annotations
 

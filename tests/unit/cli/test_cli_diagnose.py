@@ -91,7 +91,7 @@ def test_a_clean_log_says_so(capsys):
 
 def test_an_unknown_failure_is_not_called_clean(capsys):
     _, out, _ = said(capsys, "diagnose", str(CASES / "unknown-error" / "log.txt"))
-    assert "names a cause that is known" in out
+    assert "matches a known cause" in out
     assert "AttributeError" in out
 
 

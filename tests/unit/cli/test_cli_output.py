@@ -117,9 +117,9 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+    ("environment", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_colour_only_on_terminals_that_want_it(monkeypatch, environment, coloured):
+def test_color_only_on_terminals_that_want_it(monkeypatch, environment, colored):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
@@ -127,9 +127,9 @@ def test_colour_only_on_terminals_that_want_it(monkeypatch, environment, coloure
     out = Terminal()
     monkeypatch.setattr("sys.stdout", out)
     output.write_result("x", Result(text="\x1b[31mred\x1b[0m\n"), as_json=False)
-    assert ("\x1b[31m" in out.getvalue()) is coloured
+    assert ("\x1b[31m" in out.getvalue()) is colored
 
 
-def test_no_colour_in_a_pipe(capsys):
+def test_no_color_in_a_pipe(capsys):
     output.write_result("x", Result(text="\x1b[31mred\x1b[0m\n"), as_json=False)
     assert capsys.readouterr().out == "red\n"

@@ -109,7 +109,7 @@ def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
 def test_what_is_tried_when_there_is_no_capacity_is_named(made):
     text = " ".join(details_text(made).split())
     names = dict.fromkeys(item.offer.instance_type.name for item in made.fallbacks)
-    assert f"When there is no capacity: {', '.join(names)}." in text
+    assert f"If there is no capacity: {', '.join(names)}." in text
 
 
 def test_a_choice_without_others_needs_no_list(made):
@@ -137,7 +137,7 @@ def test_no_chance_is_printed_as_certain(catalog):
 
 
 def test_the_longest_names_fit_too(made):
-    """Every column at its widest, as the catalogue has them."""
+    """Every column at its widest, as the catalog has them."""
     kind = replace(
         made.chosen.offer.instance_type, name="p4de.24xlarge", accelerator_count=16,
         accelerator=replace(made.chosen.offer.instance_type.accelerator, name="RTX-PRO-6000-SE"),
@@ -231,7 +231,7 @@ def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_said(catalo
     spare = (several.chosen.cost.usd_per_hour - lines["load balancer"]) / 3
     assert several.spare_usd_per_hour == spare
     text = re.sub(r"\s+", " ", click.unstyle(details_text(several)))
-    assert f"of the load; all of it with a machine more for ${spare:.4f}/h." in text
+    assert f"of the load; all of it with one more machine for ${spare:.4f}/h." in text
     assert plan(OptionTexts(model="llama3.1-8b"), catalog, {}).spare_usd_per_hour is None
 
 

@@ -47,7 +47,7 @@ def test_a_draft_is_valid_and_plans_alike(model, capsys):
 def test_without_out_the_draft_is_the_result(model, capsys):
     assert frame.run(ROOT, ["profile", "new", "./my-model"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("# The model as the hub knows it")
+    assert out.startswith("# The model's id on the hub")
     assert "attention_heads = 32\n" in out
 
 

@@ -39,7 +39,7 @@ def text(rehearsal):
 def test_the_timeline_has_minutes_and_seconds():
     lines = text(a_rehearsal()).splitlines()
     assert lines[0].startswith("Rehearsal of demo")
-    assert "nothing goes wrong" in lines[0]
+    assert "faults: none" in lines[0]
     assert "      0:00  tgi-deploy up" in lines
     assert "      2:10  pulling" in lines
 

@@ -62,12 +62,12 @@ def test_a_reader_that_has_gone_does_not_stop_the_output(monkeypatch):
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        smoke._hear(("up", "phi3-mini"), "booting")
-        smoke._hear(("up", "phi3-mini"), "ready")
+        smoke._print_line(("up", "phi3-mini"), "booting")
+        smoke._print_line(("up", "phi3-mini"), "ready")
 
 
 def test_a_line_has_the_name_of_its_run_once(capsys):
-    smoke._hear(("up", "phi3-mini", "--name", "smoke-1"), "smoke-1: g6.xlarge in us-east-1a (on-demand)")
+    smoke._print_line(("up", "phi3-mini", "--name", "smoke-1"), "smoke-1: g6.xlarge in us-east-1a (on-demand)")
     assert capsys.readouterr().err == "smoke-1: g6.xlarge in us-east-1a (on-demand)\n"
 
 

@@ -127,7 +127,7 @@ def test_an_old_machine_that_cannot_be_ended_yet_does_not_hide_that_the_new_one_
     assert "revision 2 serves at http://127.0.0.1:8080; the old machine has yet to go" in caught.value.hint
     found = status(around.context(), "demo")
     assert found.healthy
-    assert "the machine of revision 1 has yet to go" in status_text(found)
+    assert "the machine of revision 1 still runs" in status_text(found)
     around.world.live_on()
     assert not bring_up(around, NEW).changed
     assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
@@ -195,7 +195,7 @@ def test_what_it_costs_and_what_callers_notice_is_asked_first(around):
     text = up_text(replace(outcome, declined=False))
     assert "a second machine for about" in text
     assert "address   changes" in text
-    assert "open ones have 2 min to finish" in text
+    assert "in-flight ones have 2 min to finish" in text
 
 
 def test_each_machine_is_billed_at_its_own_price(around):

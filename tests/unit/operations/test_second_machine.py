@@ -72,7 +72,7 @@ def test_the_question_shows_what_ends_and_what_stays(around):
     assert lines == [
         "demo: 1 machine too many",
         f"  - instance {copied.id} (duplicates {serving.id})",
-        "  $1.861 an hour less; the one that is on record stays",
+        "  $1.861 an hour less; the recorded machine stays",
     ]
     assert len(ids(around)) == 2
 

@@ -69,8 +69,8 @@ def test_what_changes_is_asked_for_first(around):
     text = up_text(replaced_outcome(outcome))
     assert "revision 1 -> 2" in text
     assert "scheme    none -> awq" in text
-    assert "nothing answers for about" in text
-    assert "open ones have 2 min to finish" in text
+    assert "downtime  about" in text
+    assert "in-flight ones have 2 min to finish" in text
     update = up_data(outcome).update
     assert plain(update.changes) == [{"what": "scheme", "before": "none", "after": "awq"}]
     assert (update.usd_per_hour_before, update.drain_s) == (proposal.candidate.cost.usd_per_hour, 120)

@@ -1,4 +1,4 @@
-"""One catalogue for all planner tests: its files are read once."""
+"""One catalog for all planner tests: its files are read once."""
 
 from __future__ import annotations
 

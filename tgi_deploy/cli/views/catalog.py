@@ -1,4 +1,4 @@
-"""Entries of the catalogue, as plain data and as tables."""
+"""Entries of the catalog, as plain data and as tables."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def list_text(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
     return table([title for _, title in columns], rows, right=numeric)
 
 
-def _at(item: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 -- whatever a catalogue entry holds
-    """Return what stands at `path`, None where there is nothing on the way to it."""
+def _at(item: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 -- whatever a catalog entry holds
+    """Return the value at `path`, or None."""
     key, _, rest = path.partition(".")
     value = item[key]
     return _at(value, rest) if rest and value is not None else value
 
 
 def item_text(item: Mapping[str, Any]) -> str:
-    """A line for each fact; a table of facts below its name, a table of tables as their number."""
+    """Return a line for each fact; a nested table is indented, a list of tables is counted."""
     return "".join(f"{line}\n" for line in _lines(item))
 
 
@@ -86,7 +86,7 @@ def _is_table(value: object) -> bool:
     return any(not isinstance(inner, Mapping) for inner in value.values())
 
 
-def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalogue entry holds
+def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalog entry holds
     if value is None or value == {}:
         return "-"
     if isinstance(value, bool):

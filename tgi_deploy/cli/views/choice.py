@@ -1,4 +1,4 @@
-"""What a plan says about its choice: limits and their chances, other cards and classes, and what money buys."""
+"""Why a plan chose what it did: chances of meeting limits, other accelerators and classes, the frontier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS: Final[dict[Metric, str]] = {"ttft_ms": "ms", "tpot_ms": "ms", "output_to
 
 
 def chance_of(candidate: Candidate, metric: Metric) -> str:
-    """`; 2,000 ms met: 99 %`, or nothing where there is no such limit."""
+    """Return `; 2,000 ms met: 99 %`, or nothing without such a limit."""
     found = next((item for item in candidate.outcomes if item.limit.metric == metric), None)
     return "" if found is None else f"; {_limit(found)} met: {_percent(found.chance)}"
 
@@ -32,12 +32,12 @@ def _limit(outcome: LimitOutcome) -> str:
 
 
 def _percent(chance: float) -> str:
-    """Never 0 % or 100 %: that is more than a prediction knows."""
+    """Return a percentage, never 0 % or 100 %: no prediction is that certain."""
     return f"{min(99, max(1, round(100 * chance)))} %"
 
 
 def service_level(plan: Plan) -> str:
-    """What one replica bears, how many there are, and the price of certainty."""
+    """Yield what one replica can handle, how many there are, and what more certainty costs."""
     sentences = [*_bearing(plan), *_neighbors(plan)]
     return wrapped(" ".join(sentences), first="") if sentences else ""
 
@@ -50,9 +50,9 @@ def _bearing(plan: Plan) -> Iterator[str]:
     if most is None:
         yield f"Even one request misses the service level: {_beyond(plan, bearing)}."
         return
-    yield f"One replica bears {most} within the service level; beyond that {_beyond(plan, bearing)}."
+    yield f"One replica handles {most} within the service level; beyond that {_beyond(plan, bearing)}."
     if chosen.replicas > 1:
-        yield f"There are {chosen.replicas}; without one the others bear {_without_one(plan)}."
+        yield f"There are {chosen.replicas}; if one fails, the others handle {_without_one(plan)}."
 
 
 def _most(bearing: Bearing) -> str | None:
@@ -64,12 +64,12 @@ def _most(bearing: Bearing) -> str | None:
 def _beyond(plan: Plan, bearing: Bearing) -> str:
     found = next((item for item in plan.chosen.outcomes if item.limit.metric == bearing.bound_by), None)
     if found is None:
-        return "its queue only grows"
+        return "its queue keeps growing"
     return f"{_METRICS[found.limit.metric]} exceeds {_limit(found)}"
 
 
 def _without_one(plan: Plan) -> str:
-    """Return how much of the load is left to fewer replicas, and what it costs to lose none of it."""
+    """Return how much of the load one replica fewer can handle, and what a spare costs."""
     bearing, request, spare = plan.bearing, plan.request, plan.spare_usd_per_hour
     if bearing is None:
         return "an unknown part of the load"
@@ -81,7 +81,9 @@ def _without_one(plan: Plan) -> str:
     if borne >= 1:
         return "all of the load"
     met = all(outcome.met for outcome in plan.chosen.outcomes)
-    return f"{borne:.0%} of the load" + (f"; all of it with a machine more for {usd(spare)}/h" if spare and met else "")
+    return f"{borne:.0%} of the load" + (
+        f"; all of it with one more machine for {usd(spare)}/h" if spare and met else ""
+    )
 
 
 def _neighbors(plan: Plan) -> Iterator[str]:
@@ -105,7 +107,7 @@ def _method(point: FrontierPoint) -> str:
 
 
 def frontier(points: Sequence[FrontierPoint]) -> str:
-    """The undominated candidates, at most seven of them, the cheapest first."""
+    """Return the Pareto-optimal candidates, at most seven, cheapest first."""
     if len(points) < 2:  # noqa: PLR2004 -- the choice alone says nothing
         return ""
     shown = _thinned(points)
@@ -119,7 +121,9 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
         for point in shown
     ]  # fmt: skip
     more = len(points) - len(shown)
-    note = "nothing beats these in price, speed and quality at once" + (f"; {more} more with --json" if more else "")
+    note = "no candidate beats these in price, speed and quality at once" + (
+        f"; {more} more with --json" if more else ""
+    )
     return f"{heading('What money buys', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
 
 
@@ -137,7 +141,7 @@ def _mark(point: FrontierPoint) -> str:
 
 
 def _thinned(points: Sequence[FrontierPoint]) -> Sequence[FrontierPoint]:
-    """Ends, choice and knee, and of the others the fastest at each price, evenly."""
+    """Return both ends, the choice, the knee, and evenly spaced others, the fastest at each price."""
     if len(points) <= _MOST_POINTS:
         return points
     kept = {0, len(points) - 1, *(number for number, point in enumerate(points) if point.chosen or point.knee)}

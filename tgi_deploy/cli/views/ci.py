@@ -17,7 +17,7 @@ _PROPERTY_ESCAPES: Final = (*_ESCAPES, (":", "%3A"), (",", "%2C"))
 
 
 class TestCase(Frozen, frozen=True, kw_only=True):
-    """`code` is the type of its failure, empty where it passed; `text` is what to read beside the message."""
+    """`code` is the failure type, empty if it passed; `text` is the detail below the message."""
 
     name: str
     code: str = ""
@@ -28,7 +28,7 @@ class TestCase(Frozen, frozen=True, kw_only=True):
 
 
 def suite(name: str, classname: str, cases: Sequence[TestCase], *, took_s: float | None = None) -> ET.Element:
-    """Return a suite of JUnit."""
+    """Return a JUnit test suite."""
     element = _element("testsuite", name=name, time=_seconds(took_s))
     counts = {
         "tests": len(cases),
@@ -49,19 +49,19 @@ def suites(name: str, every: Sequence[ET.Element], *, took_s: float) -> ET.Eleme
 
 
 def junit(root: ET.Element) -> str:
-    """Return the file."""
+    """Return the JUnit file."""
     ET.indent(root)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ET.tostring(root, encoding="unicode")}\n'
 
 
 def annotation(level: str, text: str, **properties: str) -> str:
-    """Return one line for a workflow's log: an annotation, at a file where `properties` name one."""
+    """Return an annotation for a workflow's log, at the file that `properties` name, if any."""
     where = ",".join(f"{name}={_escaped(value, _PROPERTY_ESCAPES)}" for name, value in properties.items())
     return f"::{level} {where}::{_escaped(text, _ESCAPES)}\n"
 
 
 def printable(text: str) -> str:
-    """Return the text without the control characters that XML can't carry at all."""
+    """Return the text without control characters that XML does not allow."""
     return text.translate(_FORBIDDEN)
 
 

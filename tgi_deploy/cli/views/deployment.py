@@ -27,7 +27,7 @@ def changes_text(changes: ChangeSet) -> str:
 
 
 def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
-    """What is about to be done, for what `request`, and what it costs."""
+    """Return what is about to be done, for which `request`, and what it costs."""
     if proposal.changes_networks_alone:
         head = heading(f"{proposal.deployment.name}: who may connect")
         return f"{head}\n{changes_text(proposal.changes)}"
@@ -48,7 +48,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
-        "  no price: the machine is yours; nothing ends the deployment but 'down'"
+        "  no price: the machine is yours; only 'down' ends the deployment"
         if owned
         else f"  {'about ' if offer.estimated else ''}{usd(cost.usd_per_hour)} an hour for everything; {end}",
         *credits_lines(proposal.candidate),
@@ -58,7 +58,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
 
 
 def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:
-    """Yield what is served, and how well it is predicted to be."""
+    """Yield what is served, and its predicted performance."""
     from tgi_deploy.cli.views.plan import cards, precision  # noqa: PLC0415 -- status needs no plan
 
     candidate = proposal.candidate
@@ -74,29 +74,33 @@ def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:
 
 
 def update_text(update: Update) -> str:
-    """Return what the update changes, and what users of the deployment notice of it."""
-    how = "the old machine is gone before the next" if update.strategy == "recreate" else "side by side, then one goes"
+    """Return what the update changes, and how it affects clients."""
+    how = (
+        "the old machine ends before the new one starts"
+        if update.strategy == "recreate"
+        else "side by side, then the old one ends"
+    )
     rows = [f"  {what:<9} {before} -> {after}" for what, before, after in update.rows]
     notices = _recreating(update) if update.strategy == "recreate" else _rolling(update)
     return "\n".join((f"  update    revision {update.source} -> {update.destination}: {how}", *rows, *notices))
 
 
 def _recreating(update: Update) -> Iterator[str]:
-    yield f"  requests  open ones have {duration(update.drain_s)} to finish; new ones are refused from then on"
-    yield f"  silent    nothing answers for about {duration(update.silent_s)} after that, until the new one is proved"
+    yield f"  requests  in-flight ones have {duration(update.drain_s)} to finish; new ones are refused from then on"
+    yield f"  downtime  about {duration(update.silent_s)} after that, until the new one is proved"
 
 
 def _rolling(update: Update) -> Iterator[str]:
-    """The URL is the front's, which stays, or the new machine's own."""
+    """Yield what clients notice: the URL is the proxy's, which stays, or the new machine's."""
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
     yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
     if update.silent_s:
-        yield f"  silent    new requests are refused for up to {duration(update.silent_s)}, while the old one drains"
+        yield f"  downtime  new requests are refused for up to {duration(update.silent_s)}, while the old one drains"
     elif update.stable:
-        yield "  front     new requests go to the new machine once it is proved: none is refused"
+        yield "  front     new requests go to the new machine once it is proved: none are refused"
     else:
         yield "  address   changes once the new machine is proved; the old one refuses new requests from then on"
-    yield f"  requests  open ones have {duration(update.drain_s)} to finish"
+    yield f"  requests  in-flight ones have {duration(update.drain_s)} to finish"
 
 
 def _start_text(proposal: Proposal) -> str:
@@ -106,13 +110,13 @@ def _start_text(proposal: Proposal) -> str:
 
 
 def _surplus_text(proposal: Proposal) -> str:
-    """Return what ends and what that saves; the machine that serves stays as it is."""
+    """Return which machine ends and what that saves; the serving machine stays."""
     deployment, surplus = proposal.deployment, proposal.surplus
     return "\n".join(
         (
             heading(f"{deployment.name}: {plural(len(surplus), 'machine')} too many"),
             changes_text(proposal.changes),
-            f"  {usd(proposal.surplus_usd_per_hour)} an hour less; the one that is on record stays",
+            f"  {usd(proposal.surplus_usd_per_hour)} an hour less; the recorded machine stays",
         )
     )
 
@@ -129,12 +133,18 @@ def up_text(outcome: UpOutcome) -> str:
     if outcome.proof is not None:
         lines.extend(proof_lines(outcome.proof))
     if outcome.refused_s is not None:
-        lines.append(f"  new requests were refused for {duration(outcome.refused_s)}; open ones had their time to end")
+        lines.append(
+            f"  new requests were refused for {duration(outcome.refused_s)}; in-flight ones had time to finish"
+        )
     update = outcome.proposal.update if outcome.proposal else None
     if update is not None and update.strategy == "rolling" and not update.stable:
         grace = duration(update.drain_s)
-        lines.append(f"  the address has changed; open requests at the old one had {grace} to finish")
-    price = "it is yours and runs" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
+        lines.append(f"  the address has changed; in-flight requests at the old one had {grace} to finish")
+    price = (
+        "it is yours and keeps running"
+        if deployment.usd_per_hour is None
+        else f"{usd(deployment.usd_per_hour)} an hour"
+    )
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)
@@ -145,10 +155,10 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     if proof.borne is None:
         return
     measured = proof.borne.measured
-    said = f"  {plural(measured.requests, 'promised request')} at once"
+    line = f"  {plural(measured.requests, 'promised request')} at once"
     if measured.first_token_ms is not None and measured.output_tokens_per_s is not None:
-        said += f": first token after {measured.first_token_ms:.0f} ms, {measured.output_tokens_per_s:.0f} tokens/s"
-    yield f"{said}; the longest promised prompt was answered"
+        line += f": first token after {measured.first_token_ms:.0f} ms, {measured.output_tokens_per_s:.0f} tokens/s"
+    yield f"{line}; the longest promised prompt was answered"
 
 
 def removals_text(removals: Sequence[Removal]) -> str:
@@ -156,8 +166,8 @@ def removals_text(removals: Sequence[Removal]) -> str:
     for removal in removals:
         attached = [found for found in removal.seen if found.attached]
         more = f"\n  - {plural(len(attached), 'thing')} attached to it" if attached else ""
-        steps = changes_text(removal.changes) or "  - its record; nothing of it is left in the cloud"
-        stays = "".join(f"\n    {thing} stays: --volumes removes it, unless others use it" for thing in removal.kept)
-        begun = f"begun by {', '.join(removal.owners)}" if removal.owners else ""
+        steps = changes_text(removal.changes) or "  - its record; nothing else is left of it"
+        stays = "".join(f"\n    {thing} stays: --volumes removes it unless others use it" for thing in removal.kept)
+        begun = f"created by {', '.join(removal.owners)}" if removal.owners else ""
         blocks.append(f"{heading(removal.name, begun)}\n{steps}{more}{stays}")
     return "\n".join(blocks)

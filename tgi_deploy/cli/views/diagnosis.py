@@ -38,10 +38,10 @@ def _finding(item: FindingData, *, first: bool) -> str:
 
 
 def _unexplained(error: UnexplainedData | None) -> str:
-    lines = ["The engine failed, and no line of this log names a cause that is known."]
+    lines = ["The engine failed, and no line of this log matches a known cause."]
     if error is not None:
         lines.append(wrapped(f"first error, line {error.line}: {one_line(error.evidence)}", rest="    "))
-    lines.append(wrapped("A log that begins earlier may hold the cause: consequences come last."))
+    lines.append(wrapped("An earlier part of the log may hold the cause: consequences come last."))
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""When a machine ends by itself, as lines."""
+"""When a machine ends by itself, as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ends_lines(ends: Sequence[End | EndData]) -> list[str]:
 
 
 def ends_cell(ends: Sequence[End | EndData]) -> str:
-    """The first end there is, short: a moment where one is known."""
+    """Return the first end, as a time if one is known."""
     at = min((end.at for end in ends if end.at is not None), default=None)
     if at is not None:
         return f"{at.astimezone(UTC):%m-%d %H:%M} UTC"
@@ -29,14 +29,14 @@ def ends_cell(ends: Sequence[End | EndData]) -> str:
 
 
 def terms(ends: Ends) -> str:
-    """Return what ends a machine that is not there yet; empty where nothing does."""
+    """Return what will end a machine that is not yet launched; empty if nothing does."""
     words = (
         f"after {option_duration(ends.ttl_s)}" if ends.ttl_s else "",
         f"after {option_duration(ends.idle_s)} without a request" if ends.idle_s else "",
         f"{option_duration(ends.lease_s)} after its last renewal" if ends.lease_s else "",
     )
-    said = ", or ".join(filter(None, words))
-    return f"ends by itself {said}" if said else ""
+    text = ", or ".join(filter(None, words))
+    return f"ends by itself {text}" if text else ""
 
 
 def extension_text(extension: ExtensionData) -> str:
@@ -49,5 +49,5 @@ def _line(end: End | EndData) -> str:
         return f"after {option_duration(end.seconds or 0)} without a request"
     at = "" if end.at is None else end.at.astimezone(UTC).isoformat(timespec="seconds")
     if end.reason == "ttl":
-        return f"{at}  its time or money is up"
+        return f"{at}  its --ttl or --max-spend is reached"
     return f"{at}  unless its lease is renewed"

@@ -1,4 +1,4 @@
-"""A failed `up` as text: the phase, the line that shows the cause, what to do, and what costs money from now on."""
+"""A failed `up` as text: the phase, the evidence, what to do, and what still costs money."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.errors import Diagnosis, Failure, Problem
 
-_FROM_BEFORE: Final = "the machine was there before this run and is kept: 'tgi-deploy logs {name}' shows its log"
+_FROM_BEFORE: Final = "the machine is older than this run and is kept: 'tgi-deploy logs {name}' shows its log"
 _PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' ends it"
 _INDENT: Final = " " * 12
 _CENT: Final = Decimal("0.01")
@@ -70,14 +70,14 @@ def _label(label: str) -> str:
 def _costs(failure: Failure) -> str:
     still = failure.still_running
     if still is None:
-        return f"nothing any more{_spent(failure)}"
+        return f"nothing anymore{_spent(failure)}"
     price = f"{usd(still.usd_per_hour)} an hour" if still.usd_per_hour is not None else "no rent"
     until = f" until {still.ends_at.isoformat()}" if still.ends_at else ""
     return f"{price}{until}: {still.machine} in {still.region} still runs; '{still.ends_with}' ends it"
 
 
 def _spent(failure: Failure) -> str:
-    """What it came to, as far as the receipt knows."""
+    """Return the total cost, if the receipt has it."""
     bill = failure.receipt
     if bill is None or bill.seconds is None:
         return ""

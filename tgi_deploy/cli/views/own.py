@@ -1,4 +1,4 @@
-"""Bought or rented: the books on an owned machine beside the rentals that meet the same request."""
+"""Buy or rent: the cost of an owned machine next to rentals that meet the same request."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def _books(owned: Owned) -> str:
     several = f"{owned.machines} x " if owned.machines > 1 else ""
     source = f" Figures: {one_line(owned.source)}." if owned.source else ""
     return (
-        heading("Bought or rented", f"{several}{one_line(owned.name)}, {owned.hardware}")
+        heading("Buy or rent", f"{several}{one_line(owned.name)}, {owned.hardware}")
         + "\n"
         + wrapped(
             f"{usd(owned.purchase_usd)} to buy, {usd(owned.running_usd_per_month)} a month to keep"
-            f" ({owned.power_kw} kW a machine at the meter), {usd(owned.usd_per_month)} a month in all over"
+            f" ({owned.power_kw} kW per machine at the meter), {usd(owned.usd_per_month)} a month in all over"
             f" {plural(int(owned.useful_life_years * 12), 'month')}.{source}"
         )
     )
@@ -38,7 +38,7 @@ def _books(owned: Owned) -> str:
 
 def _rentals(owned: Owned) -> str:
     if not owned.rentals:
-        return wrapped("Nothing that is for rent meets the request.")
+        return wrapped("No rental meets the request.")
     off = ("if switched off",) if owned.utilization < 1 else ()
     header = ("rental", "market", "$/h", "$/1M out", "pays after", *off)
     rows = [_row(item, owned) for item in _shown(owned.rentals)]
@@ -46,7 +46,7 @@ def _rentals(owned: Owned) -> str:
 
 
 def _shown(rentals: Sequence[Rental]) -> Sequence[Rental]:
-    """Return the planner's best, and those with the same hardware wherever they stand."""
+    """Return the planner's best rentals, and all with the same hardware."""
     return [item for number, item in enumerate(rentals) if number < _MOST or item.same_hardware]
 
 
@@ -72,7 +72,7 @@ def _months(months: Decimal | None, owned: Owned) -> str:
 
 def _reading(owned: Owned) -> str:
     off = (
-        f" 'If switched off' is beside a rental that is billed for the busy {owned.utilization:.0%} of the time only."
+        f" 'If switched off' compares with a rental billed only for the busy {owned.utilization:.0%} of the time."
         if owned.utilization < 1
         else ""
     )

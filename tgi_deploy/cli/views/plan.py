@@ -1,4 +1,4 @@
-"""What is behind a plan, for --explain; and the reasons why there is none."""
+"""The details of a plan, for --explain, and the reasons why there is none."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def details_text(plan: Plan) -> str:
 
 
 def elsewhere_text(hardware: InstanceType, machines: Sequence[Elsewhere]) -> str:
-    """Return the list prices of other clouds, marked as no more than that."""
+    """Return the list prices of other clouds, marked as for comparison only."""
     cards = f"{hardware.accelerator_count} x {hardware.accelerator.name}"
     lines = [heading("Elsewhere", f"{cards} at list price, for comparison only: nothing is deployed there")]
     lines += [
@@ -68,7 +68,7 @@ def elsewhere_text(hardware: InstanceType, machines: Sequence[Elsewhere]) -> str
 
 
 def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str]) -> str:
-    """`commands` are the near misses of `outcome`, in their order, ready to paste."""
+    """Return why there is no plan; `commands` are its near misses in order, ready to paste."""
     model = one_line(outcome.request.model.name)
     blocks = [
         wrapped(f"No machine meets your requirements for {model}.", first=""),
@@ -79,7 +79,7 @@ def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str]) -> str:
 
 
 def summary(candidate: Candidate) -> str:
-    """One candidate in a line: machine, cards, precision and price."""
+    """Return a candidate in one line: machine, cards, precision and price."""
     offer = candidate.offer
     several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     where = "" if offer.market == "owned" else f" {offer.market} in {offer.region}"
@@ -92,7 +92,7 @@ def price_of(candidate: Candidate) -> str:
 
 
 def cards(candidate: Candidate) -> str:
-    """`1 x L4`, or `2 of 4 x L4` where some of the machine's cards stay idle."""
+    """Return `1 x L4`, or `2 of 4 x L4` if some of the machine's cards stay idle."""
     kind = candidate.offer.instance_type
     if candidate.replicas > 1:
         return f"{candidate.replicas} replicas of {candidate.num_shard} x {kind.accelerator.name}"
@@ -117,11 +117,11 @@ def _cost(candidate: Candidate, request: Request) -> str:
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
     lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
-    return "\n".join([heading("Cost an hour"), *lines, *credits_lines(candidate)])
+    return "\n".join([heading("Cost per hour"), *lines, *credits_lines(candidate)])
 
 
 def credits_lines(candidate: Candidate) -> Iterator[str]:
-    """Yield how long credits pay, if there are any."""
+    """Yield how long credits last, if there are any."""
     covered = credits_on(candidate.cost.usd_per_hour, candidate.offer.credits)
     if covered is not None:
         yield wrapped(
@@ -132,7 +132,7 @@ def credits_lines(candidate: Candidate) -> Iterator[str]:
 
 
 def interruptions_text(candidate: Candidate, *, first: str = "") -> str:
-    """Return what interruptions of a spot machine cost: an estimate, and shown as one."""
+    """Return the estimated cost of spot interruptions."""
     found = interruptions(candidate)
     if found is None:
         return ""
@@ -141,7 +141,7 @@ def interruptions_text(candidate: Candidate, *, first: str = "") -> str:
         f"With interruptions, estimated: {usd(found.served_usd_per_hour)} an hour of service"
         f" ({usd(found.served_usd_per_hour_low)} to {usd(found.served_usd_per_hour_high)}),"
         f" {usd(found.usd_per_million_output_tokens)} a million output tokens. It is reclaimed about {times} and takes"
-        f" {duration(found.restart_s)} to serve again, if there is capacity; the provider says {found.band} a month.",
+        f" {duration(found.restart_s)} to serve again, if there is capacity; provider: {found.band} a month.",
         first=first,
     )
 
@@ -156,11 +156,11 @@ def _memory(candidate: Candidate) -> str:
 
 
 def _prefill_note(candidate: Candidate) -> str:
-    """What the plan overrules: the engine's own prefill batch is chosen for speed, whatever it does to memory."""
+    """Return the prefill batch, if it differs from the engine's default, which favors speed over memory."""
     own, message = candidate.engine.settings.default_prefill_tokens, candidate.engine.settings.max_batch_prefill_tokens
     if own is None or own <= message:
         return ""
-    return f"  prompts in batches of {count(message)}; alone it takes {count(own)}"
+    return f"  prefill batches of {count(message)} (default {count(own)})"
 
 
 def _memory_parts(memory: MemoryBudget) -> tuple[tuple[str, str, int], ...]:
@@ -174,7 +174,7 @@ def _memory_parts(memory: MemoryBudget) -> tuple[tuple[str, str, int], ...]:
 
 
 def _bar(memory: MemoryBudget) -> str:
-    """The parts of the memory to scale; rounding never makes the bar longer or shorter."""
+    """Return a bar of the parts of the memory, to scale; rounding never changes its length."""
     bar, end = "", 0
     for _, letter, size in _memory_parts(memory):
         end += size
@@ -190,7 +190,7 @@ def _engine(engine: EngineRun) -> str:
 
 
 def _flag_lines(args: Sequence[str]) -> Iterator[str]:
-    """Flags with their values, several a line, never a flag apart from its value."""
+    """Yield flags with their values, several per line, never a flag apart from its value."""
     line, room = " ", width()
     for pair in _pairs(args):
         if len(line) + 1 + len(pair) > room and line.strip():
@@ -243,14 +243,14 @@ def _performance(candidate: Candidate, request: Request) -> str:
 def _figure(
     label: str, written: Callable[[float], str], value: float, span: Span | UsdSpan | None, unit: str = ""
 ) -> str:
-    """A median with its 80 % interval."""
+    """Return a median with its 80 % interval."""
     ends = f"({written(float(span.low))} to {written(float(span.high))})" if span else ""
     words = " ".join(word for word in (f"{written(value):>12}", unit, ends) if word)
     return f"  {label:<{_LABEL}}{words}"
 
 
 def _slowest(p95: float | None, written: Callable[[float], str]) -> str:
-    """What one request in twenty exceeds."""
+    """Return the 95th percentile."""
     return "" if p95 is None else f", p95 {written(p95)}"
 
 
@@ -263,14 +263,14 @@ def _cents(dollars: float) -> str:
 
 
 def _ready(candidate: Candidate) -> str:
-    """How long until the first answer, by phase."""
+    """Return the time until the first answer, by phase."""
     phases = to_go_through(candidate)
     parts = ", ".join(f"{_PHASE_WORDS[item.phase]} {duration(item.expected_s)}" for item in phases)
     return wrapped(f"Ready in about {duration(sum(item.expected_s for item in phases))}: {parts}.", first="")
 
 
 def _top(plan: Plan) -> str:
-    """The best of other cards and quality classes, a line each, and what is tried when there is no capacity."""
+    """Return the best of other cards and quality classes, and what is tried if there is no capacity."""
     lines = []
     if plan.alternatives:
         slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
@@ -279,7 +279,7 @@ def _top(plan: Plan) -> str:
         lines += table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")[1:]
     if plan.fallbacks:
         pools = dict.fromkeys(_pool(item, plan.chosen) for item in plan.fallbacks)
-        lines.append(wrapped(f"When there is no capacity: {', '.join(pools)}."))
+        lines.append(wrapped(f"If there is no capacity: {', '.join(pools)}."))
     return "\n".join(lines)
 
 
@@ -295,7 +295,7 @@ def _pool(candidate: Candidate, chosen: Candidate) -> str:
 
 
 def _row(number: int, candidate: Candidate) -> tuple[str, ...]:
-    """Text, and numbers in the last two. Only the cards in use are counted."""
+    """Return the cells of a row, the last two of them numbers. Only the cards in use count."""
     offer = candidate.offer
     place = offer.region if offer.market == "on-demand" else f"{offer.region} {offer.market}"
     method = (candidate.dtype if candidate.quantize == "none" else candidate.quantize) + "*" * _is_slow(candidate)
@@ -314,7 +314,7 @@ def _rejections(rejections: Sequence[Rejection]) -> str:
     others = ", ".join(f"{item.code} ({counts[item.code]:,})" for item in nearest[_TOP_REASONS:])
     if others:
         lines.append(wrapped(f"and {others}", first="  ", rest="      "))
-    return "\n".join([heading("Rejected", "by reason, the nearest of each; all with --json"), *lines])
+    return "\n".join([heading("Rejected", "by reason, the nearest miss of each; all with --json"), *lines])
 
 
 def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:

@@ -1,4 +1,4 @@
-"""A plan in some fifteen lines; from its document alone, so that a lock prints it too."""
+"""A plan in about fifteen lines, printed from its document, so that a lock can print it too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REST: Final = " " * 11
 
 
 def summary_text(plan: PlanDocument) -> str:
-    """What is run, where, at what price and speed; what else there is; what to know."""
+    """Return what runs, where, at what price and speed; alternatives; warnings."""
     facts = [wrapped(f"{label:<9}{text}", rest=_REST) for label, text in _facts(plan)]
     notices = [wrapped(f"! {one_line(text)}", rest="    ") for text in plan.notices]
     blocks = ("\n".join([_headline(plan), *facts]), _alternatives(plan), "\n".join(notices))
@@ -52,7 +52,7 @@ def _facts(plan: PlanDocument) -> Iterator[tuple[str, str]]:
 
 
 def _cards(choice: Choice) -> str:
-    """`1 x L4`, or `2 of 4 x L4` where some of the machine's accelerators stay idle."""
+    """Return `1 x L4`, or `2 of 4 x L4` if some of the machine's accelerators stay idle."""
     if choice.replicas > 1:
         return f"{choice.replicas} replicas of {choice.num_shard} x {choice.accelerator}"
     used = f"{choice.num_shard} of " if choice.num_shard != choice.accelerator_count else ""
@@ -114,7 +114,7 @@ def _load(request: RequestDocument) -> str:
 
 
 def _alternatives(plan: PlanDocument) -> str:
-    """The best of other accelerators and quality classes, a line each."""
+    """Return the best of the other accelerators and quality classes, a line each."""
     shown = plan.alternatives[:_MOST_ALTERNATIVES]
     if not shown:
         return ""

@@ -1,4 +1,4 @@
-"""Receipts of removals, and what is left behind, as text."""
+"""Receipts of removals and remaining resources, as text."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _size(size_bytes: int) -> str:
 
 
 def _kept_text(item: KeptThing) -> str:
-    """What stays, how much it holds, and how it goes."""
+    """Return what stays, its size, and how to remove it."""
     size = f"{_size(item.size_bytes)} of " if item.size_bytes is not None else ""
     command = target_of(item.region).by_hand.removal_command(item.kind, item.id, item.region)
     return f"  kept {item.kind} {item.id} ({size}{item.what}): the next 'up' uses it, '{command}' removes it"
 
 
 def left_text(things: Sequence[Thing]) -> str:
-    """What is still there, with the command that removes each: to be copied as it is."""
+    """Return what still exists, each with the command that removes it, ready to paste."""
     lines = [
         heading("still there"),
         *(f"  {item.kind} {item.id} in {item.region}" for item in things),

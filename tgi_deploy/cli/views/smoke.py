@@ -53,7 +53,7 @@ def smoked_text(results: Sequence[Smoked]) -> str:
 
 
 def verdict(result: Smoked) -> str:
-    """`ok`, or where and with which code it failed."""
+    """Return `ok`, or the phase and code of the failure."""
     for case, problem in result.failures[:1]:
         return f"{case.name}: {problem.code}"
     return "ok" if result.exit_code == 0 else f"exit {result.exit_code}"
@@ -66,6 +66,6 @@ def proofs_document(proofs: Mapping[str, Proof]) -> dict[str, Any]:
 def proofs_text(proofs: Mapping[str, Proof]) -> str:
     lines = []
     for name, proof in proofs.items():
-        lines.append(f"{name} keeps what was promised: it answered {proof.served.answer!r}")
+        lines.append(f"{name} passed every check: it answered {proof.served.answer!r}")
         lines.extend(f"  {step.name:<10}{step.took_ms:>10.0f} ms" for step in proof.steps)
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What CI systems read of smoke deployments: JUnit XML, GitHub's annotations and step summary."""
+"""Smoke results for CI systems: JUnit XML, GitHub annotations and step summary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def junit(results: Sequence[Smoked]) -> str:
-    """Return a suite for each model, a case for each phase and each question to the engine."""
+    """Return a suite for each model, with a case for each phase and each probe of the engine."""
     every = [
         ci.suite(item.job.model, f"smoke.{item.job.model}", list(map(_case, item.cases)), took_s=item.took_s)
         for item in results
@@ -50,7 +50,7 @@ def _annotation(result: Smoked) -> str:
 
 
 def github_summary(results: Sequence[Smoked]) -> str:
-    """A Markdown table for the step summary, the failures below it."""
+    """Return a Markdown table for the step summary, with the failures below it."""
     lines = ["### Smoke deployments", "", "| model | result | machine | took | cost |", "|---|---|---|---:|---:|"]
     for item in results:
         machine = item.chosen.get("instance_type") or "-"

@@ -1,4 +1,4 @@
-"""How deployments stand: what runs, whether it serves, what it costs, how to reach it, what to do next."""
+"""The status of deployments: what runs, whether it serves, what it costs, how to reach it, what to do next."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _FEW: Final = 4
 
 
 def none_text(places: Sequence[str], *, asked: bool = True) -> str:
-    """No deployments, and where that was looked up. `asked`: in the cloud, too."""
+    """Return that there are no deployments, and where that was checked. `asked`: the cloud was asked, too."""
     if not asked:
         return "no recorded deployments"
     if len(places) > _FEW:
         return f"no deployments in {plural(len(places), 'region')}"
     chosen = any(target_of(place).facts.regions for place in places)
-    elsewhere = "; --region looks elsewhere" if chosen else ""
+    elsewhere = "; --region searches elsewhere" if chosen else ""
     return f"no deployments in {', '.join(places)}{elsewhere}"
 
 
 def _standing(status: Status) -> str:
-    """What stands beside its name. What was ready once is not called ready when it is not."""
+    """Return the status next to the name. A deployment that was ready is not called ready while it does not respond."""
     if status.recorded is None:
-        return "known from tags alone"
+        return "known only from tags"
     phase = status.recorded.status
     if status.gone:
         return f"no machine runs; last known state: {phase}"
@@ -43,7 +43,7 @@ def _standing(status: Status) -> str:
 
 
 def _runs_lines(status: Status) -> Iterator[str]:
-    """The model and the machine, by the record or by tags."""
+    """Yield the model and the machine, from the record or tags."""
     deployment = status.deployment
     if deployment is None or status.gone:
         return
@@ -58,7 +58,7 @@ def _runs_lines(status: Status) -> Iterator[str]:
 
 
 def _cost_words(status: Status) -> str:
-    """What is billed by the hour at this moment, and what the name has spent."""
+    """Return the current hourly price, and the total spent under this name."""
     spent = f"; {usd(_whole_cents(status.spent.usd))} so far" if status.spent and status.spent.usd else ""
     if status.gone:
         return f"nothing now: no machine runs{spent}"
@@ -71,13 +71,13 @@ def _whole_cents(amount: Decimal) -> Decimal:
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:
-    """Return it as lines. `alone`: remedies are printed elsewhere."""
+    """Return a status as lines. `alone`: remedies are printed elsewhere."""
     recorded, probe, url = status.recorded, status.probe, status.url
     lines = [heading(printable(status.name), _standing(status)), *_runs_lines(status)]
     if recorded is not None:
         lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
     if url is not None:
-        answer = "was not asked: no machine runs" if probe is None else str(probe)
+        answer = "not checked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {url}  {answer}")
     if message := status.unencrypted:
         lines.append(wrapped(message, first="  traffic   ", rest=" " * 12))
@@ -97,19 +97,17 @@ def status_text(status: Status, *, alone: bool = False) -> str:
 
 
 def _revision_words(recorded: Deployment, current: Revision) -> str:
-    """Return what its machine runs by number, and what an unfinished update waits for."""
+    """Return the number of the running revision, and what an unfinished update waits for."""
     rollout = recorded.rollout
     if rollout is None:
         return f"{current.number}, {current.state}"
     if rollout.stage == "promoted":
-        return (
-            f"{current.number}, {current.state}; the machine of revision {rollout.source} has yet to go: 'up' ends it"
-        )
-    stage = "serves" if recorded.rolling else "has yet to end" if rollout.stage == "ending" else "is gone"
+        return f"{current.number}, {current.state}; the machine of revision {rollout.source} still runs: 'up' ends it"
+    stage = "serves" if recorded.rolling else "is ending" if rollout.stage == "ending" else "is gone"
     back = f"; 'tgi-deploy rollback {recorded.name}' goes back to {rollout.source}" if rollout.source else ""
     return (
         f"{current.number}; an update to {rollout.destination} is not finished, the old machine {stage}: "
-        f"the same 'up' goes on{back}"
+        f"the same 'up' resumes it{back}"
     )
 
 
@@ -117,7 +115,7 @@ def _starting(starting: Starting, name: str) -> str:
     words = starting.phase.replace("_", " ")
     if starting.exit_code is not None:
         why = f": {starting.cause}" if starting.cause else ""
-        return f"{words}: the engine ended{why}; 'tgi-deploy diagnose {name}' looks for the cause"
+        return f"{words}: the engine ended{why}; 'tgi-deploy diagnose {name}' finds the cause"
     return f"{words}: {starting.detail}" if starting.detail else words
 
 

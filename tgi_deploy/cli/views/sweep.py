@@ -1,4 +1,4 @@
-"""`plan --sweep`: the choices for many values of one option, side by side."""
+"""`plan --sweep`: the choices for several values of one option, side by side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sweep_csv(rows: Sequence[Row], setting: str) -> str:
 
 
 def sweep_text(rows: Sequence[Row], setting: str) -> str:
-    """Values without a plan come after the table, each with its reason."""
+    """Return the table; values without a plan come after it, each with its reason."""
     found = [(row.value, *_cells(row.choice)) for row in rows if row.choice is not None]
     missed = [
         wrapped(one_line(f"{row.value}  {row.code}: {row.reason}"), first="") for row in rows if row.choice is None

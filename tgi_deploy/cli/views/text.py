@@ -23,7 +23,7 @@ _GAP: Final = "  "
 
 
 def width() -> int:
-    """Return how wide lines may be: as the terminal is, or COLUMNS says; what goes into a pipe is not wrapped."""
+    """Return the maximum line width: the terminal's, or COLUMNS; a pipe is not wrapped."""
     named = os.environ.get("COLUMNS", "")
     if named.isdecimal():
         return max(_NARROWEST, int(named))
@@ -46,9 +46,9 @@ def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset(), indent: str = ""
 ) -> str:
-    """Columns as wide as their widest cell, numbers (`right`) aligned at their end.
+    """Return columns as wide as their widest cell, numbers (`right`) aligned right.
 
-    Where the terminal is narrower, each row goes on in a line below, indented under its second column.
+    On a narrower terminal, each row continues on the next line, indented to its second column.
     """
     lines = [tuple(header), *(tuple(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
@@ -59,7 +59,7 @@ def table(
 
 
 def _bands(widths: Sequence[int], room: int, under: int) -> Iterator[range]:
-    """Yield the columns that stand in one line, greedily."""
+    """Yield the columns that fit on one line, greedily."""
     start, used = 0, 0
     for index, size in enumerate(widths):
         if index > start and used + len(_GAP) + size > room:

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 _MAX_PRICES: Final = 3
 _STATUS: Final = {
-    "gone": "it is not offered any more",
-    "announced": "it is announced and not offered yet",
-    "owned": "it is not for rent: this is a machine of your own",
+    "gone": "it is no longer offered",
+    "announced": "it is announced but not yet offered",
+    "owned": "it is not for rent: this is your own machine",
 }
 
 
@@ -37,7 +37,7 @@ def why_not_text(found: WhyNot) -> str:
 
 
 def _shown(found: WhyNot) -> Explanation:
-    """The instance type to look at in full: the best that works, else the nearest."""
+    """Return the instance type to show in full: the best that works, else the nearest."""
     return min(found.explanations, key=_distance)
 
 
@@ -52,9 +52,9 @@ def _sentence(item: Explanation, request: Request) -> str:
     name, model = _name(item), one_line(request.model.name)
     if item.best is None:
         codes = nearest_way(item).codes if item.ways else ("not_offered",)
-        return f"{name} does not serve {model} as requested; nearest to it: {', '.join(codes)}."
+        return f"{name} does not serve {model} as requested; nearest misses: {', '.join(codes)}."
     if verdict(item) == "chosen":
-        return f"{name} is what the plan chooses for {model}."
+        return f"{name} is the plan's choice for {model}."
     if item.hardware.status == "owned":
         return f"{name} serves {model}: {_figures(item.best)}."
     if item.machines > 1 and item.decided_by is None:
@@ -129,7 +129,7 @@ def _way(way: Way, request: Request) -> Iterator[str]:
 
 
 def _arithmetic(memory: MemoryBudget) -> str:
-    """The parts in the order in which they are taken from a card."""
+    """Return the arithmetic of a card's memory, part by part."""
     return (
         f"memory of one card: {gib(memory.total_bytes)} - {gib(memory.reserved_bytes)} not used by the engine - "
         f"{gib(memory.weights_bytes)} weights - {gib(memory.activation_bytes)} activations - "
@@ -154,7 +154,7 @@ def _prices(way: Way, request: Request) -> Iterator[str]:
 def _price(item: Priced, request: Request) -> str:
     where = f"price, {item.offer.market} in {item.offer.region}"
     if item.cost is None:
-        return f"{where}: unknown, and an unknown price is never free"
+        return f"{where}: unknown, and an unknown price does not count as free"
     parts = " + ".join(f"{usd(line.usd_per_hour)} {line.item}" for line in item.cost.lines)
     text = f"{where}: {parts} = {usd(item.cost.usd_per_hour)}/h"
     budget = request.budget_usd_per_hour

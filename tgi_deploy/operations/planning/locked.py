@@ -86,7 +86,7 @@ def differences(old: PlanDocument, new: PlanDocument) -> tuple[Difference, ...]:
 
 
 def current(lock: Lock, catalog: Catalog) -> Plan | NoFeasiblePlan:
-    """Today's plan for the locked request. Raises InputError where the catalogue no longer knows a name of it."""
+    """Today's plan for the locked request. Raises InputError where the catalog no longer knows a name of it."""
     return make_plan_for(lock.texts, catalog, {})
 
 

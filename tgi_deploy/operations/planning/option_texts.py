@@ -150,7 +150,7 @@ class Settings:
         return None if setting.value is None else _READERS[row.reader](setting, row)
 
     def found(self, name: str, look: Callable[[], _T]) -> _T:
-        """Return what the catalogue has by a setting; its error names a setting that was not typed here."""
+        """Return what the catalog has by a setting; its error names a setting that was not typed here."""
         setting = self.get(name)
         try:
             return look()

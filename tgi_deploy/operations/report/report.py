@@ -35,7 +35,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of an accelerator's memory. `kind` is its colour."""
+    """A part of an accelerator's memory. `kind` is its color."""
 
     kind: str
     label: str

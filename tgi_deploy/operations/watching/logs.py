@@ -21,7 +21,7 @@ _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 
 
 def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
-    """The last `tail` lines, or all; `raw`: with colours and prefixes, as they were written.
+    """The last `tail` lines, or all; `raw`: with colors and prefixes, as they were written.
 
     Raises InputError `unknown_deployment`, DeployError `no_machine`.
     """

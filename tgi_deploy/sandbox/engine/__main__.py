@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", required=True, help="TGI release, e.g. 3.3.7")
     parser.add_argument("--listen", required=True, type=_address, metavar="HOST:PORT")
     parser.add_argument("--port-held", action="store_true", help="other sockets of this account may be bound to it")
-    parser.add_argument("--accelerator", required=True, help="as the catalogue names it, e.g. L40S, or none")
+    parser.add_argument("--accelerator", required=True, help="as the catalog names it, e.g. L40S, or none")
     parser.add_argument("--gpus", type=int, default=1, help="accelerators the container may use")
     parser.add_argument("--memory-bytes", type=int, help="usable memory of one accelerator")
     parser.add_argument("--speed", type=_speed, default=_DEFAULT_SPEED, help="divides real durations; 1 is real time")
@@ -129,7 +129,7 @@ def _speed(text: str) -> float:
 def _container(options: argparse.Namespace, catalog: EngineCatalog, environ: Mapping[str, str]) -> Container:
     release = catalog.release(options.version)
     if not isinstance(release, TgiRelease):
-        raise TypeError("the catalogue was opened for another engine")
+        raise TypeError("the catalog was opened for another engine")
     bare = options.accelerator == NO_ACCELERATOR.name
     accelerator = NO_ACCELERATOR if bare else catalog.accelerator(options.accelerator)
     memory: int | None = options.memory_bytes

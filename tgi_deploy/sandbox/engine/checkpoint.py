@@ -1,4 +1,4 @@
-"""Which weights `--model-id` and `--quantize` mean, from the catalogue instead of the hub."""
+"""Which weights `--model-id` and `--quantize` mean, from the catalog instead of the hub."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _FILE_BYTES: Final = 5_000_000_000
 
 
 class Models(Protocol):
-    """The part of the catalogue the stand-in reads models from."""
+    """The part of the catalog the stand-in reads models from."""
 
     def resolve(self, model: str) -> Profile: ...
     def profile_names(self) -> tuple[str, ...]: ...
 
 
 class EngineCatalog(Models, Protocol):
-    """The part of the catalogue the stand-in reads."""
+    """The part of the catalog the stand-in reads."""
 
     def release(self, version: str) -> Release: ...
     def accelerator(self, name: str) -> Accelerator: ...
@@ -63,7 +63,7 @@ class Checkpoint:
 
     @property
     def commit(self) -> str:
-        """The commit hash the hub would name; made up, but always the same, where the catalogue has none."""
+        """The commit hash the hub would name; made up, but always the same, where the catalog has none."""
         return self.model.revision or made_up_hash(self.model_id)
 
     def files(self) -> tuple[str, ...]:

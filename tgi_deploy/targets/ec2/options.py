@@ -41,7 +41,7 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     instance_profile: Annotated[
         str | None, option("Profile that may read these.  [default: created if needed]", "NAME")
     ] = None
-    external_ttl: Annotated[bool, option("Also have AWS end it 5 minutes after its end, as a backstop.")] = False
+    external_ttl: Annotated[bool, option("Also have AWS end it 5 minutes after its end time, as a backstop.")] = False
 
     def __post_init__(self) -> None:
         networks(self.allow_cidr, expose_to_world=self.expose_to_world)

@@ -154,9 +154,9 @@ def test_the_json(tool):
     ("name", "says"),
     [
         ("g6.xlarge", "behind g5.xlarge by service level"),
-        ("g5.xlarge", "is what the plan chooses"),
-        ("g4dn.xlarge", "nearest to it: arch_flash_attention"),
-        ("p2.xlarge", "it is not offered any more"),
+        ("g5.xlarge", "is the plan's choice"),
+        ("g4dn.xlarge", "nearest misses: arch_flash_attention"),
+        ("p2.xlarge", "it is no longer offered"),
         ("A10G", "g5.48xlarge"),
         ("RTX-4090", "1xRTX-4090 serves llama3-13b"),
         ("g5g.xlarge", "host_architecture"),

@@ -182,7 +182,7 @@ def test_what_an_engine_says_once_it_was_ready_is_no_verdict(boot):
     assert boot(engine_log=log, engine_code=1).run("run-engine").returncode == 1
 
 
-def test_colours_do_not_hide_that_the_engine_is_ready(boot):
+def test_colors_do_not_hide_that_the_engine_is_ready(boot):
     log = "\x1b[32m INFO\x1b[0m router\x1b[2m:\x1b[0m Connected\nCUDA out of memory\n"
     assert boot(engine_log=log, engine_code=1).run("run-engine").returncode == 1
 

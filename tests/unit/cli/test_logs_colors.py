@@ -3,11 +3,11 @@ from __future__ import annotations
 import click
 import pytest
 
-from tgi_deploy.cli.logs import _coloured
+from tgi_deploy.cli.logs import _colored
 
 
 @pytest.mark.parametrize(
-    ("line", "colour"),
+    ("line", "color"),
     [
         ("[tgi-deploy] phase=booting", "cyan"),
         ("2026-01-09T10:00:00Z ERROR text_generation_launcher: Shard 0 failed", "red"),
@@ -17,5 +17,5 @@ from tgi_deploy.cli.logs import _coloured
         ("2026-01-09T10:00:00Z  INFO text_generation_router: Connected", None),
     ],
 )
-def test_lines_have_the_colour_of_what_they_tell(line, colour):
-    assert _coloured(line) == (click.style(line, fg=colour) if colour else line)
+def test_lines_have_the_color_of_what_they_tell(line, color):
+    assert _colored(line) == (click.style(line, fg=color) if color else line)
