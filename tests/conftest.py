@@ -17,6 +17,8 @@ from builders.requests import shared_catalog
 from jsonschema import Draft202012Validator
 from pytest_socket import socket_allow_hosts
 
+from tgi_deploy import data_files
+from tgi_deploy.catalog.store import Store
 from tgi_deploy.cli import output
 
 if TYPE_CHECKING:
@@ -48,6 +50,21 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, _homes: Iterator[Path]) 
     monkeypatch.setenv("AWS_CONFIG_FILE", str(home / "aws-config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "aws-credentials"))
     monkeypatch.setenv("HF_HOME", str(home / "hf"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_waited_for_or_read_twice() -> Iterator[None]:
+    """No disk is waited for, and all catalogues of this process share the files that are shipped."""
+    behind = Store.behind
+    shipped = functools.cache(lambda folder: Store((folder,)))
+
+    def shared(user_dir: Path | None = None) -> Store:
+        return shipped(data_files.profiles_dir()) if user_dir is None else behind(user_dir)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Store, "behind", shared)
+        patched.setattr(os, "fsync", lambda _handle: None)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

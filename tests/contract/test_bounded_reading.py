@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from builders.sources import nodes
 
 import tgi_deploy
 
@@ -24,7 +25,7 @@ WRITING = frozenset("wax")
 
 def unbounded(source):
     """Every way to read a file or to parse JSON in `source`, as words of the code."""
-    for node in ast.walk(ast.parse(source)) if any(word in source for word in WORDS) else ():
+    for node in nodes(source) if any(word in source for word in WORDS) else ():
         if isinstance(node, ast.ImportFrom) and node.module == "json":
             yield from (f"json.{alias.name}" for alias in node.names if alias.name.startswith("load"))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

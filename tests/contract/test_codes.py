@@ -6,6 +6,8 @@ import ast
 import json
 from pathlib import Path
 
+from builders.sources import nodes
+
 from tgi_deploy.catalog.phases import read_tool_codes
 from tgi_deploy.operations.watching.explain import all_codes
 
@@ -24,7 +26,7 @@ TABLES = ["profiles/docker/errors.json", *(REPOSITORY / "profiles/engines/tgi/re
 
 
 def in_code(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path.read_text(encoding="utf-8")):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))

@@ -118,17 +118,19 @@ def words():
 
 
 @cache
-def pattern():
-    alternatives = {
-        kind: "|".join(re.escape(word) for word in sorted(found, key=len, reverse=True))
-        for kind, found in words().items()
-    }
-    name = rf"(?<![A-Za-z0-9])(?i:{alternatives.pop('name')})(?![a-z0-9])"
-    return re.compile(rf"{name}|(?<![\w-])(?:{'|'.join(alternatives.values())})(?![\w-])")
+def patterns():
+    """The names as one pattern, then each of the other words with its own: few texts have any."""
+    names = "|".join(re.escape(word) for word in sorted(words()["name"], key=len, reverse=True))
+    others = {word for kind, found in words().items() if kind != "name" for word in found}
+    name = re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{names})(?-i:(?![a-z0-9]))")
+    return name, {word: re.compile(rf"(?<![\w-]){re.escape(word)}(?![\w-])") for word in others}
 
 
 def found_in(text: str) -> set[str]:
-    return {match[0] for match in pattern().finditer(OURS.sub("", text))}
+    name, others = patterns()
+    text = OURS.sub("", text)
+    whole = {word for word, alone in others.items() if word in text and alone.search(text)}
+    return whole | {match[0] for match in name.finditer(text)}
 
 
 def places():

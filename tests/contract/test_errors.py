@@ -8,6 +8,7 @@ import inspect
 from pathlib import Path
 
 import pytest
+from builders.sources import nodes
 
 import tgi_deploy
 from tgi_deploy.errors import DeployError, Failure, InputError
@@ -66,7 +67,7 @@ def test_no_code_inside_reads_the_keys_that_an_error_prints():
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
         if "sandbox" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path.read_text(encoding="utf-8"))
         if isinstance(node, ast.Attribute) and node.attr == "data"
         if isinstance(node.value, ast.Name) and node.value.id in {"error", "failure", "caught"}
     }

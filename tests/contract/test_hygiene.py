@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from builders.sources import nodes
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -63,7 +64,7 @@ def test_a_forbidden_word_would_be_found(text):
 
 def function_lengths():
     for path in sorted((REPOSITORY / "tgi_deploy").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path.read_text()):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node.end_lineno - node.lineno + 1, f"{path.name}:{node.name}"
 
@@ -83,7 +84,7 @@ def test_files_stay_readable():
 
 def swallows_anything(source):
     """Whether some handler catches every error and does not raise it again at its end."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.ExceptHandler):
             broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in BROAD)
             if broad and not isinstance(node.body[-1], ast.Raise):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders.sources import nodes
 
 import tgi_deploy
 
@@ -124,7 +125,7 @@ class _Imports(ast.NodeVisitor):
 
 def imports_of(source):
     visitor = _Imports()
-    visitor.visit(ast.parse(source))
+    visitor.visit(nodes(source)[0])
     return visitor.found
 
 

@@ -8,6 +8,7 @@ import inspect
 from pathlib import Path
 
 import pytest
+from builders.sources import nodes
 
 import tgi_deploy
 from tgi_deploy.values.base import Document, Value
@@ -36,7 +37,7 @@ DATA_FOLDER = "profiles_dir"
 
 def impurities(source):
     """Everything in `source` that touches the machine it runs on, as words of the code."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         yield from _imported(node)
         if isinstance(node, ast.Name) and node.id in IMPURE_CALLS:
             yield node.id
@@ -63,7 +64,7 @@ def _is_clock(node):
 
 def data_readers(source):
     """Every way to the folder of the data in `source`: its function imported, or taken from the module."""
-    for node in ast.walk(ast.parse(source)) if DATA_FOLDER in source else ():
+    for node in nodes(source) if DATA_FOLDER in source else ():
         if isinstance(node, ast.ImportFrom) and node.module == DATA_FILES:
             yield from (alias.name for alias in node.names if alias.name == DATA_FOLDER)
         elif isinstance(node, ast.Attribute) and node.attr == DATA_FOLDER and _is_module(node.value):

@@ -15,6 +15,7 @@ README = ROOT / "README.md"
 PAGES = (README, ROOT / "docs" / "tour.md")
 
 
+@pytest.mark.slow
 def test_the_plans_it_shows_are_what_is_printed():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "update_readme.py"), "--check"],

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+from builders.sources import nodes
 
 import tgi_deploy
 from tgi_deploy import wiring
@@ -41,10 +42,9 @@ ALLOWED = {
 
 def words(source):
     """Names and texts of a module that say more than its comments and docstrings: what the program acts by."""
-    tree = ast.parse(source)
-    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
+    bodies = [node.body for node in nodes(source) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
     said = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
             yield node.value
         elif isinstance(node, ast.Name | ast.Attribute):

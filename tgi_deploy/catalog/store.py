@@ -16,10 +16,11 @@ _MOST_BYTES: Final = 16 * bounded_files.MIB
 
 
 class Store:
-    """Layered folders with a cache of parsed JSON files. Names are relative, with `/`."""
+    """Layered folders with a cache of texts and of parsed JSON. Names are relative, with `/`."""
 
     def __init__(self, roots: tuple[Path, ...]) -> None:
         self._roots = roots
+        self._texts: dict[Path, str] = {}
         self._parsed: dict[str, Any] = {}
 
     @classmethod
@@ -56,7 +57,9 @@ class Store:
                 f"Reading {name}: there is no such file in {' or '.join(str(root) for root in self._roots)}",
                 hint="Reinstall tgi-deploy, or add the file to your own profiles folder.",
             )
-        return read_text(path)
+        if path not in self._texts:
+            self._texts[path] = read_text(path)
+        return self._texts[path]
 
     def json(self, name: str) -> dict[str, Any]:
         """Return a parsed JSON object, which is cached and must not be changed."""

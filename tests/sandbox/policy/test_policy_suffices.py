@@ -155,7 +155,6 @@ def account(server: str, key: dict[str, str], monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
     monkeypatch.setattr(wiring, "_pace", lambda **_: pace(sandbox=True))
     monkeypatch.setattr(Connection, "sessions", connected(server))
     made = Account(url=server, capsys=capsys)

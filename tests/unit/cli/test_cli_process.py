@@ -68,8 +68,9 @@ def test_signals_end_with_130(number):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-@pytest.mark.parametrize("argument", [b"mod\xc3\xa8le", b"\xff\xfe", "日本".encode()])
+@pytest.mark.parametrize(
+    ("encoding", "argument"), [("ascii", b"mod\xc3\xa8le"), ("latin-1", "日本".encode()), ("utf-8", b"\xff\xfe")]
+)
 def test_any_argument_on_any_terminal(encoding, argument):
     finished = tgi_deploy(argument, env={**os.environ, "PYTHONIOENCODING": encoding})
     assert finished.returncode == 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,5 @@ import pytest
     ],
 )
 def test_a_command_that_asks_no_cloud_starts_none(words):
-    done = subprocess.run(
-        [sys.executable, "-m", "tgi_deploy", *words, "--sandbox", "--json"], capture_output=True, text=True, check=False
-    )
-    assert json.loads(done.stdout)["exit_code"] == 0
+    assert frame.run(ROOT, [*words, "--sandbox"]) == 0
     assert not (Path(os.environ["TGI_DEPLOY_HOME"]) / "sandbox").exists()

@@ -153,6 +153,7 @@ def loads_the_client(*argv):
     return finished.stderr.splitlines()[-1] == "True"
 
 
+@pytest.mark.slow
 def test_the_client_is_loaded_only_to_ask(hub):
     assert not loads_the_client("plan", "llama3-13b", "--budget", "5")
     assert not loads_the_client("plan", "./llama", "--hardware", "1xL40S")

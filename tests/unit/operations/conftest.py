@@ -1,14 +1,9 @@
-"""What every use case is tested in: a cloud in memory, and a disk that is not waited for."""
+"""What every use case is tested in: a cloud in memory."""
 
 from __future__ import annotations
 
 import pytest
 from fakes.surroundings import Surroundings
-
-
-@pytest.fixture(autouse=True)
-def _no_disk_sync(monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
 
 
 @pytest.fixture

@@ -104,8 +104,7 @@ class Host:
 
 
 @pytest.fixture
-def host(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
+def host(tmp_path):
     return Host(tmp_path / "state")
 
 

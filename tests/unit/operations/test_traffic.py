@@ -80,8 +80,7 @@ def test_a_key_may_travel_inside_a_private_network():
 
 
 @pytest.fixture
-def around(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
+def around(tmp_path):
     return Surroundings(home=tmp_path / "state", world=FakeWorld(kinds=(*SIDE, *KINDS)))
 
 

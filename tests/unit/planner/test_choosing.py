@@ -28,7 +28,7 @@ ONCE_BROKEN = (
 REPLICAS = Replicas(least=1, most=16)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_more_money_load_room_or_certainty_is_answered_as_it_must_be(seed: int) -> None:
     assert list(broken(seed)) == []
 
@@ -39,7 +39,7 @@ def test_laws_that_a_request_once_broke_are_kept(seed: int) -> None:
     assert list(broken(seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(100, 116))
+@pytest.mark.parametrize("seed", range(100, 110))
 def test_brute_force_finds_the_same(seed: int) -> None:
     assert list(regret(seed)) == []
 
@@ -65,7 +65,7 @@ def test_more_than_anything_bears_gets_what_comes_nearest(
     """No cheaper machine than a smaller load has, on which each of the requests would wait longer."""
     request = make_request("llama3.1-8b", input_tokens=1024, output_tokens=256, regions=("us-east-1",))
     prices = []
-    for concurrency in (64, 256, 1024, 4096, 16384):
+    for concurrency in (64, 1024, 16384):
         made = make_plan(replaced(request, concurrency=concurrency), supply_of(request), catalog.engine)
         assert isinstance(made, Plan)
         prices.append(made.chosen.cost.usd_per_hour)

@@ -134,9 +134,8 @@ BENCHES: Mapping[str, Callable[[Path], Bench]] = {"ec2": on_ec2, "docker": on_do
 
 
 @pytest.fixture(params=wiring.target_names())
-def bench(request, tmp_path, monkeypatch):
+def bench(request, tmp_path):
     """Every target that the program knows: one without a bench fails here."""
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
     return BENCHES[request.param](tmp_path / "state")
 
 

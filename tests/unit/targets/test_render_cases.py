@@ -50,6 +50,7 @@ def test_docker_commands_pass_shellcheck(shellcheck: str):
     passes(shellcheck, "sh", (folder / "docker-run.sh" for folder in having("docker-run.sh")))
 
 
+@pytest.mark.slow
 def test_scripts_of_user_data_pass_shellcheck(shellcheck: str, tmp_path: Path):
     """Each text once: most cases have most scripts in common."""
     scripts = {script for folder in having("user-data.yaml") for script in scripts_of(folder)}

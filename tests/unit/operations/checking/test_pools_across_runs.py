@@ -6,7 +6,7 @@ import json
 
 import pytest
 from fakes.inspection import FakeInspector, survey_of
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.surroundings import on, plan, request
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
@@ -19,12 +19,6 @@ COMMAND = (
     "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA "
     "--desired-value 4 --region us-east-1"
 )
-
-
-@pytest.fixture
-def around(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-    return Surroundings(home=tmp_path)
 
 
 def refuse(around, error, *, when=lambda _request: True):

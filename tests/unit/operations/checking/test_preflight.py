@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from builders.plans import candidate, engine
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, survey_of
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.surroundings import on, plan, request
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up
@@ -14,12 +14,6 @@ from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Usage
 from tgi_deploy.values.base import replaced
 
 MOST_CALLS = 8
-
-
-@pytest.fixture
-def around(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.fsync", lambda _handle: None)
-    return Surroundings(home=tmp_path)
 
 
 def bring_up(around, inspector, wanted=None, **changes):

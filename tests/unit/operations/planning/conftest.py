@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 
 import pytest
@@ -23,12 +25,22 @@ def tool(capsys, tmp_path, monkeypatch):
     return run
 
 
+@pytest.fixture(scope="session")
+def written_lock(tmp_path_factory):
+    """A lock's text, and what `plan` printed when it was written."""
+    path = tmp_path_factory.mktemp("lock") / "plan.lock"
+    with pytest.MonkeyPatch.context() as patched, contextlib.redirect_stdout(io.StringIO()) as out:
+        patched.setenv("COLUMNS", "100")
+        assert frame.run(ROOT, ("plan", "llama3-13b", "--budget", "5", "--lock", str(path))) == 0
+    return path.read_text(), out.getvalue().partition("\nMore with --explain")[0]
+
+
 @pytest.fixture
-def locked(tool, tmp_path):
-    """The path of a lock, and what `plan` printed when it was written."""
-    exit_code, out, _ = tool("plan", "llama3-13b", "--budget", "5", "--lock", "plan.lock")
-    assert exit_code == 0
-    return tmp_path / "plan.lock", out.partition("\nMore with --explain")[0]
+def locked(written_lock, tool, tmp_path):
+    """The path of a lock in the empty folder, and what `plan` printed when it was written."""
+    path = tmp_path / "plan.lock"
+    path.write_text(written_lock[0])
+    return path, written_lock[1]
 
 
 @pytest.fixture

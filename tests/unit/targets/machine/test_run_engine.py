@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.targets.protocol import Deployable
 
+pytestmark = pytest.mark.slow  # a dozen processes each
+
 READY = "2025-12-18T00:00:00Z  INFO text_generation_router::server: router/src/server.rs:2402: Connected\n"
 PARAMETER = "/team/hub-token"
 
