@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Final
 import accuracy_memory
 import plain_roofline
 from fit_performance import LEFT_OUT
-from speed_rows import Measured, current, folder, log_predictions, read, score
+from speed_rows import Measured, current, folder, read, score
 
+from tgi_deploy.operations.planning import predict_speed
 from tgi_deploy.values.speed_constants import KIND_OF_METRIC
 
 if TYPE_CHECKING:
@@ -55,11 +56,8 @@ class Scored:
 
 def by_constants(rows: Sequence[Measured], constants: Constants) -> list[Scored]:
     """Predictions by the constants that the project carries."""
-    found = []
-    for item, log in zip(rows, log_predictions(rows, constants), strict=True):
-        low, high = constants.interval(item.row["metric"], item.case.setup.accelerator)
-        found.append(Scored(item=item, log=log, low=math.exp(log) * low, high=math.exp(log) * high))
-    return found
+    known = [(item, predict_speed.interval(item.case, constants)) for item in rows]
+    return [Scored(item=item, log=math.log(one.value), low=one.low, high=one.high) for item, one in known]
 
 
 def left_out(rows: Sequence[Measured]) -> list[Scored]:

@@ -14,12 +14,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from speed_fit import cell_weights, fit, problem, refit_without
-from speed_rows import ROWS, SOURCES, Measured, current, folder, log_predictions, read, score
+from speed_rows import ROWS, SOURCES, Measured, current, folder, log_predictions, read, score, unsure_shares
 
-from tgi_deploy.values.speed_constants import DEFAULT, KIND_OF_METRIC
+from tgi_deploy.values.speed_constants import KIND_OF_METRIC
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from speed_fit import Fit, Problem
 
@@ -27,19 +27,36 @@ if TYPE_CHECKING:
 
 LEFT_OUT: Final = "left_out.csv"
 _TAIL: Final = 0.09  # on each side of an interval for 80 %; not a tenth, as cells are few and differ
-_DRAWN: Final = 3.0  # rows of the wider group that a scale is drawn by
+_FASTEST_GROWTH: Final = 5.0
+_SETTLED: Final = 1e-5
 _DIGITS: Final = 4
 
-Widths = dict[str, dict[str, list[float]]]
+
+class Error(NamedTuple):
+    """A figure's prediction by what its cell had no part in. `off` is the logarithm of measured over predicted time."""
+
+    item: Measured
+    weight: float
+    log: float
+    unsure: float
+
+    @property
+    def off(self) -> float:
+        return self.item.slowness(self.log)
+
+    @property
+    def kind(self) -> str:
+        return KIND_OF_METRIC[self.item.row["metric"]]
 
 
-def left_out_logs(of: Problem, full: Fit) -> dict[str, float]:
-    """Each row's predicted logarithm, by constants fitted without its cell."""
-    found: dict[str, float] = {}
+def left_out(of: Problem, full: Fit) -> list[Error]:
+    """Return each row's error, by constants fitted without its cell."""
+    found: list[Error] = []
     for cell in sorted({item.cell for item in of.rows}):
-        logs = refit_without(of, full, lambda item, cell=cell: item.cell == cell)  # type: ignore[misc]
+        constants = of.at(refit_without(of, full, lambda item, cell=cell: item.cell == cell))  # type: ignore[misc]
         rows = [item for item in of.rows if item.cell == cell]
-        found.update(zip((item.row["id"] for item in rows), log_predictions(rows, of.at(logs)), strict=True))
+        logs, shares = log_predictions(rows, constants), unsure_shares(rows, constants)
+        found += map(Error, rows, cell_weights(rows), logs, shares)
     return found
 
 
@@ -56,60 +73,60 @@ def weighted_quantile(values: Sequence[float], weights: Sequence[float], share: 
     return last
 
 
-def widths(rows: Sequence[Measured], slowness: Mapping[str, float], constants: Constants) -> Widths:
-    """Factors on the median time that leave a tenth on each side, by metric and family of cards.
+def slowness(errors: Sequence[Error]) -> dict[str, float]:
+    """Return what intervals are made of, from the clean figures of current engines.
 
-    Errors of a metric on a family have a scale of their own, drawn towards the metric's, as that is towards all
-    errors': a few rows cannot make an interval narrow. In units of their scale all errors have the same quantiles.
+    An error's scale is its metric's, times e to the growth for the share of the figure's time that is hard to predict:
+    the growth of the largest likelihood, if errors are exponential. In units of their scale all errors have the same
+    quantiles.
     """
-    core = [item for item in rows if item.core]
-    known = [
-        _Error(weight=weight, log=slowness[item.row["id"]], kind=KIND_OF_METRIC[item.row["metric"]],
-               family=constants.family(item.case.setup.accelerator))
-        for weight, item in zip(cell_weights(core), core, strict=True)
-    ]  # fmt: skip
-    families = {DEFAULT, *(error.family for error in known)}
-    overall, scales = _scale(known, 0.0, drawn=0), {}
-    for kind in sorted(set(KIND_OF_METRIC.values())):
-        own = [error for error in known if error.kind == kind]
-        of_kind = _scale(own, overall)
-        for family in sorted(families):
-            scales[kind, family] = _scale([error for error in own if error.family == family], of_kind)
-    units, weights = [error.log / scales[error.kind, error.family] for error in known], [e.weight for e in known]
-    ends = [weighted_quantile(units, weights, share) for share in (_TAIL, 1 - _TAIL)]
-    found: Widths = {}
-    for (kind, family), scale in scales.items():
-        found.setdefault(kind, {})[family] = [round(math.exp(scale * end), 3) for end in ends]
+    core = [error for error in errors if error.item.core]
+    growth = _lowest(lambda growth: _unlikelihood(core, growth), 0.0, _FASTEST_GROWTH)
+    scales = _scales(core, growth)
+    units = [error.off / scales[error.kind] * math.exp(-growth * error.unsure) for error in core]
+    weights = [error.weight for error in core]
+    fast, slow = (weighted_quantile(units, weights, share) for share in (_TAIL, 1 - _TAIL))
+    found = {**scales, "growth": growth, "fast": -fast, "slow": slow}
+    return {name: float(f"{value:.{_DIGITS}g}") for name, value in found.items()}
+
+
+def _scales(errors: Sequence[Error], growth: float) -> dict[str, float]:
+    """Return the mean error of each metric where all of the time is easy to predict."""
+    found = {}
+    for kind in sorted({error.kind for error in errors}):
+        own = [error for error in errors if error.kind == kind]
+        size = sum(error.weight * abs(error.off) * math.exp(-growth * error.unsure) for error in own)
+        found[kind] = size / sum(error.weight for error in own)
     return found
 
 
-class _Error(NamedTuple):
-    """A left-out error: the logarithm of measured over predicted time."""
-
-    weight: float
-    log: float
-    kind: str
-    family: str
+def _unlikelihood(errors: Sequence[Error], growth: float) -> float:
+    scales = _scales(errors, growth)
+    return sum(error.weight * (math.log(scales[error.kind]) + growth * error.unsure) for error in errors)
 
 
-def _scale(errors: Sequence[_Error], prior: float, *, drawn: float = _DRAWN) -> float:
-    """Return the mean error, shrunk toward the prior as if this many rows had it."""
-    size = sum(error.weight * abs(error.log) for error in errors) + drawn * prior
-    return size / (sum(error.weight for error in errors) + drawn)
+def _lowest(of: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a convex function is lowest."""
+    while high - low > _SETTLED:
+        third = (high - low) / 3
+        if of(low + third) < of(high - third):
+            high -= third
+        else:
+            low += third
+    return (low + high) / 2
 
 
-def nested(rows: Sequence[Measured], logs: Mapping[str, float], constants: Constants) -> list[tuple[str, ...]]:
+def nested(errors: Sequence[Error], constants: Constants) -> list[tuple[str, ...]]:
     """Left-out figures with intervals that the rows' own cells had no part in either."""
-    slowness = {item.row["id"]: item.slowness(logs[item.row["id"]]) for item in rows}
     found = []
-    for cell in sorted({item.cell for item in rows}):
-        others = [item for item in rows if item.cell != cell]
-        known = constants.with_slowness(widths(others, slowness, constants))
-        for item in rows:
-            if item.cell == cell:
-                value = math.exp(logs[item.row["id"]])
-                low, high = known.interval(item.row["metric"], item.case.setup.accelerator)
-                found.append((item.row["id"], *(f"{value * factor:.5g}" for factor in (1, low, high))))
+    for cell in sorted({error.item.cell for error in errors}):
+        known = constants.with_slowness(slowness([error for error in errors if error.item.cell != cell]))
+        for error in errors:
+            if error.item.cell == cell:
+                value, row = math.exp(error.log), error.item.row
+                low, high = known.interval(row["metric"], error.unsure)
+                figures = value, error.unsure, value * low, value * high
+                found.append((row["id"], *(f"{figure:.5g}" for figure in figures)))
     return found
 
 
@@ -136,19 +153,19 @@ def main() -> None:
     document = json.loads(json.dumps(constants.document))
     for key, log in zip(of.keys, full.logs, strict=True):
         document["constants"][key]["value"] = float(f"{math.exp(log):.{_DIGITS}g}")
-    logs = left_out_logs(of, full)
-    slowness = {item.row["id"]: item.slowness(logs[item.row["id"]]) for item in rows}
-    document["slowness"] = widths(rows, slowness, constants)
+    errors = left_out(of, full)
+    document["slowness"] = slowness(errors)
     with (folder() / LEFT_OUT).open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(
-            [("id", "value", "low", "high"), *nested(rows, logs, constants)]
+            [("id", "value", "unsure", "low", "high"), *nested(errors, constants)]
         )
     document["fitted_to"] = {"rows": digest(ROWS, SOURCES), "left_out": digest(LEFT_OUT)}
     (folder() / "constants.json").write_text(written(document), encoding="utf-8")
     core = [item for item in rows if item.core]
     print(f"{len(of.keys)} constants fitted to {len(rows)} rows")
     print("core rows", *score(core, log_predictions(core, of.at(full.logs))).cells())
-    print("each cell left out", *score(core, [logs[item.row["id"]] for item in core]).cells())
+    foreign = [error for error in errors if error.item.core]
+    print("each cell left out", *score([error.item for error in foreign], [error.log for error in foreign]).cells())
 
 
 if __name__ == "__main__":

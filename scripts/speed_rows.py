@@ -86,11 +86,17 @@ def read(path: Path | None = None) -> list[Measured]:
 
 def log_predictions(rows: Iterable[Measured], constants: Constants) -> list[float]:
     """Natural logarithms of the medians under `constants`."""
-    found = []
-    for item in rows:
-        setup = replaced(item.case.setup, engine=constants.engine(*item.case.engine))
-        found.append(math.log(predict_speed.median(replaced(item.case, setup=setup), constants)))
-    return found
+    return [math.log(predict_speed.median(_case(item, constants), constants)) for item in rows]
+
+
+def unsure_shares(rows: Iterable[Measured], constants: Constants) -> list[float]:
+    """Shares of the rows' times that are hard to predict, under `constants`."""
+    return [predict_speed.unsure(_case(item, constants), constants) for item in rows]
+
+
+def _case(item: Measured, constants: Constants) -> predict_speed.Case:
+    setup = replaced(item.case.setup, engine=constants.engine(*item.case.engine))
+    return replaced(item.case, setup=setup)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from builders.requests import drawn, shared_catalog, supply_of
 from naive import search as naive
 
-from tgi_deploy.planner import frontier
 from tgi_deploy.planner.evaluation import Evaluation, Evaluator
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
@@ -145,15 +144,9 @@ def more_confidence_is_never_cheaper(request: Request, work: SharedWork) -> Iter
 
 
 def the_choice_is_undominated(request: Request, work: SharedWork) -> Iterator[str]:
-    """Unless by what may not start, as too little memory is left: at the same price that comes after the choice."""
     made = make_plan(request, work.supply, work.engine)
     if not isinstance(made, Plan):
         return
-    tight = {
-        (item.usd_per_hour, *frontier.shown(item.evaluation.performance).values())
-        for item in work.search(request).run().configurations
-        if item.evaluation.memory.tight and item.evaluation.performance
-    }
     rows = [
         (
             point.total_usd_per_hour, -point.output_tokens_per_s, point.ttft_ms, point.tpot_ms,
@@ -166,8 +159,7 @@ def the_choice_is_undominated(request: Request, work: SharedWork) -> Iterator[st
         yield f"{len(chosen)} choices in the table, or more than one knee"
     for mine in rows:
         for other in rows:
-            excused = mine in chosen and (other[0], -other[1], *other[2:4]) in tight
-            if other != mine and not excused and all(map(operator.le, other, mine)):
+            if other != mine and all(map(operator.le, other, mine)):
                 yield f"{mine} is dominated by {other}{' and chosen' if mine in chosen else ''}"
 
 

@@ -23,7 +23,7 @@ from tgi_deploy.catalog.fields import (
     text,
 )
 from tgi_deploy.values.base import Where
-from tgi_deploy.values.speed_constants import DEFAULT, KIND_OF_METRIC, KINDS, Constants, missing
+from tgi_deploy.values.speed_constants import DEFAULT, KINDS, SLOWNESS, Constants, missing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ _SPEED: Final = {
     "host_links": Field(check=table_of(table_of(text))),
     "engines": Field(check=anything),
     "windowed_layers": Field(check=table_of(number)),
-    "slowness": Field(check=anything),
+    "slowness": Field(check=table_of(number)),
     "fitted_to": IGNORED,
     "constants": Field(check=anything),
 }
@@ -97,7 +97,7 @@ class Predictions:
         document, where = self._store.json(SPEED_FILE), Where(SPEED_FILE)
         found = read(document, _SPEED, where)
         _check_engines(found["engines"], where.child("engines"))
-        _check_slowness(found["slowness"], where.child("slowness"))
+        _check_there(SLOWNESS, found["slowness"], where.child("slowness"))
         _check_constants(found["constants"], where.child("constants"))
         return Constants(document)
 
@@ -129,19 +129,6 @@ def _check_engines(raw: object, where: Where) -> None:
     for name, profile in profiles.items():
         read(profile, _PROFILE, below.child(name))
     _check_there((DEFAULT,), profiles, below)
-
-
-def _check_slowness(raw: object, where: Where) -> None:
-    known = table(raw, where)
-    _check_there(KIND_OF_METRIC.values(), known, where)
-    for kind, families in known.items():
-        below = where.child(kind)
-        for name, factors in table(families, below).items():
-            try:
-                _low, _high = list_of(_above_zero)(factors)
-            except ValueError:
-                raise below.child(name).error("should be two numbers above zero") from None
-        _check_there((DEFAULT,), families, below)
 
 
 def _check_constants(raw: object, where: Where) -> None:

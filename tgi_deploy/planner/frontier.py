@@ -21,11 +21,14 @@ _EVEN: Final = 0.01
 def frontier(configurations: Sequence[Configuration]) -> tuple[FrontierPoint, ...]:
     """Return the non-dominated ones, the cheapest first. `configurations` are ranked: the first is the choice.
 
-    If the choice meets the default service level, only those that meet it count.
+    If the choice meets the default service level, only those that meet it count; if it has room, only those that have.
     """
     chosen = configurations[0]
-    level = chosen.key[0].missed
-    rivals = [item for item in _cheapest_offers(configurations) if item.key[0].missed <= level]
+    rivals = [
+        item
+        for item in _cheapest_offers(configurations)
+        if item.key[0].missed <= chosen.key[0].missed and item.evaluation.memory.tight <= chosen.evaluation.memory.tight
+    ]
     figures = {id(item): _figures(item) for item in rivals}
     kept: list[Configuration] = []
     for item in sorted(rivals, key=lambda item: (figures[id(item)], item.key)):

@@ -10,10 +10,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner import speed_numerics
-from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing
+from tgi_deploy.planner.speed_load import Traffic, fitting_batch, timing, unsure
 from tgi_deploy.planner.speed_work import Setup, Work
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Performance, Span, UsdSpan
+from tgi_deploy.values.speed_constants import KIND_OF_METRIC
 
 if TYPE_CHECKING:
     from tgi_deploy.values.engine import Scheduling, Scheme
@@ -82,7 +83,7 @@ def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
     rate = seen.requests_per_s() * traffic.output_tokens
 
     def span(value: float, metric: str) -> Span:
-        low, high = work.constants.interval(metric, work.setup.accelerator)
+        low, high = work.constants.interval(metric, unsure(work, traffic, seen, KIND_OF_METRIC[metric]))
         return Span(low=value * low, high=value * high)
 
     return Performance(

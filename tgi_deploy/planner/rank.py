@@ -27,8 +27,7 @@ class Merit(Frozen, frozen=True, kw_only=True):
 
     `tight`: it may not start, because its margin is below the uncertainty. `coarse`: the weights are below the default
     quality; `missed`, `unusable` and `times`: how far the default service level is missed. Speeds are rounded as shown,
-    level is missed. Speeds are rounded as shown, so that the order of summation does not matter. `names` make the order
-    total.
+    so that the order of summation does not matter. `names` make the order total.
     """
 
     loss: int

@@ -90,6 +90,21 @@ def timing(work: Work, traffic: Traffic, kv_tokens: float) -> Timing:
     return _continuous(work, traffic, batch, clients)
 
 
+def unsure(work: Work, traffic: Traffic, seen: Timing, kind: str) -> float:
+    """Return the share of a figure's time that is hard to predict.
+
+    That is all but what streams in steps (weights and KV cache, bytes over bandwidth) and, of a first token, all but
+    the own prefill: products, hosts, links and other requests differ more from cluster to cluster.
+    """
+    if kind == "first token":
+        return 1 - work.prefill_s(1, traffic.input_tokens) / seen.ttft_s
+    steps_per_s = 1 / seen.tpot_s
+    if kind == "throughput":
+        steps_per_s = seen.requests_per_s() * traffic.output_tokens / seen.batch
+    context = traffic.input_tokens + traffic.output_tokens / 2
+    return 1 - steps_per_s * (work.stream_s(seen.batch) + work.cache_s(seen.batch, context))
+
+
 def _together(work: Work, traffic: Traffic, batch: float, clients: float) -> Timing:
     prefill = work.prefill_s(batch, traffic.input_tokens)
     step = work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2)

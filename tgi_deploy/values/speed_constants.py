@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, Interconnect
 
 DEFAULT: Final = "default"
-# Metrics with correlated errors share one width.
+# Metrics with correlated errors share one scale.
 KIND_OF_METRIC: Final = {
     "ttft_ms": "first token", "tpot_ms": "each token", "e2e_ms": "each token", "decode_tok_s_per_user": "each token",
     "decode_tok_s_total": "throughput", "max_throughput_tok_s": "throughput", "req_s": "throughput",
@@ -120,7 +120,7 @@ class Constants:
         self._bridged = frozenset(document["bridged"])
         self._host_links: Mapping[str, Mapping[str, str]] = document["host_links"]
         self._engines: Mapping[str, Any] = document["engines"]
-        self._slowness: Mapping[str, Mapping[str, list[float]]] = document["slowness"]
+        self._slowness: Mapping[str, float] = document["slowness"]
         self._known: dict[tuple[str, str], Any] = {}
         self._planned: dict[tuple[str, bool, int], EngineProfile] = {}
 
@@ -192,11 +192,15 @@ class Constants:
         """Return the share of layers with sliding-window attention."""
         return float(self.document["windowed_layers"].get(model_type, 1.0))
 
-    def interval(self, metric: str, accelerator: Accelerator) -> tuple[float, float]:
-        """Return the factors on the median that contain 80 % of measurements on unseen clusters."""
-        known: Mapping[str, Any] = self._slowness[KIND_OF_METRIC[metric]]
-        low, high = known.get(self.family(accelerator)) or known[DEFAULT]
-        return (low, high) if metric in TIMES else (1 / high, 1 / low)
+    def interval(self, metric: str, unsure: float) -> tuple[float, float]:
+        """Return the factors on the median that contain 80 % of measurements on unseen clusters.
+
+        `unsure` is the share of the figure's time that is hard to predict, as `speed_load.unsure` counts it.
+        """
+        known = self._slowness
+        scale = known[KIND_OF_METRIC[metric]] * math.exp(known["growth"] * unsure)
+        fast, slow = math.exp(scale * known["fast"]), math.exp(scale * known["slow"])
+        return (1 / fast, slow) if metric in TIMES else (1 / slow, fast)
 
     def _made(self, kind: str, name: str, made: type[T]) -> T:
         known = self._known.get((kind, name))
@@ -224,6 +228,7 @@ def _plain(name: str) -> str:
     return "".join(ch for ch in name.lower() if ch.isalnum())
 
 
+SLOWNESS: Final = (*dict.fromkeys(KIND_OF_METRIC.values()), "growth", "fast", "slow")
 KINDS: Final[Mapping[str, type[Value]]] = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
 # Names required by the model. Other names may inherit fields from the kind's default.
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {

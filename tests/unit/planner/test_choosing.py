@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Request
 
 ONCE_BROKEN = (
-    513, 1353, 1387, 1787, 2317, 2487, 2871, 3008, 3046, 3067, 3143, 3391, 4030, 4133, 4519, 4631, 4717, 6787,
+    513, 1181, 1353, 1387, 1787, 2317, 2487, 2871, 3008, 3046, 3067, 3143, 3391, 4030, 4133, 4519, 4631, 4717, 6787,
 )  # fmt: skip
 REPLICAS = Replicas(least=1, most=16)
 

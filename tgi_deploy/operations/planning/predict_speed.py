@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, cast, get_args
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.memory_setup import nearest_release
-from tgi_deploy.planner import speed_numerics
-from tgi_deploy.planner.speed_load import LoadKind, Traffic, timing
+from tgi_deploy.planner import speed_load, speed_numerics
+from tgi_deploy.planner.speed_load import LoadKind, Traffic
 from tgi_deploy.planner.speed_work import Setup, Work
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import DefaultRun
+from tgi_deploy.values.speed_constants import KIND_OF_METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,9 +68,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Estimate:
     constants = catalog.predictions.speed
     case = parse(row, catalog, constants)
     _check_weights(case.setup, constants)
-    value = median(case, constants)
-    low, high = constants.interval(case.metric, case.setup.accelerator)
-    return Estimate(value=value, low=value * low, high=value * high)
+    return interval(case, constants)
 
 
 def _check_weights(setup: Setup, constants: Constants) -> None:
@@ -83,12 +82,25 @@ def _check_weights(setup: Setup, constants: Constants) -> None:
         )
 
 
+def interval(case: Case, constants: Constants) -> Estimate:
+    value = median(case, constants)
+    low, high = constants.interval(case.metric, unsure(case, constants))
+    return Estimate(value=value, low=value * low, high=value * high)
+
+
 def median(case: Case, constants: Constants) -> float:
     """The predicted median in the metric's unit."""
-    setup = case.setup
-    work = Work(setup, constants)
-    seen = timing(work, case.traffic, work.kv_capacity_tokens())
-    return _metric(case, seen)
+    return _metric(case, _seen(case, Work(case.setup, constants)))
+
+
+def unsure(case: Case, constants: Constants) -> float:
+    """Return the share of the figure's time that is hard to predict."""
+    work = Work(case.setup, constants)
+    return speed_load.unsure(work, case.traffic, _seen(case, work), KIND_OF_METRIC[case.metric])
+
+
+def _seen(case: Case, work: Work) -> Timing:
+    return speed_load.timing(work, case.traffic, work.kv_capacity_tokens())
 
 
 def _metric(case: Case, seen: Timing) -> float:
