@@ -7,17 +7,20 @@ it asks goes to the caller's own functions, and what fails is a `DeployError` wi
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Unpack
 
 from tgi_deploy import wiring
 from tgi_deploy.errors import DeployError as DeployError
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.stops import Stops as Stops  # noqa: TC001 -- callers import it from here
+from tgi_deploy.values.base import Result, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan import NoPlanError as NoPlanError
+from tgi_deploy.wiring import forms as forms
 from tgi_deploy.wiring import logged_engines as logged_engines
 from tgi_deploy.wiring import target_names as target_names
 from tgi_deploy.wiring import target_of as target_of
+from tgi_deploy.wiring import target_options as target_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.up import Decision as Decision
     from tgi_deploy.operations.deploying.up import Proposal as Proposal
     from tgi_deploy.operations.deploying.up import UpOutcome as UpOutcome
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.operations.planning.why_not import WhyNot as WhyNot
     from tgi_deploy.operations.removing.down import DownOutcome as DownOutcome
     from tgi_deploy.operations.removing.down import Removal as Removal
     from tgi_deploy.operations.removing.gc import GcOutcome as GcOutcome
@@ -53,12 +58,28 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.listing import Listing as Listing
     from tgi_deploy.operations.watching.listing import Row as Row
     from tgi_deploy.operations.watching.status import Status as Status
+    from tgi_deploy.planner.why_not import Explained as Explained
+    from tgi_deploy.planner.why_not import Priced as Priced
+    from tgi_deploy.planner.why_not import Way as Way
     from tgi_deploy.reconcile.ends import End as End
-    from tgi_deploy.values.base import Result, Value
+    from tgi_deploy.sandbox.control import SandboxInfo as RunningSandbox
+    from tgi_deploy.targets.protocol import Artifact, TargetOptions
+    from tgi_deploy.values.base import Value
     from tgi_deploy.values.change_results import DownData, GcData, SwitchData, UpData
     from tgi_deploy.values.deployment import Strategy
+    from tgi_deploy.values.hardware import EntryKind
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanData
+    from tgi_deploy.values.plan_request import PlanRequest
+    from tgi_deploy.values.plan_results import (
+        CasesData,
+        Comparison,
+        DiffData,
+        PredictionData,
+        RenderData,
+        SweepData,
+        WhyNotData,
+    )
     from tgi_deploy.values.progress import ProgressEvent
     from tgi_deploy.values.results import (
         AccessData,
@@ -72,14 +93,31 @@ if TYPE_CHECKING:
         ListData,
         LogData,
         NamedStatusData,
+        RunbookData,
+        SandboxData,
+        SandboxInfo,
+        SandboxStopData,
         StatusData,
     )
+
+    NameKind = EntryKind | Literal["deployments", "codes"]
+    Percent = Decimal | float | str | None
+
+    class UpRequest(PlanRequest, TargetOptions, total=False):
+        """Options of a plan, and of the target."""
+
 
 _COMMAND: Final = "a program that uses tgi_deploy.Client"
 
 
 def _yes(_what: object) -> bool:
     return True
+
+
+def _sandbox_info(found: RunningSandbox) -> SandboxInfo:
+    from tgi_deploy.values.results import SandboxInfo
+
+    return SandboxInfo(endpoint_url=found.endpoint_url, pid=found.pid, started=found.started)
 
 
 class Client:
@@ -133,15 +171,179 @@ class Client:
         """Return the surroundings of what looks for what exists."""
         return wiring.context(self._setup(self.places))
 
-    def plan(self, model: str, *, explain: bool = False, **request: object) -> Result[PlanData, Plan]:
+    def plan(
+        self,
+        model: str,
+        *,
+        explain: bool = False,
+        lock: Path | None = None,
+        report: Path | None = None,
+        plot: Path | None = None,
+        **request: Unpack[PlanRequest],
+    ) -> Result[PlanData, Plan]:
         """Return the plan for a model. `request` are the options of a plan by their words: `budget=5`.
 
+        The plan is written to the file `lock`, and drawn in `report` (HTML) and `plot` (.svg, .png).
         Raises NoPlanError, which has the nearest misses.
         """
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.planning import plan_result
 
-        return plan_result(self.target, texts_of(model, request), self._catalog(), os.environ, explain=explain)
+        files = None
+        if lock or report or plot:
+            from tgi_deploy.operations.planning.plan_files import PlanFiles
+
+            files = PlanFiles(lock=lock, report=report, plot=plot, targets=wiring.targets())
+            files.check()
+        texts = texts_of(model, request)
+        return plan_result(self.target, texts, self._catalog(), os.environ, explain=explain, into=files)
+
+    def own(
+        self, model: str, file: Path, *, explain: bool = False, **request: Unpack[PlanRequest]
+    ) -> Result[PlanData, Plan]:
+        """Return the plan on the hardware that a file describes, what it costs, and which rentals it beats."""
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.results.about_plans import owned_result
+
+        return owned_result(file, texts_of(model, request), self._catalog(), os.environ, explain=explain)
+
+    def locked(self, file: Path) -> Result[PlanData, None]:
+        """Return the plan of a lock as it was printed; a warning says how today's differs. The hub is not asked."""
+        from tgi_deploy.operations.results.about_plans import locked_result
+
+        return locked_result(file, wiring.catalog(self._profiles_dir, offline=True))
+
+    def why_not(self, model: str, kind: str, **request: Unpack[PlanRequest]) -> Result[WhyNotData, WhyNot]:
+        """Explain an instance type or an accelerator for a request, with the arithmetic."""
+        from tgi_deploy.operations.results.about_plans import why_not_result
+
+        return why_not_result(self._supplied(model, request), kind, self._catalog(), os.environ)
+
+    def sweep(self, model: str, values: str, **request: Unpack[PlanRequest]) -> Result[SweepData, SweepData]:
+        """Plan for many values of one option: `concurrency=1,2,4`, `context=2048..16384*2`, `budget=1..10+1`."""
+        from tgi_deploy.operations.results.about_plans import sweep_result
+
+        return sweep_result(self._supplied(model, request), values, self._catalog(), os.environ)
+
+    def _supplied(self, model: str, request: PlanRequest) -> OptionTexts:
+        """Return a request with what the target adds to it."""
+        from tgi_deploy.operations.launching.target_options import supplied
+        from tgi_deploy.operations.planning.option_texts import texts_of
+
+        return supplied(self.target, texts_of(model, request), self._catalog(), os.environ)[0]
+
+    def render(
+        self, model: str, form: str, *, name: str | None = None, **request: Unpack[PlanRequest]
+    ) -> Result[RenderData, Artifact]:
+        """Return one artifact of a plan as finished text; `forms` has what can be written. Raises NoPlanError."""
+        from tgi_deploy.operations.planning.artifacts import artifact_result
+        from tgi_deploy.operations.planning.option_texts import texts_of
+
+        return artifact_result(
+            form,
+            texts_of(model, request),
+            self._catalog(),
+            os.environ,
+            write=lambda subject: wiring.written(form, subject, self._templates_dir),
+            name=name,
+            profiles_dir=self._profiles_dir,
+        )
+
+    def diff(
+        self,
+        old: Path,
+        new: Path,
+        *,
+        max_cost_increase: Percent = None,
+        max_token_cost_increase: Percent = None,
+        min_memory_margin_tokens: int | None = None,
+        max_memory_margin_decrease: Percent = None,
+    ) -> Result[DiffData, Comparison]:
+        """Compare two plans: locks, or what `plan --json` printed. Limits are percentages: `10`, `"10%"`.
+
+        Those that the new one breaks are errors of the result, with exit code 3.
+        """
+        from tgi_deploy.operations.planning.compare_plans import Limits
+        from tgi_deploy.operations.results.about_plans import diff_result
+
+        limits = Limits.of(
+            max_cost_increase=max_cost_increase,
+            max_token_cost_increase=max_token_cost_increase,
+            max_memory_margin_decrease=max_memory_margin_decrease,
+            min_memory_margin_tokens=min_memory_margin_tokens,
+        )
+        return diff_result(old, new, limits)
+
+    def predict(  # noqa: PLR0913 -- one argument an option
+        self,
+        model: str,
+        *,
+        accelerator: str,
+        num_shard: int = 1,
+        interconnect: str | None = None,
+        weights: str = "fp16",
+        kv: str = "fp16",
+        input_tokens: int = 1024,
+        output_tokens: int = 256,
+        concurrency: int | str = "saturated",
+        engine: str | None = None,
+        engine_version: str = "",
+    ) -> Result[PredictionData, PredictionData]:
+        """Return the predicted speed of a stated configuration, each figure with an 80 % interval."""
+        from tgi_deploy.operations.planning.predict import Question, concurrency_of
+        from tgi_deploy.operations.results.about_plans import prediction_result
+
+        question = Question(
+            model=model,
+            accelerator=accelerator,
+            num_shard=num_shard,
+            interconnect=interconnect or "",
+            weights=weights,
+            kv=kv,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            concurrency=concurrency_of(str(concurrency)),
+            engine=engine or wiring.engine_named().name,
+            engine_version=engine_version,
+        )
+        return prediction_result(question, self._catalog())
+
+    def predict_cases(self, file: Path) -> Result[CasesData, CasesData]:
+        """Return a prediction for each row of a CSV file, in order. The hub is not asked."""
+        from tgi_deploy.operations.results.about_plans import cases_result
+
+        return cases_result(file, wiring.catalog(self._profiles_dir, offline=True))
+
+    def names(self, kind: NameKind) -> tuple[str, ...]:
+        """Return the names that are known of a kind, for completion: nothing is started, and no cloud is asked."""
+        if kind == "deployments":
+            return wiring.recorded_names(sandbox=self._sandbox)
+        if kind == "codes":
+            return tuple(item.code for item in self.codes().data.codes)
+        return wiring.open_catalog(self._profiles_dir).names(kind)
+
+    def sandbox_start(self) -> Result[SandboxData, SandboxInfo]:
+        """Start the local cloud, or find it running."""
+        from tgi_deploy.values.results import SandboxData
+
+        found = wiring.sandbox_start()
+        info = replaced(_sandbox_info(found), access_key=found.access_key)
+        return Result(data=SandboxData(sandbox=info), outcome=info)
+
+    def sandbox_stop(self) -> Result[SandboxStopData, bool]:
+        """Stop the local cloud and everything that runs in it; return whether it ran."""
+        from tgi_deploy.values.results import SandboxStopData
+
+        stopped = wiring.sandbox_stop()
+        return Result(data=SandboxStopData(stopped=stopped), outcome=stopped)
+
+    def sandbox_status(self) -> Result[SandboxData, SandboxInfo | None]:
+        """Return where the local cloud runs, None where it does not."""
+        from tgi_deploy.values.results import SandboxData
+
+        found = wiring.sandbox_status()
+        info = _sandbox_info(found) if found else None
+        return Result(data=SandboxData(sandbox=info), outcome=info)
 
     def up(  # noqa: PLR0913 -- one argument an option
         self,
@@ -162,7 +364,7 @@ class Client:
         confirm: Callable[[Proposal], bool] | None = None,
         on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
         stops: Stops | None = None,
-        **options: object,
+        **options: Unpack[UpRequest],
     ) -> Result[UpData, UpOutcome]:
         """Plan a model, or take a lock, bring it up, wait until it is healthy, and prove that it answers.
 
@@ -492,6 +694,28 @@ class Client:
         from tgi_deploy.operations.results.watching import codes_result
 
         return codes_result(wiring.engine_named().name)
+
+    def runbook(
+        self, subject: str, *, name: str | None = None, **request: Unpack[PlanRequest]
+    ) -> Result[RunbookData, RunbookData]:
+        """Return the page for whoever is on call, of a deployment or of a model as it would be deployed."""
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.results.runbooks import (
+            existing_subject,
+            may_be_deployed,
+            planned_page,
+            runbook_result,
+        )
+
+        texts, recorded = texts_of(subject, request), subject in self.names("deployments")
+        page = None
+        if recorded or (may_be_deployed(texts) and not (self._sandbox and wiring.sandbox_status() is None)):
+            places = () if recorded else wiring.targets()[0].locations(texts.regions)
+            page = existing_subject(wiring.context(self._setup(places)), subject, recorded=recorded)
+        if page is None:
+            page = planned_page(texts, self._catalog(), os.environ, wiring.target_for, name)
+        engine = wiring.engine_named(page.service.engine)
+        return runbook_result(page, engine, self._profiles_dir, self._templates_dir)
 
     def extend(
         self,

@@ -7,7 +7,7 @@ every layer may raise these. (Every command pays for these classes; a dataclass 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 
 Severity = Literal["ok", "warning", "error"]
+
+# What becomes of a failed run's resources, in words.
+MADE_GONE: Final = "what this run created was removed; what existed before is kept"
+GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
 
 
 class Problem(Struct, frozen=True, kw_only=True):

@@ -111,3 +111,18 @@ def _cut(text: str, limit: int) -> str:
         return text
     head = limit * 2 // 3
     return f"{text[:head]}…{text[head + 1 - limit :]}"
+
+
+def words_of(value: object) -> list[str]:
+    """Return flags with their values, a table as NAME=VALUE, anything else unchanged."""
+    if isinstance(value, dict):
+        return [f"{name}={item}" for name, item in value.items()]
+    if not isinstance(value, list | tuple):
+        return ["nothing" if value is None else str(value)]
+    grouped: list[str] = []
+    for word in map(str, value):
+        if word.startswith("--") or not grouped:
+            grouped.append(word)
+        else:
+            grouped[-1] += f" {word}"
+    return grouped

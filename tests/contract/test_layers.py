@@ -39,7 +39,10 @@ ALLOWED = {
     "sandbox": {"engines", "catalog", "values"},
     "cli": {"api", "values"},
     # Types of outcomes are named for whoever writes text from them.
-    "api": {"operations", "diagnosis", "reconcile", "readiness", "catalog", "targets", "values", "wiring"},
+    "api": {
+        "operations", "planner", "diagnosis", "reconcile", "readiness", "catalog", "targets", "sandbox", "values",
+        "wiring",
+    },
     "__init__": {"api"},
     "wiring": {
         "operations", "planner", "engines", "diagnosis", "reconcile", "readiness", "catalog", "targets", "values",
@@ -48,9 +51,8 @@ ALLOWED = {
 }  # fmt: skip
 # Commands that do not go through the API yet: this list only gets shorter.
 STILL_BELOW = {
-    "catalog", "ci_reports", "complete", "diff", "doctor", "locking", "options", "pictures", "plan", "predict",
-    "profile", "progress", "rehearse", "render", "runbook", "sandbox", "smoke", "up_file", "views/failure",
-    "views/plan", "views/smoke", "views/smoke_reports", "views/sweep", "views/why_not",
+    "catalog", "ci_reports", "doctor", "options", "profile", "progress", "rehearse", "smoke", "up_file",
+    "views/smoke", "views/smoke_reports",
 }  # fmt: skip
 # Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
 KNOW_ENGINES = {"engines", "sandbox", "wiring"}

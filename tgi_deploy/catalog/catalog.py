@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.predictions import Predictions
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.values.engine import Release
-    from tgi_deploy.values.hardware import Accelerator, InstanceType
+    from tgi_deploy.values.hardware import Accelerator, EntryKind, InstanceType
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.request import Market
     from tgi_deploy.values.supply import Elsewhere
@@ -95,6 +95,16 @@ class Catalog:
 
     def hub_ids(self) -> tuple[str, ...]:
         return self._models.hub_ids()
+
+    def names(self, kind: EntryKind) -> tuple[str, ...]:
+        """Return the names of all entries of a kind; models are profiles first, then the hub ids known without one."""
+        if kind == "models":
+            return (*self.profile_names(), *self.hub_ids())
+        if kind == "engines":
+            return self.release_versions()
+        if kind == "regions":
+            return self.regions()
+        return tuple(self.accelerators() if kind == "accelerators" else self.instance_types())
 
     def resolve(self, model: str) -> Profile:
         """Resolve MODEL: a profile name, a hub id (`org/name`, `org/name@revision`), or a directory.

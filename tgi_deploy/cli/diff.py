@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.api import Client
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.output import Result
+from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.cli.views import ci
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.errors import InputError, NoFeasiblePlanError, Problem, warning
-from tgi_deploy.files import read_file, write_file
-from tgi_deploy.operations.planning.compare_plans import Limits, compare, flags_with_values, percent
-from tgi_deploy.operations.planning.lock import read_plan
-from tgi_deploy.text import one_line, plural
+from tgi_deploy.errors import InputError
+from tgi_deploy.files import write_file
+from tgi_deploy.text import one_line, plural, words_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from tgi_deploy.operations.planning.compare_plans import Change, Check, Comparison, Metric
-    from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.plan_results import ChangeData, CheckData, Comparison, MetricData
 
 _EXACT: Final = Decimal("0.0001")
 _GATE: Final = "cost_gate"
-EXIT_GATE: Final = NoFeasiblePlanError.exit_code  # no plan within the limits
 _FILE: Final = click.Path(path_type=Path)
 _LABELS: Final = {
     "usd_per_hour": "US dollars an hour",
@@ -73,50 +69,10 @@ def diff_command(
             "conflicting_options", "--github and --json exclude each other: both are written to stdout",
             hint="use --junit beside --json",
         )  # fmt: skip
-    limits = _limits(percents, min_memory_margin_tokens)
-    found = compare(_plan(old), _plan(new), limits)
+    found = Client().diff(old, new, min_memory_margin_tokens=min_memory_margin_tokens, **percents)
     if junit is not None:
-        write_file(junit, junit_xml(found, str(old), str(new)), what="the JUnit report", option="--junit")
-    text = diff_text(found) + (github_lines(found, str(new)) if github else "")
-    return _result(found, text)
-
-
-def _plan(path: Path) -> PlanDocument:
-    return read_plan(read_file(path, what="the plan"), str(path))
-
-
-def _limits(percents: Mapping[str, str | None], margin_tokens: int | None) -> Limits:
-    read = {
-        f"{name}_percent": None if text is None else percent(text, f"--{name.replace('_', '-')}")
-        for name, text in percents.items()
-    }
-    return Limits(min_memory_margin_tokens=margin_tokens, **read)
-
-
-def _result(found: Comparison, text: str) -> Result:
-    errors = tuple(
-        Problem(
-            code=_GATE, message=f"{check.name}: {check.message}",
-            hint="change the plan, or raise the limit if the increase is intended",
-        )
-        for check in found.failed
-    )  # fmt: skip
-    return Result(
-        data={"diff": asdict(found)},
-        text=text,
-        exit_code=EXIT_GATE if errors else 0,
-        warnings=tuple(_promises_changed(found)),
-        errors=errors,
-    )
-
-
-def _promises_changed(found: Comparison) -> Iterator[Problem]:
-    """Yield a warning if the plans compared were made for different requests."""
-    if found.promises and found.checks:
-        named = "; ".join(f"{item.field}: {_joined(item.old)} → {_joined(item.new)}" for item in found.promises)
-        yield warning(
-            "request_changed", f"the plans are for different requests, so the limits compare different things: {named}"
-        )
+        write_file(junit, junit_xml(found.outcome, str(old), str(new)), what="the JUnit report", option="--junit")
+    return printed(found, diff_text(found.outcome) + (github_lines(found.outcome, str(new)) if github else ""))
 
 
 def diff_text(found: Comparison) -> str:
@@ -135,7 +91,7 @@ def diff_text(found: Comparison) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _row(metric: Metric) -> tuple[str, str, str, str]:
+def _row(metric: MetricData) -> tuple[str, str, str, str]:
     change = "-" if metric.change_percent is None else f"{metric.change_percent:+.1f} %"
     return _LABELS[metric.name], _figure(metric.old), _figure(metric.new), change
 
@@ -144,31 +100,18 @@ def _figure(value: Decimal | None) -> str:
     return "-" if value is None else f"{value.quantize(_EXACT) if value % 1 else value:,f}"
 
 
-def _mark(check: Check) -> str:
+def _mark(check: CheckData) -> str:
     return "ok  " if check.passed else "FAIL"
 
 
-def _change(change: Change) -> Iterator[str]:
-    old, new = _words(change.old), _words(change.new)
+def _change(change: ChangeData) -> Iterator[str]:
+    old, new = words_of(change.old), words_of(change.new)
     if not isinstance(change.old, list | tuple | dict):
         yield wrapped(one_line(f"{change.field}: {old[0]} → {new[0]}"))
         return
     yield f"  {change.field}:"
     yield from (wrapped(one_line(f"- {word}"), first="    ") for word in old if word not in new)
     yield from (wrapped(one_line(f"+ {word}"), first="    ") for word in new if word not in old)
-
-
-def _joined(value: Any) -> str:  # noqa: ANN401 -- a value of JSON
-    return " ".join(_words(value)) or "nothing"
-
-
-def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a value of JSON
-    """Return flags with their values, a table as NAME=VALUE, anything else unchanged."""
-    if isinstance(value, dict):
-        return [f"{name}={item}" for name, item in value.items()]
-    if not isinstance(value, list | tuple):
-        return ["nothing" if value is None else str(value)]
-    return flags_with_values(value)
 
 
 def junit_xml(found: Comparison, old: str, new: str) -> str:

@@ -70,7 +70,8 @@ class FrameCommand(_NamedInEnvelope):
         for param in self.params:
             if isinstance(param, SectionOption) and param.into:
                 given = ctx.params.setdefault(param.into, {})
-                if value := ctx.params.pop(str(param.name)):
+                value = ctx.params.pop(str(param.name))
+                if value not in (None, (), False):  # an empty text was given: it is wrong, and answered so
                     given[param.name] = value
         return super().invoke(ctx)
 

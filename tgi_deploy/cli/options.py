@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     Decorator = Callable[[CommandFunction], CommandFunction]
 
 _PLACES: Final = "Places"
+FILE: Final = click.Path(path_type=Path)
 
 
 def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: ANN401 -- click's own signature
@@ -45,6 +46,10 @@ def _plan_option(row: PlanOption, into: str) -> Decorator:
     kind: dict[str, Any] = {"metavar": row.metavar, "multiple": row.repeats} if row.metavar else {"is_flag": True}
     completer = complete.words(*row.choices) if row.choices else _COMPLETERS.get(row.flag)
     return _option(row.flag, row.field, section=row.section, help=row.help, shell_complete=completer, into=into, **kind)
+
+
+_MODEL: Final = click.argument("model", shell_complete=complete.models)
+_MODEL_OR_FILE: Final = click.argument("model", required=False, shell_complete=complete.models)
 
 
 def _with_plan_options(decorated: CommandFunction, into: str = "") -> CommandFunction:
@@ -76,9 +81,13 @@ def _with_options(function: CommandFunction, files: tuple[str, ...]) -> CommandF
 
 
 def request_options(function: CommandFunction) -> CommandFunction:
-    """Add MODEL and every option of a plan: the function gets `model`, and the options given as `request`."""
-    decorated = _with_plan_options(function, into="request")
-    return click.argument("model", required=False, shell_complete=complete.models)(decorated)
+    """Add MODEL and every option of a plan; the function gets `model`, and the options given as `request`."""
+    return _MODEL(_with_plan_options(function, into="request"))
+
+
+def request_options_or_file(function: CommandFunction) -> CommandFunction:
+    """The same for a command that may take its request from a file: MODEL is None if it is not given."""
+    return _MODEL_OR_FILE(_with_plan_options(function, into="request"))
 
 
 def check_model(model: str | None, *instead: object) -> str:
@@ -164,6 +173,8 @@ strategy_option: Final = click.option(
     help="Start the new machine before (rolling) or after (recreate) the old one ends.  [default: rolling if possible]",
 )
 yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Don't ask for confirmation.")
+
+out_option: Final = click.option("--out", type=FILE, metavar="FILE", help="Write to FILE instead of stdout.")
 
 _LOOK_IN: Final = click.option(
     "--region",

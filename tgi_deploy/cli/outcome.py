@@ -65,10 +65,13 @@ def failure(error: DeployError) -> Result:
 
 
 def _no_plan(error: NoFeasiblePlanError) -> str:
-    from tgi_deploy.cli.views.plan import no_plan_text  # noqa: PLC0415 -- only then
+    from tgi_deploy.cli.views.plan import files_text, no_plan_text  # noqa: PLC0415 -- only then
     from tgi_deploy.values.plan import NoPlanError  # noqa: PLC0415 -- startup time
 
-    return no_plan_text(error.made, error.commands) if isinstance(error, NoPlanError) else ""
+    if not isinstance(error, NoPlanError):
+        return ""
+    files = files_text(error.data.get("files", {}))
+    return no_plan_text(error.made, error.commands) + (f"\n{files}" if files else "")
 
 
 def _usage_failure(error: click.ClickException, command_name: str) -> Result:

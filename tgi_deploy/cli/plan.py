@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from tgi_deploy.api import Client
 from tgi_deploy.cli import complete
-from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.locking import LOCK_FILE
-from tgi_deploy.cli.options import offline_option, plan_options_or, profiles_dir_option, target_option
+from tgi_deploy.cli.frame import SectionOption, command
+from tgi_deploy.cli.options import (
+    FILE,
+    check_model,
+    offline_option,
+    profiles_dir_option,
+    request_options_or_file,
+    target_option,
+)
 from tgi_deploy.cli.output import Result, printed
-from tgi_deploy.cli.pictures import picture_options
 from tgi_deploy.errors import InputError
 from tgi_deploy.files import write_file
-from tgi_deploy.values.base import changed_fields, replaced
-from tgi_deploy.values.plan import NoFeasiblePlan, NoPlanError, Plan
+from tgi_deploy.values.base import plain, replaced
+from tgi_deploy.values.plan_options import OPTION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
-    from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.cli.pictures import Pictures
-    from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.base import Result as ApiResult
+    from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanData
 
 _MORE: Final = (
@@ -59,19 +61,32 @@ _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
         "tgi-deploy plan llama3-8b --sweep region=us-east-1,eu-west-1 --csv - > regions.csv",
     ),
 )
-@plan_options_or("locked")
+@request_options_or_file
 @target_option
 @profiles_dir_option
 @offline_option
-@picture_options
 @click.option(
-    "--own", type=LOCK_FILE, metavar="FILE", help="Compare hardware that you own or would buy with the rentals."
+    "--report",
+    cls=SectionOption,
+    section="Output",
+    metavar="FILE",
+    type=FILE,
+    help="Also write an HTML report, one self-contained file.",
 )
+@click.option(
+    "--plot",
+    cls=SectionOption,
+    section="Output",
+    metavar="FILE",
+    type=FILE,
+    help="Also plot cost against throughput, as .svg or .png.",
+)
+@click.option("--own", type=FILE, metavar="FILE", help="Compare hardware that you own or would buy with the rentals.")
 @click.option(
     "--explain", "-v", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
 )
-@click.option("--lock", type=LOCK_FILE, metavar="FILE", help="Write the plan to FILE, to review and to deploy exactly.")
-@click.option("--locked", type=LOCK_FILE, metavar="FILE", help="Print the plan from a lock file.")
+@click.option("--lock", type=FILE, metavar="FILE", help="Write the plan to FILE, to review and to deploy exactly.")
+@click.option("--locked", type=FILE, metavar="FILE", help="Print the plan from a lock file.")
 @click.option(
     "--why-not",
     metavar="TYPE",
@@ -83,10 +98,11 @@ _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
     metavar="NAME=VALUES",
     help="Plan for several values of one option: a list with commas, 2048..16384*2 to multiply, 1..10+1 to add.",
 )
-@click.option("--csv", type=LOCK_FILE, metavar="FILE|-", help="Write the table of --sweep as CSV; - is stdout.")
+@click.option("--csv", type=FILE, metavar="FILE|-", help="Write the table of --sweep as CSV; - is stdout.")
 def plan_command(  # noqa: PLR0913 -- one argument an option
     *,
-    texts: OptionTexts,
+    model: str | None,
+    request: dict[str, Any],
     target: str,
     profiles_dir: Path | None,
     offline: bool,
@@ -97,44 +113,46 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     why_not: str | None,
     sweep: str | None,
     csv: Path | None,
-    pictures: Pictures,
+    report: Path | None,
+    plot: Path | None,
 ) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
 
     MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. Needs no
     account, and no network unless MODEL is a hub model that is neither in the catalog nor cached.
     """
-    given = {"--locked": locked, "--own": own, "--why-not": why_not, "--sweep": sweep, "--lock": lock, "--csv": csv}
-    _check_together([*(name for name, value in given.items() if value), *pictures.options], explain=explain)
-    if locked is not None:
-        return _reprinted(locked, texts, profiles_dir)
-    if own is not None:
-        return _owned(own, texts, _catalog(profiles_dir, offline=offline), explain=explain)
-    pictures.check()
-    if why_not is not None:
-        texts = _supplied(texts, target, profiles_dir, offline=offline)
-        return _explained(texts, why_not, _catalog(profiles_dir, offline=offline))
-    if sweep is not None:
-        texts = _supplied(texts, target, profiles_dir, offline=offline)
-        return _swept(texts, sweep, csv, _catalog(profiles_dir, offline=offline))
+    given = {
+        "--locked": locked, "--own": own, "--why-not": why_not, "--sweep": sweep, "--lock": lock, "--csv": csv,
+        "--report": report, "--plot": plot,
+    }  # fmt: skip
+    _check_together([name for name, value in given.items() if value], explain=explain)
     client = Client(target=target, profiles_dir=profiles_dir, offline=offline)
-    made: Plan | NoFeasiblePlan
-    try:
-        found = client.plan(**changed_fields(texts), explain=explain and lock is None)
-    except NoPlanError as error:
-        from tgi_deploy.cli.outcome import failure  # noqa: PLC0415 -- only then
+    model = check_model(model, locked)
+    if locked is not None:
+        _check_alone("--locked", model, request)
+        return _printed(client.locked(locked))
+    if own is not None:
+        return _owned(client.own(model, own, explain=explain, **request), explain=explain)
+    if why_not is not None:
+        from tgi_deploy.cli.views.why_not import why_not_text  # noqa: PLC0415 -- few plans ask
 
-        made, result = error.made, failure(error)
-    else:
-        made, result = found.outcome, _printed(found, explain=explain)
-    if lock is None and not pictures.options:
-        return result
-    texts, catalog = _supplied(texts, target, profiles_dir, offline=offline), _catalog(profiles_dir, offline=offline)
-    if lock is not None and isinstance(made, Plan):
-        from tgi_deploy.cli.locking import write_lock  # noqa: PLC0415 -- help is printed without the planner
+        asked = client.why_not(model, why_not, **request)
+        return printed(asked, why_not_text(asked.outcome))
+    if sweep is not None:
+        return _swept(client, model, sweep, csv, request)
+    found = client.plan(model, explain=explain and lock is None, lock=lock, report=report, plot=plot, **request)
+    return _printed(found, _details(found) if explain else _MORE)
 
-        write_lock(lock, texts, made, found.data.plan, catalog)
-    return pictures.added_to(result, made, texts, catalog)
+
+def _check_alone(option: str, model: str, request: Mapping[str, Any]) -> None:
+    """Raise InputError `conflicting_options` for what a lock holds already."""
+    given = "MODEL" if model else next((OPTION[name].flag for name in request), None)
+    if given is not None:
+        raise InputError(
+            "conflicting_options",
+            f"{option} and {given} exclude each other: the lock holds the request",
+            hint=f"leave {given} out, or plan without {option}",
+        )
 
 
 def _check_together(given: Sequence[str], *, explain: bool) -> None:
@@ -152,91 +170,47 @@ def _check_together(given: Sequence[str], *, explain: bool) -> None:
         raise InputError("conflicting_options", f"planning: {what}", hint=f"leave {other} out")
 
 
-def _explained(texts: OptionTexts, name: str, catalog: Catalog) -> Result:
-    from tgi_deploy.cli.views.why_not import why_not_text  # noqa: PLC0415 -- few plans ask
-    from tgi_deploy.operations.planning.why_not import why_not, why_not_data  # noqa: PLC0415 -- few plans ask
+def _swept(client: Client, model: str, sweep: str, csv: Path | None, request: dict[str, Any]) -> Result:
+    from tgi_deploy.cli.views.sweep import sweep_csv, sweep_text  # noqa: PLC0415 -- few plans sweep
 
-    found = why_not(texts, name, catalog, os.environ)
-    return Result(data=why_not_data(found), text=why_not_text(found))
-
-
-def _swept(texts: OptionTexts, sweep_text: str, csv_path: Path | None, catalog: Catalog) -> Result:
-    from tgi_deploy.cli.views import sweep as view  # noqa: PLC0415 -- few plans sweep
-    from tgi_deploy.operations.planning.sweep import plan_each, read_sweep, sweep_data  # noqa: PLC0415 -- few sweep
-
-    to_stdout = csv_path is not None and str(csv_path) == "-"
+    to_stdout = csv is not None and str(csv) == "-"
     if to_stdout and click.get_current_context().find_root().obj.as_json:
         raise InputError(
             "conflicting_options", "--csv - and --json exclude each other: both are written to stdout",
             hint="give --csv a file",
         )  # fmt: skip
-    sweep = read_sweep(sweep_text)
-    rows = plan_each(texts, sweep, catalog, os.environ)
-    if csv_path is not None and not to_stdout:
-        write_file(csv_path, view.sweep_csv(rows, sweep.setting), what="the table", option="--csv")
-    text = (view.sweep_csv if to_stdout else view.sweep_text)(rows, sweep.setting)
-    return Result(data=sweep_data(sweep, rows), text=text)
+    found = client.sweep(model, sweep, **request)
+    if csv is not None and not to_stdout:
+        write_file(csv, sweep_csv(found.data), what="the table", option="--csv")
+    return printed(found, (sweep_csv if to_stdout else sweep_text)(found.data))
 
 
-def _reprinted(path: Path, texts: OptionTexts, profiles_dir: Path | None) -> Result:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.cli.locking import locked_result  # noqa: PLC0415 -- startup time
-    from tgi_deploy.operations.planning.lock import refuse_options  # noqa: PLC0415 -- startup time
-
-    refuse_options(texts, "--locked")
-    return locked_result(path, wiring.catalog(profiles_dir, offline=True))
-
-
-def _owned(path: Path, texts: OptionTexts, catalog: Catalog, *, explain: bool) -> Result:
-    from tgi_deploy.catalog.owned import owned_machine  # noqa: PLC0415 -- few plans are of owned hardware
+def _owned(found: ApiResult[PlanData, Plan], *, explain: bool) -> Result:
     from tgi_deploy.cli.views.own import own_text  # noqa: PLC0415 -- few plans are of owned hardware
-    from tgi_deploy.operations.planning.no_plan import without_plan  # noqa: PLC0415 -- few plans are of owned hardware
-    from tgi_deploy.operations.planning.own import plan_owned  # noqa: PLC0415 -- few plans are of owned hardware
-    from tgi_deploy.operations.results.planning import result_of_plan  # noqa: PLC0415 -- help is printed without it
 
-    outcome = plan_owned(texts, owned_machine(path), catalog, os.environ)
-    if isinstance(outcome, NoFeasiblePlan):
-        raise without_plan("plan", texts, outcome)
-    made, owned = outcome
-    result = _printed(result_of_plan(made, catalog, explain=explain, own=owned), explain=explain)
-    return replaced(result, text=f"{result.text}\n{own_text(owned)}")
+    result = _printed(found, _details(found) if explain else _MORE)
+    return replaced(result, text=f"{result.text}\n{own_text(found.data.own)}" if found.data.own else result.text)
 
 
-def _supplied(texts: OptionTexts, target: str, profiles_dir: Path | None, *, offline: bool) -> OptionTexts:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-    from tgi_deploy.operations.launching.target_options import supplied  # noqa: PLC0415 -- startup time
-
-    catalog = _catalog(profiles_dir, offline=offline)
-    return supplied(wiring.target_named(target), texts, catalog, os.environ)[0]
-
-
-def _catalog(profiles_dir: Path | None, *, offline: bool) -> Catalog:
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without the planner
-
-    return wiring.catalog(profiles_dir, offline=offline)
-
-
-def decide(texts: OptionTexts, profiles_dir: Path | None, *, offline: bool = False) -> Plan | NoFeasiblePlan:
-    """Return the plan for `texts` with the catalog and environment of this process."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- startup time
-    from tgi_deploy.operations.planning.plan import plan  # noqa: PLC0415 -- help is printed without the planner
-
-    return plan(texts, wiring.catalog(profiles_dir, offline=offline), os.environ)
-
-
-def _details(plan: Plan) -> str:
+def _details(found: ApiResult[PlanData, Plan]) -> str:
     from tgi_deploy.cli.views.plan import details_text  # noqa: PLC0415 -- few plans are explained
 
-    return details_text(plan)
+    return details_text(found.outcome, found.data.plan)
 
 
-def _printed(found: ApiResult[PlanData, Plan], *, explain: bool) -> Result:
-    """Return the plan as printed, with list prices of other clouds if requested."""
+def _printed(found: ApiResult[PlanData, Any], more: str | None = None) -> Result:
+    """Return the plan as printed, with list prices of other clouds and written files if requested."""
     from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- help is printed without the planner
 
-    text = f"{summary_text(found.data.plan)}\n{_details(found.outcome) if explain else _MORE}"
+    text = summary_text(found.data.plan)
+    if more is not None:
+        text += f"\n{more}"
     if found.data.elsewhere:
         from tgi_deploy.cli.views.plan import elsewhere_text  # noqa: PLC0415 -- few plans are explained
 
         text += "\n" + elsewhere_text(found.outcome.chosen.offer.instance_type, found.data.elsewhere)
+    if found.data.files:
+        from tgi_deploy.cli.views.plan import files_text  # noqa: PLC0415 -- few plans are drawn
+
+        text += "\n" + files_text(plain(found.data.files))
     return printed(found, text, already_shown=(item for item in found.warnings if item.code == "notice"))

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tgi_deploy import wiring
+from tgi_deploy.api import Client, forms
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.options import name_option, plan_options, profiles_dir_option, templates_dir_option
-from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.plan import decide
-from tgi_deploy.errors import warning
+from tgi_deploy.cli.options import (
+    name_option,
+    out_option,
+    profiles_dir_option,
+    request_options,
+    templates_dir_option,
+)
+from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.files import write_file
-from tgi_deploy.operations.planning.artifacts import deployable
-from tgi_deploy.operations.planning.no_plan import without_plan
-from tgi_deploy.values.base import as_dict
-from tgi_deploy.values.plan import NoFeasiblePlan
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan_results import RenderData
 
 if TYPE_CHECKING:
-    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from pathlib import Path
 
 
 @command(
@@ -32,15 +32,16 @@ if TYPE_CHECKING:
         "tgi-deploy render llama3-13b --budget 5 --as user-data --ttl 2h --out user-data.yaml",
     ),
 )
-@plan_options
-@click.option("--as", "kind", type=click.Choice(wiring.forms()), required=True, help="What to render.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write to FILE instead of stdout.")
+@request_options
+@click.option("--as", "kind", type=click.Choice(forms()), required=True, help="What to render.")
+@out_option
 @name_option
 @profiles_dir_option
 @templates_dir_option
 def render_command(
     *,
-    texts: OptionTexts,
+    model: str,
+    request: dict[str, Any],
     kind: str,
     out: Path | None,
     name: str | None,
@@ -48,15 +49,9 @@ def render_command(
     templates_dir: Path | None,
 ) -> Result:
     """Plan MODEL and print one artifact of the plan; nothing else goes to stdout."""
-    plan = decide(texts, profiles_dir)
-    if isinstance(plan, NoFeasiblePlan):
-        raise without_plan(f"render --as {kind}", texts, plan)
-    subject = deployable(plan, texts, os.environ, name=name, profiles_dir=profiles_dir)
-    artifact = wiring.written(kind, subject, templates_dir)
-    if out is not None:
-        write_file(out, artifact.text, what="the artifact")
-    return Result(
-        data={"artifact": {**as_dict(artifact), "out": out}},
-        text="" if out else artifact.text,
-        warnings=tuple(warning("notice", text) for text in plan.notices),
-    )
+    client = Client(profiles_dir=profiles_dir, templates_dir=templates_dir)
+    found = client.render(model, kind, name=name, **request)
+    if out is None:
+        return printed(found, found.outcome.text)
+    write_file(out, found.outcome.text, what="the artifact")
+    return replaced(printed(found), data=RenderData(artifact=replaced(found.data.artifact, out=str(out))))

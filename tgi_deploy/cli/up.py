@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from tgi_deploy.cli.frame import command
-from tgi_deploy.cli.locking import LOCK_FILE
 from tgi_deploy.cli.options import (
+    FILE,
     check_model,
     name_option,
     profiles_dir_option,
-    request_options,
+    request_options_or_file,
     sandbox_option,
     strategy_option,
     target_option,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         "tgi-deploy up -f deployment.toml --prune",
     ),
 )
-@request_options
+@request_options_or_file
 @name_option
 @target_option
 @sandbox_option
@@ -78,11 +78,9 @@ if TYPE_CHECKING:
     default=True,
     help="Check first for anything that would make it fail.  [default: preflight]",
 )
-@click.option(
-    "--lock", type=LOCK_FILE, metavar="FILE", help="Deploy exactly the plan that 'plan --lock' wrote to FILE."
-)
+@click.option("--lock", type=FILE, metavar="FILE", help="Deploy exactly the plan that 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: deploy even if today's plan differs.")
-@click.option("-f", "--file", type=LOCK_FILE, metavar="FILE", help="Bring up one or more deployments from a file.")
+@click.option("-f", "--file", type=FILE, metavar="FILE", help="Bring up one or more deployments from a file.")
 @click.option("--prune", is_flag=True, help="With -f: also delete its owner's deployments that the file does not name.")
 @click.option("--replan", is_flag=True, help="Replace a deployment that is good enough if today's plan is better.")
 @strategy_option

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Diagnosis
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.results import COMMAND, Finding, command_of
 
 if TYPE_CHECKING:
     import re
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.patterns import FailurePattern, Page, Remedy
 
 LINE_CHARS: Final = 400
-# Between a remedy's sentence and its command.
-COMMAND: Final = " Command: "
 # By rank: an exact pattern; the same in a warning; a vague one; the same in a warning; a wrapper.
 _CONFIDENCE: Final = (0.95, 0.6, 0.7, 0.4, 0.6, 0.3)
 _TWIN_SHARE: Final = 0.5
@@ -48,24 +48,6 @@ class Evidence:
     forbids: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
-    """A cause and the line that shows it. Unlike a `Problem`, it may be wrong.
-
-    `confidence` is from 0 to 1. `line` is the line number in the raw log from 1, 0 if not from the log. `apart`: how to
-    distinguish this cause from another that the same line matches.
-    """
-
-    code: str
-    phase: str
-    confidence: float
-    evidence: str
-    line: int
-    cause: str
-    remedy: str
-    apart: str = ""
-
-
 def findings_of(
     evidence: Evidence, pages: Mapping[str, Page], facts: Mapping[str, str], *, share: float = 1.0
 ) -> tuple[Finding, ...]:
@@ -78,7 +60,7 @@ def findings_of(
     if not twins:
         return (first,)
     others = (_twin(first, pages[twin.code], twin.apart, facts) for twin in twins)
-    return (replace(first, apart=twins[0].apart), *others)
+    return (replaced(first, apart=twins[0].apart), *others)
 
 
 def _finding(evidence: Evidence, facts: Mapping[str, str], share: float) -> Finding:
@@ -91,11 +73,12 @@ def _finding(evidence: Evidence, facts: Mapping[str, str], share: float) -> Find
         line=evidence.line.number,
         cause=cause,
         remedy=remedy_text(remedy, {**facts, **_numbers(evidence)}),
+        apart="",
     )
 
 
 def _twin(first: Finding, page: Page, apart: str, facts: Mapping[str, str]) -> Finding:
-    return replace(
+    return replaced(
         first,
         code=page.code,
         phase=page.phase,
@@ -124,16 +107,6 @@ def remedy_text(remedy: Remedy, facts: Mapping[str, str]) -> str:
     """Return the sentence with the first command whose facts are known."""
     sentence, command = remedy.filled(_with_derived(facts))
     return sentence if command is None else f"{sentence}{COMMAND}{command}"
-
-
-def sentence_of(remedy: str) -> str:
-    """Return a finding's remedy without its command."""
-    return remedy.partition(COMMAND)[0]
-
-
-def command_of(remedy: str) -> str | None:
-    """Return the command of a finding's remedy, or None."""
-    return remedy.partition(COMMAND)[2] or None
 
 
 def diagnosis_of(finding: Finding | None) -> Diagnosis:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.diagnosis.finding import LINE_CHARS, Evidence, Finding, findings_of, hang_of
+from tgi_deploy.diagnosis.finding import LINE_CHARS, Evidence, findings_of, hang_of
 from tgi_deploy.diagnosis.grammar import matches_of, meaning_of, restart_at
 from tgi_deploy.diagnosis.lines import LogLine, read_lines
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES, STRENGTHS
 from tgi_deploy.diagnosis.progress import RECOVERS, Progress, advanced
+from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
     import re
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.diagnosis.grammar import LineMeaning, LogGrammar
     from tgi_deploy.diagnosis.patterns import FailurePattern
+    from tgi_deploy.values.results import Finding
 
 READY: Final = len(STARTUP_PHASES) - 1
 # A 70B model was observed to load for 530 s; only longer waiting is a hang (threads 1838, 2763).
@@ -215,7 +217,7 @@ def state_line(why: str, subject: Subject) -> str:
 
 def without_mark(finding: Finding) -> Finding:
     """Return the finding of a state line without the line, which is not part of the log."""
-    return replace(finding, line=0, evidence=finding.evidence.removeprefix(_MARK))
+    return replaced(finding, line=0, evidence=finding.evidence.removeprefix(_MARK))
 
 
 class _Reader:

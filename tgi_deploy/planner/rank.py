@@ -1,4 +1,4 @@
-"""The total order of candidates, with names as tie-breakers; and of rejections, the nearest to a plan first.
+"""The total order of candidates, with names as tie-breakers.
 
 Defaults only rank: a candidate that misses the default service level, or has weights below near-lossless, comes after
 all that don't. More than twice a default limit counts as unusable and comes after 4-bit weights. Of those that miss the
@@ -8,18 +8,14 @@ answers even a single request in time, all within reach count as equally near.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from tgi_deploy.values.plan import Rejection
     from tgi_deploy.values.request import Preference
-
-# Rejections that no change of the request resolves, the more surprising first.
-_UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
 class Merit(Frozen, frozen=True, kw_only=True):
@@ -66,21 +62,3 @@ def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
     if prefer == "speed":
         return (speed, price, merit.tight, merit.loss, latency, merit.names)
     return (float(price) / merit.output_tokens_per_s, merit.tight, merit.loss, price, latency, merit.names)
-
-
-def distance(item: Rejection) -> tuple[Any, ...]:
-    """Return a rejection's distance from a plan: unresolvable ones last, then by number of reasons, price, model."""
-    price = item.usd_per_hour
-    return (
-        _alterability(item.code),
-        len(item.codes),
-        price is None,
-        price or 0,
-        item.quantize != "none",
-        item.num_shard,
-        item.code,
-    )
-
-
-def _alterability(code: str) -> int:
-    return next((rank for rank, prefix in enumerate(_UNALTERABLE, start=1) if code.startswith(prefix)), 0)

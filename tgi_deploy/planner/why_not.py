@@ -57,7 +57,7 @@ class Way(Frozen, frozen=True, kw_only=True):
     codes: tuple[str, ...]
 
 
-class Explanation(Frozen, frozen=True, kw_only=True):
+class Explained(Frozen, frozen=True, kw_only=True):
     """A number of machines of an instance type under the request.
 
     `best` is its best working configuration, `rank` its position among the `ranked` working instance types, and
@@ -73,10 +73,27 @@ class Explanation(Frozen, frozen=True, kw_only=True):
     chosen: Candidate | None
     decided_by: str | None
 
+    @property
+    def verdict(self) -> str:
+        """`chosen`, `works`, or the code that is nearest to working."""
+        if self.best is not None:
+            same = self.chosen is not None and _place(self.chosen) == _place(self.best)
+            return "chosen" if same and self.hardware.status != "owned" else "works"
+        return self.nearest.codes[0] if self.ways else "not_offered"
+
+    @property
+    def nearest(self) -> Way:
+        """The configuration with the fewest reasons against it, of the best quality and fewest shards."""
+        return min(self.ways, key=lambda way: len(way.codes))
+
+
+def _place(candidate: Candidate) -> tuple[str, int]:
+    return candidate.offer.instance_type.name, candidate.machines
+
 
 def explain(
     request: Request, supply: Supply, engine: Engine, hardware: Sequence[InstanceType], machines: int = 1
-) -> tuple[Explanation, ...]:
+) -> tuple[Explained, ...]:
     """Explain each of `hardware` under the request. A pinned instance type affects only the choice.
 
     `machines`: this many of each, filled with replicas; on one machine, as many as the request allows.
@@ -103,11 +120,11 @@ def _first_of_each_type(configurations: Sequence[Configuration]) -> dict[str, Co
 def _explanation(
     search: Search, hardware: InstanceType, machines: int, places: dict[str, Configuration],
     chosen: Configuration | None,
-) -> Explanation:  # fmt: skip
+) -> Explained:  # fmt: skip
     evaluations = tuple(_evaluations(search, hardware, machines))
     best = places.get(hardware.name) if machines == 1 else _best(search, hardware, evaluations)
     others = [item for name, item in places.items() if name != hardware.name]
-    return Explanation(
+    return Explained(
         hardware=hardware,
         machines=machines,
         ways=tuple(_ways(search, hardware, evaluations)),

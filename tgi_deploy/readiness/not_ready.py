@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.diagnosis.finding import diagnosis_of, sentence_of
+from tgi_deploy.diagnosis.finding import diagnosis_of
 from tgi_deploy.errors import DeployError, Failure, NotHealthyError
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.results import sentence_of
 
 if TYPE_CHECKING:
-    from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.readiness.deadlines import PhasePatience
     from tgi_deploy.readiness.spot import SpotNotice
     from tgi_deploy.readiness.waiting import Sighting, Track
     from tgi_deploy.values.resource import MachineState
+    from tgi_deploy.values.results import Finding
 
 _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --market on-demand for one that stays"
 _DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"

@@ -28,11 +28,11 @@ from tgi_deploy.readiness.spot import SpotNotice, notice_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.readiness.deadlines import PhaseDeadline
     from tgi_deploy.reconcile.ports import Clock, Listener
     from tgi_deploy.values.resource import MachineState
+    from tgi_deploy.values.results import Finding
 
 _OK: Final = 200
 _UNHEALTHY: Final = 503

@@ -7,7 +7,7 @@ regions; those of other targets begin with the target's name, as in `docker` and
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, runtime_checkable
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen
@@ -34,6 +34,25 @@ if TYPE_CHECKING:
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
 
 Reach = Literal["loopback", "private", "public"]
+
+
+class TargetOptions(TypedDict, total=False):
+    """The options of all targets, for type checkers and editors; `options` of a target has what is done with them."""
+
+    allow_cidr: Sequence[str]
+    expose_to_world: bool
+    subnet: str | None
+    ami: str | None
+    hub_token_parameter: str | None
+    hub_token_from_env: bool
+    api_key_parameter: str | None
+    api_key_from_env: str | None
+    plaintext: bool
+    instance_profile: str | None
+    external_ttl: bool
+    bind: str | None
+    front: Literal["proxy"] | None
+
 
 _WHERE: Final = {
     "private": "inside the private network, by plain HTTP",

@@ -12,6 +12,8 @@ from tgi_deploy.values.base import Value
 
 Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
 TypeStatus = Literal["offered", "gone", "announced", "owned"]
+# What the catalog lists.
+EntryKind = Literal["accelerators", "instances", "regions", "engines", "models"]
 
 ComputeCapability = tuple[int, int]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from tgi_deploy.errors import NoFeasiblePlanError
 from tgi_deploy.values.base import Document, Value
@@ -14,6 +14,9 @@ from tgi_deploy.values.quality import QualityClass
 from tgi_deploy.values.request import Limit, Market, Metric, Request
 from tgi_deploy.values.serving import Access, Metrics
 from tgi_deploy.values.supply import CostLine, Offer
+
+# Rejections that no change of the request resolves, the more surprising first.
+_UNALTERABLE: Final = ("arch_flash_attention", "arch_", "vendor_", "host_", "accelerator_")
 
 
 class Span(Value, frozen=True, kw_only=True):
@@ -106,6 +109,21 @@ class Rejection(Value, frozen=True, kw_only=True):
     usd_per_hour: Decimal | None
     offers: int = 1
     replicas: int = 1
+
+    @property
+    def distance(self) -> tuple[Any, ...]:
+        """From a plan: unresolvable ones last, then by number of reasons, price, model."""
+        price = self.usd_per_hour
+        unalterable = (rank for rank, prefix in enumerate(_UNALTERABLE, start=1) if self.code.startswith(prefix))
+        return (
+            next(unalterable, 0),
+            len(self.codes),
+            price is None,
+            price or 0,
+            self.quantize != "none",
+            self.num_shard,
+            self.code,
+        )
 
 
 class LimitOutcome(Value, frozen=True, kw_only=True):

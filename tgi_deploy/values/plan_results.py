@@ -1,4 +1,7 @@
-"""What `plan --sweep` and `plan --why-not` print with `--json`. Keys are a contract (tests pin them)."""
+"""What `plan --sweep`, `plan --why-not`, `render`, `diff` and `predict` print with `--json`.
+
+Keys are a contract (tests pin them).
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ class SweepRow(Value, frozen=True, kw_only=True):
     """One value of the swept setting: with a choice and its figures, or with a code and a reason."""
 
     value: str
-    chosen: Choice | None
-    usd_per_hour: Decimal | None
-    performance: PlannedSpeed | None
-    kv_capacity_tokens: int | None
-    code: str | None
-    reason: str | None
+    chosen: Choice | None = None
+    usd_per_hour: Decimal | None = None
+    performance: PlannedSpeed | None = None
+    kv_capacity_tokens: int | None = None
+    code: str | None = None
+    reason: str | None = None
 
 
 class SweepData(Value, frozen=True, kw_only=True):
@@ -93,3 +96,100 @@ class WhyNotData(Value, frozen=True, kw_only=True):
     """`data` of `plan --why-not`."""
 
     why_not: WhyNotPage
+
+
+class MetricData(Value, frozen=True, kw_only=True):
+    """A figure of both plans. `change_percent` is None where there is no old figure to compare with."""
+
+    name: str
+    old: Decimal | None
+    new: Decimal | None
+    change_percent: Decimal | None
+
+
+class CheckData(Value, frozen=True, kw_only=True):
+    """One limit and what came of it. `message` says it with the numbers."""
+
+    name: str
+    passed: bool
+    message: str
+
+
+class ChangeData(Value, frozen=True, kw_only=True):
+    """A field of the plan that differs, with both of its values."""
+
+    field: str
+    old: Any
+    new: Any
+
+
+class Comparison(Value, frozen=True, kw_only=True):
+    """Two plans. `promises` are options that differ: figures of different requests are not of the same thing."""
+
+    promises: tuple[ChangeData, ...]
+    metrics: tuple[MetricData, ...]
+    changes: tuple[ChangeData, ...]
+    checks: tuple[CheckData, ...]
+
+    @property
+    def failed(self) -> tuple[CheckData, ...]:
+        return tuple(check for check in self.checks if not check.passed)
+
+
+class DiffData(Value, frozen=True, kw_only=True):
+    """`data` of `diff`."""
+
+    diff: Comparison
+
+
+class FiguresData(Value, frozen=True, kw_only=True):
+    """A median with its 80 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class PredictionData(Value, frozen=True, kw_only=True):
+    """`data` of `predict`: a stated configuration, what fits into it, and its speed."""
+
+    model: str
+    accelerator: str
+    num_shard: int
+    interconnect: str
+    weights: str
+    kv: str
+    engine: str
+    engine_profile: str
+    input_tokens: int
+    output_tokens: int
+    concurrency: int
+    fits: bool
+    kv_capacity_tokens: int
+    ttft_ms: FiguresData
+    tpot_ms: FiguresData
+    tokens_per_s_per_user: FiguresData
+    output_tokens_per_s: FiguresData
+    saturation_concurrency: int | None
+
+
+class CasesData(Value, frozen=True, kw_only=True):
+    """`data` of `predict --cases`: for each row `value`, `low` and `high`, None beside an `error`."""
+
+    predictions: tuple[Mapping[str, float | str | None], ...]
+
+
+class ArtifactData(Value, frozen=True, kw_only=True):
+    """A rendered text with its SHA-256 in hexadecimal. `out` is the file that the command line wrote it to."""
+
+    kind: str
+    file_name: str
+    text: str
+    sha256: str
+    out: str | None = None
+
+
+class RenderData(Value, frozen=True, kw_only=True):
+    """`data` of `render`."""
+
+    artifact: ArtifactData

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.values import change_results as changes
 from tgi_deploy.values import results
 from tgi_deploy.values.plan_document import PlanData
-from tgi_deploy.values.plan_results import SweepData, WhyNotData
+from tgi_deploy.values.plan_results import CasesData, DiffData, PredictionData, RenderData, SweepData, WhyNotData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +18,7 @@ DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
     "ask": (results.AnswerData,),
     "costs": (results.CostsData,),
     "diagnose": (results.DiagnosisData,),
+    "diff": (DiffData,),
     "down": (changes.DownData,),
     "exec": (results.ExecData,),
     "explain": (results.ExplanationData, results.CodesData),
@@ -27,8 +28,14 @@ DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
     "logs": (results.LogData,),
     "open": (results.AccessData,),
     "plan": (PlanData, SweepData, WhyNotData),
+    "predict": (PredictionData, CasesData),
+    "render": (RenderData,),
     "restart": (changes.SwitchData,),
     "rollback": (changes.UpData,),
+    "runbook": (results.RunbookData,),
+    "sandbox start": (results.SandboxData,),
+    "sandbox status": (results.SandboxData,),
+    "sandbox stop": (results.SandboxStopData,),
     "start": (changes.SwitchData,),
     "status": (results.NamedStatusData, results.StatusData),
     "stop": (changes.SwitchData,),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
+from typing import Final
 
 from msgspec import UnsetType
 
@@ -276,10 +277,11 @@ class LogData(Value, frozen=True, kw_only=True):
     lines: tuple[str, ...]
 
 
-class FindingData(Value, frozen=True, kw_only=True):
-    """A cause, and the line of the log that shows it (0: no line does). `confidence` is from 0 to 1.
+class Finding(Value, frozen=True, kw_only=True):
+    """A cause and the line of the log that shows it, 0 where no line does. Unlike a `Problem`, it may be wrong.
 
-    `apart` is what distinguishes this cause from the other one that the same line matches.
+    `confidence` is from 0 to 1. `remedy` ends with a command where there is one. `apart` is what distinguishes this
+    cause from the other one that the same line matches.
     """
 
     code: str
@@ -290,6 +292,20 @@ class FindingData(Value, frozen=True, kw_only=True):
     cause: str
     remedy: str
     apart: str
+
+
+# Between a remedy's sentence and its command.
+COMMAND: Final = " Command: "
+
+
+def sentence_of(remedy: str) -> str:
+    """Return a finding's remedy without its command."""
+    return remedy.partition(COMMAND)[0]
+
+
+def command_of(remedy: str) -> str | None:
+    """Return the command of a finding's remedy, or None."""
+    return remedy.partition(COMMAND)[2] or None
 
 
 class UnexplainedData(Value, frozen=True, kw_only=True):
@@ -306,7 +322,7 @@ class DiagnosisData(Value, frozen=True, kw_only=True):
     """
 
     source: str
-    findings: tuple[FindingData, ...]
+    findings: tuple[Finding, ...]
     phase: str | None
     failed: bool
     attempts: int
@@ -347,3 +363,32 @@ class ExtensionData(Value, frozen=True, kw_only=True):
     instance: str
     lease_until: datetime | None
     ends: tuple[EndData, ...]
+
+
+class SandboxInfo(Value, frozen=True, kw_only=True):
+    """A running sandbox. `started` is ISO 8601; with `access_key`, any secret opens its API."""
+
+    endpoint_url: str
+    pid: int
+    started: str
+    access_key: str | UnsetType = UNSET
+
+
+class SandboxData(Value, frozen=True, kw_only=True):
+    """`data` of `sandbox start` and `sandbox status`: None where no sandbox runs."""
+
+    sandbox: SandboxInfo | None
+
+
+class SandboxStopData(Value, frozen=True, kw_only=True):
+    """`data` of `sandbox stop`: whether one ran."""
+
+    stopped: bool
+
+
+class RunbookData(Value, frozen=True, kw_only=True):
+    """`data` of `runbook`. `out` is the file that the command line wrote the page to."""
+
+    name: str
+    markdown: str
+    out: str | None = None

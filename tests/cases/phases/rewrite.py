@@ -15,8 +15,8 @@ from tgi_deploy.diagnosis.progress import detail_of, fraction_of
 from tgi_deploy.diagnosis.reader import Subject, read
 
 if TYPE_CHECKING:
-    from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.diagnosis.reader import Reading
+    from tgi_deploy.values.results import Finding
 
 DEPLOYED = Subject(planned=True)
 

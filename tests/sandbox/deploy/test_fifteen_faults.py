@@ -17,9 +17,9 @@ from disruptions.checks import Account
 from msgspec.structs import replace
 
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.diagnosis.finding import COMMAND
 from tgi_deploy.operations.deploying import up as bringing_up
 from tgi_deploy.readiness.http import HttpEngine
+from tgi_deploy.values.results import COMMAND
 
 FOLDER = Path(__file__).parents[2] / "cases" / "faults"
 CASES = {

@@ -139,7 +139,7 @@ def test_broken_rules_of_memory(changed, change, message):
 def test_a_users_constants_come_first(changed):
     question = Question(model="llama3-8b", accelerator="L4", engine="tgi", concurrency=1)
     slow = changed(SPEED_FILE, put_at("constants", "engine.tgi.step_ms", value={"value": 1000}))
-    assert answer(question, slow).performance.tpot_ms > 1000 > answer(question, open_catalog()).performance.tpot_ms
+    assert answer(question, slow).tpot_ms.median > 1000 > answer(question, open_catalog()).tpot_ms.median
     assert plan(REQUEST, slow, {}).chosen.performance.tpot_ms > 1000
 
 

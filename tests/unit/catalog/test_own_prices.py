@@ -78,7 +78,7 @@ def test_credits_cover_hours_and_change_no_price(tmp_path):
     found = plan_document(made).cost.credits
     assert found.covers_hours == 53, "$100 at $1.8768 an hour"
     assert found.first_month_usd == Decimal("1270.06"), "$1,370.06 less $100"
-    assert "covered by credits for 53 hours" in " ".join(details_text(made).split())
+    assert "covered by credits for 53 hours" in " ".join(details_text(made, plan_document(made)).split())
 
 
 def test_more_credits_than_a_month_costs_leave_nothing_to_pay(tmp_path):

@@ -38,6 +38,10 @@ def summary(plan):
     return click.unstyle(summary_text(plan_document(plan)))
 
 
+def details(plan):
+    return details_text(plan, plan_document(plan))
+
+
 def test_the_choice_stands_first(made):
     first, model, machine, *_ = summary(made).splitlines()
     assert first == "llama3-13b on g5.xlarge for $1.0218/h"
@@ -62,20 +66,20 @@ def test_a_spot_price_is_an_estimate_wherever_it_stands(catalog):
 
 
 def test_cost_lines_add_up(made):
-    *lines, total = [Decimal(found) for found in re.findall(r"\$(\d+\.\d{4})", section(details_text(made), "Cost"))]
+    *lines, total = [Decimal(found) for found in re.findall(r"\$(\d+\.\d{4})", section(details(made), "Cost"))]
     assert sum(lines) == total
     assert len(lines) == len(made.chosen.cost.lines)
 
 
 def test_a_month_is_730_hours(made):
-    text = section(details_text(made), "Cost")
+    text = section(details(made), "Cost")
     month = re.search(r"a month of 730 hours +\$([\d,.]+)$", text, re.MULTILINE)[1]
     assert Decimal(month.replace(",", "")) == round(made.chosen.cost.usd_per_hour * 730, 2)
 
 
 def test_predictions_come_with_their_intervals(made):
     speed = made.chosen.performance
-    text = section(details_text(made), "Predicted speed")
+    text = section(details(made), "Predicted speed")
     for value, span in (
         (speed.ttft_ms, speed.ttft_ms_span), (speed.output_tokens_per_s, speed.output_tokens_per_s_span)
     ):  # fmt: skip
@@ -87,13 +91,13 @@ def test_predictions_come_with_their_intervals(made):
     bare = replaced(speed, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None,
                    usd_per_million_output_tokens_span=None)  # fmt: skip
     without = replaced(made, chosen=replaced(made.chosen, performance=bare))
-    text = section(details_text(without), "Predicted speed")
+    text = section(details(without), "Predicted speed")
     assert "(" not in text
     assert "interval" not in text
 
 
 def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
-    _, *lines = section(details_text(made), "All alternatives").splitlines()
+    _, *lines = section(details(made), "All alternatives").splitlines()
     lines = [line for line in lines if line.split()[0].rstrip(".").isdigit()]
     assert len(lines) == len(made.alternatives)
     for number, (line, item) in enumerate(zip(lines, made.alternatives, strict=True), start=1):
@@ -107,14 +111,14 @@ def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
 
 
 def test_what_is_tried_when_there_is_no_capacity_is_named(made):
-    text = " ".join(details_text(made).split())
+    text = " ".join(details(made).split())
     names = dict.fromkeys(item.offer.instance_type.name for item in made.fallbacks)
     assert f"If there is no capacity: {', '.join(names)}." in text
 
 
 def test_a_choice_without_others_needs_no_list(made):
     alone = replaced(made, fallbacks=(), alternatives=(), frontier=made.frontier[:1])
-    text = click.unstyle(details_text(alone))
+    text = click.unstyle(details(alone))
     assert not any(title in text for title in ("Alternatives", "What money buys", "no capacity"))
 
 
@@ -123,7 +127,7 @@ def test_the_frontier_is_cut_to_seven_lines_that_keep_choice_knee_and_ends(made)
     points = tuple(
         replaced(point, instance_type=f"x.{number}", chosen=number == 5, knee=number == 9) for number in range(20)
     )
-    title, _, *lines = section(details_text(replaced(made, frontier=points)), "What money buys").splitlines()
+    title, _, *lines = section(details(replaced(made, frontier=points)), "What money buys").splitlines()
     assert "13 more" in title
     assert len(lines) == 7
     assert [line.split()[0] for line in lines if "chosen" in line or "knee" in line] == ["x.5", "x.9"]
@@ -131,7 +135,7 @@ def test_the_frontier_is_cut_to_seven_lines_that_keep_choice_knee_and_ends(made)
 
 
 def test_no_chance_is_printed_as_certain(catalog):
-    text = details_text(plan(OptionTexts(model="llama3-8b", instance="p5.4xlarge"), catalog, {}))
+    text = details(plan(OptionTexts(model="llama3-8b", instance="p5.4xlarge"), catalog, {}))
     assert "met: 99 %" in text
     assert "100 %" not in text
 
@@ -144,12 +148,12 @@ def test_the_longest_names_fit_too(made):
     )  # fmt: skip
     offer = replaced(made.chosen.offer, instance_type=kind, region="ap-northeast-3", market="spot")
     wide = replaced(made.chosen, offer=offer, num_shard=8, quantize="bitsandbytes-nf4")
-    text = section(details_text(replaced(made, chosen=wide, alternatives=(wide,) * 5)), "All alternatives")
+    text = section(details(replaced(made, chosen=wide, alternatives=(wide,) * 5)), "All alternatives")
     assert all(len(line) <= 100 for line in text.splitlines()), text
 
 
 def test_memory_bar_is_to_scale(made):
-    bar = re.search(r"\[(.+)\]", section(details_text(made), "Memory"))[1]
+    bar = re.search(r"\[(.+)\]", section(details(made), "Memory"))[1]
     memory = made.chosen.memory
     assert len(bar) == 60
     for letter, size in {"w": memory.weights_bytes, "k": memory.kv_cache_bytes}.items():
@@ -157,31 +161,31 @@ def test_memory_bar_is_to_scale(made):
 
 
 def test_every_engine_argument_is_shown(made):
-    text = " ".join(section(details_text(made), "Engine").split())
+    text = " ".join(section(details(made), "Engine").split())
     container = made.chosen.engine.container
     assert " ".join(container.args) in text
     assert all(f"{name}={value}" in text for name, value in container.env)
 
 
 def test_every_reason_is_shown_once_with_its_number(made):
-    refused = section(details_text(made), "Rejected")
+    refused = section(details(made), "Rejected")
     counts = Counter(item.code for item in made.rejections)
     assert {code: int(number) for code, number in re.findall(r"(\w+) \((\d+)\)", refused)} == counts
     assert len(re.findall(r"\w+ \(\d+\)", refused)) == len(counts)
 
 
 def test_what_a_request_can_change_is_refused_first(made):
-    codes = re.findall(r"^  (\w+) \(", section(details_text(made), "Rejected"), re.MULTILINE)
+    codes = re.findall(r"^  (\w+) \(", section(details(made), "Rejected"), re.MULTILINE)
     assert codes.index("over_budget") < codes.index("arch_flash_attention")
 
 
 def test_notices_and_assumptions_are_shown(made):
-    text = " ".join(f"{summary(made)}{click.unstyle(details_text(made))}".split())
+    text = " ".join(f"{summary(made)}{click.unstyle(details(made))}".split())
     assert all(" ".join(item.split()) in text for item in (*made.notices, *made.assumptions))
 
 
 def test_an_owned_machine_shows_no_price(catalog):
-    text = details_text(plan(OptionTexts(model="llama3-13b", hardware="2xRTX-4090"), catalog, {}))
+    text = details(plan(OptionTexts(model="llama3-13b", hardware="2xRTX-4090"), catalog, {}))
     assert "$" not in text
     assert "Cost" not in text
 
@@ -189,14 +193,14 @@ def test_an_owned_machine_shows_no_price(catalog):
 @pytest.mark.parametrize("model", ["llama3-13b", "llama3.1-405b-fp8", "mixtral-8x7b", "gpt2"])
 def test_nothing_is_wider_than_100_columns(catalog, model):
     made = plan(OptionTexts(model=model), catalog, {})
-    for line in click.unstyle(details_text(made)).splitlines():
+    for line in click.unstyle(details(made)).splitlines():
         assert len(line) <= 100 or " " not in line.strip(), line
 
 
 def test_a_hostile_name_cannot_steer_the_terminal(made):
     wanted = made.request
     hostile = replaced(made, request=replaced(wanted, model=replace(wanted.model, name="x\x1b]0;owned\x07\ny")))
-    text = click.unstyle(details_text(hostile))
+    text = click.unstyle(details(hostile))
     assert text.replace("\n", "").isprintable()
 
 
@@ -230,7 +234,7 @@ def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_said(catalo
     lines = {line.item: line.usd_per_hour for line in several.chosen.cost.lines}
     spare = (several.chosen.cost.usd_per_hour - lines["load balancer"]) / 3
     assert several.spare_usd_per_hour == spare
-    text = re.sub(r"\s+", " ", click.unstyle(details_text(several)))
+    text = re.sub(r"\s+", " ", click.unstyle(details(several)))
     assert f"of the load; all of it with one more machine for ${spare:.4f}/h." in text
     assert plan(OptionTexts(model="llama3.1-8b"), catalog, {}).spare_usd_per_hour is None
 

@@ -51,8 +51,8 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         "  no price: the machine is yours; only 'down' ends the deployment"
         if owned
         else f"  {'about ' if offer.estimated else ''}{usd(cost.usd_per_hour)} an hour for everything; {end}",
-        *credits_lines(proposal.candidate),
-        interruptions_text(proposal.candidate, first="  "),
+        *credits_lines(proposal.credits, cost.usd_per_hour),
+        interruptions_text(proposal.interruptions, first="  "),
     ]
     return "\n".join(filter(None, lines))
 

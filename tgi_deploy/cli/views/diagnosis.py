@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tgi_deploy.api import Explanation, Page
-    from tgi_deploy.values.results import DiagnosisData, ExplanationData, FindingData, UnexplainedData
+    from tgi_deploy.values.results import DiagnosisData, ExplanationData, Finding, UnexplainedData
 
 _CLEAN = "Nothing wrong in this log.\n"
 
@@ -25,7 +25,7 @@ def diagnosis_text(found: DiagnosisData) -> str:
     return "\n\n".join([*blocks, f"More: tgi-deploy explain {found.findings[0].code}"]) + "\n"
 
 
-def _finding(item: FindingData, *, first: bool) -> str:
+def _finding(item: Finding, *, first: bool) -> str:
     title = heading(item.code, f"in phase {item.phase}, confidence {item.confidence:.0%}")
     lines = [title if first else f"or {title}"]
     where = f"line {item.line}" if item.line else "evidence"

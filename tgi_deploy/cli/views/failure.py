@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.output import error_lines
 from tgi_deploy.cli.views.text import wrapped
-from tgi_deploy.diagnosis.finding import sentence_of
-from tgi_deploy.operations.deploying.failure_report import GONE, MADE_GONE
+from tgi_deploy.errors import GONE, MADE_GONE
 from tgi_deploy.text import duration, one_line, usd
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.results import sentence_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

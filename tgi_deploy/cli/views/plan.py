@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views import choice
 from tgi_deploy.cli.views.text import heading, table, width, wrapped
-from tgi_deploy.operations.planning.documents import credits_on, interruptions
-from tgi_deploy.planner.rank import distance
-from tgi_deploy.planner.time_to_ready import to_go_through
 from tgi_deploy.text import count, duration, gib, one_line, plural, rate, usd
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from decimal import Decimal
 
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Candidate, EngineRun, NearMiss, NoFeasiblePlan, Plan, Rejection, Span, UsdSpan
+    from tgi_deploy.values.plan_document import PlanDocument, PlannedCredits, PlannedInterruptions, PlannedPhase
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Elsewhere
 
@@ -34,17 +34,20 @@ _PHASE_WORDS: Final = {
 }  # fmt: skip
 
 
-def details_text(plan: Plan) -> str:
-    """Return the bill, the memory, the command line, the figures with their intervals, and what was rejected."""
+def details_text(plan: Plan, printed: PlanDocument) -> str:
+    """Return the bill, the memory, the command line, the figures with their intervals, and what was rejected.
+
+    `printed` is the same plan as `--json` prints it.
+    """
     chosen = plan.chosen
     blocks = [
-        _cost(chosen, plan.request),
-        interruptions_text(chosen),
+        _cost(chosen, plan.request, printed.cost.credits),
+        interruptions_text(printed.interruptions),
         _memory(chosen),
         _engine(chosen.engine),
         _performance(chosen, plan.request),
         choice.service_level(plan),
-        _ready(chosen),
+        _ready(printed.time_to_ready),
         choice.frontier(plan.frontier),
         _top(plan),
         _rejections(plan.rejections),
@@ -78,6 +81,11 @@ def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str]) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
+def files_text(files: Mapping[str, str]) -> str:
+    """Return a line for each picture that was written."""
+    return "".join(f"{kind} written to {one_line(path)}\n" for kind, path in files.items())
+
+
 def summary(candidate: Candidate) -> str:
     """Return a candidate in one line: machine, cards, precision and price."""
     offer = candidate.offer
@@ -104,7 +112,7 @@ def precision(candidate: Candidate) -> str:
     return candidate.dtype if candidate.quantize == "none" else f"{candidate.quantize} ({candidate.dtype})"
 
 
-def _cost(candidate: Candidate, request: Request) -> str:
+def _cost(candidate: Candidate, request: Request, covered: PlannedCredits | None) -> str:
     if candidate.offer.usd_per_hour is None:
         return ""
     budget = request.budget_usd_per_hour
@@ -117,23 +125,21 @@ def _cost(candidate: Candidate, request: Request) -> str:
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
     lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
-    return "\n".join([heading("Cost per hour"), *lines, *credits_lines(candidate)])
+    return "\n".join([heading("Cost per hour"), *lines, *credits_lines(covered, candidate.cost.usd_per_hour)])
 
 
-def credits_lines(candidate: Candidate) -> Iterator[str]:
+def credits_lines(covered: PlannedCredits | None, usd_per_hour: Decimal) -> Iterator[str]:
     """Yield how long credits last, if there are any."""
-    covered = credits_on(candidate.cost.usd_per_hour, candidate.offer.credits)
     if covered is not None:
         yield wrapped(
             f"covered by credits for {covered.covers_hours:,} hours if nothing else uses them, or until"
-            f" {covered.until}; then {usd(candidate.cost.usd_per_hour)} an hour. The first month costs"
+            f" {covered.until}; then {usd(usd_per_hour)} an hour. The first month costs"
             f" {usd(covered.first_month_usd)}."
         )
 
 
-def interruptions_text(candidate: Candidate, *, first: str = "") -> str:
+def interruptions_text(found: PlannedInterruptions | None, *, first: str = "") -> str:
     """Return the estimated cost of spot interruptions."""
-    found = interruptions(candidate)
     if found is None:
         return ""
     times = f"{found.per_month:.2g} times a month ({found.per_month_low:.2g} to {found.per_month_high:.3g})"
@@ -262,9 +268,8 @@ def _cents(dollars: float) -> str:
     return f"${dollars:,.2f}"
 
 
-def _ready(candidate: Candidate) -> str:
+def _ready(phases: Sequence[PlannedPhase]) -> str:
     """Return the time until the first answer, by phase."""
-    phases = to_go_through(candidate)
     parts = ", ".join(f"{_PHASE_WORDS[item.phase]} {duration(item.expected_s)}" for item in phases)
     return wrapped(f"Ready in about {duration(sum(item.expected_s for item in phases))}: {parts}.", first="")
 
@@ -309,7 +314,7 @@ def _rejections(rejections: Sequence[Rejection]) -> str:
     if not rejections:
         return ""
     counts = Counter(item.code for item in rejections)
-    nearest = sorted((_nearest(rejections, code) for code in counts), key=distance)
+    nearest = sorted((_nearest(rejections, code) for code in counts), key=attrgetter("distance"))
     lines = [_rejection(item, counts[item.code]) for item in nearest[:_TOP_REASONS]]
     others = ", ".join(f"{item.code} ({counts[item.code]:,})" for item in nearest[_TOP_REASONS:])
     if others:
@@ -318,7 +323,7 @@ def _rejections(rejections: Sequence[Rejection]) -> str:
 
 
 def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
-    return min((item for item in rejections if item.code == code), key=distance)
+    return min((item for item in rejections if item.code == code), key=attrgetter("distance"))
 
 
 def _rejection(item: Rejection, number: int) -> str:

@@ -7,46 +7,54 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.text import table, wrapped
-from tgi_deploy.operations.planning.sweep import csv_rows
 from tgi_deploy.text import count, one_line, usd
+from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tgi_deploy.operations.planning.sweep import Row
-    from tgi_deploy.values.plan import Candidate
+    from tgi_deploy.values.plan_document import Choice, PlannedSpeed
+    from tgi_deploy.values.plan_results import SweepData, SweepRow
 
 _COLUMNS: Final = ("INSTANCE TYPE", "CARDS", "QUANTIZE", "$/H", "TTFT", "TPOT", "TOKENS/S", "$/1M")
 _RIGHT: Final = frozenset({4, 5, 6, 7, 8})
+CSV_COLUMNS: Final = (
+    "value", "instance_type", "region", "market", "num_shard", "quantize", "usd_per_hour", "ttft_ms", "tpot_ms",
+    "output_tokens_per_s", "usd_per_million_output_tokens", "kv_capacity_tokens", "code", "reason",
+)  # fmt: skip
 
 
-def sweep_csv(rows: Sequence[Row], setting: str) -> str:
+def sweep_csv(found: SweepData) -> str:
+    """Return the table as CSV: the header, then a line for each value; what is not known is empty."""
     written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows(csv_rows(rows, setting))
+    csv.writer(written, lineterminator="\n").writerows([(found.setting, *CSV_COLUMNS[1:]), *map(_csv_row, found.rows)])
     return written.getvalue()
 
 
-def sweep_text(rows: Sequence[Row], setting: str) -> str:
+def _csv_row(row: SweepRow) -> tuple[str, ...]:
+    parts = (part for part in (row.chosen, row.performance, row) if part is not None)
+    flat = {key: value for part in parts for key, value in as_dict(part).items()}
+    return tuple("" if flat.get(column) is None else str(flat[column]) for column in CSV_COLUMNS)
+
+
+def sweep_text(found: SweepData) -> str:
     """Return the table; values without a plan come after it, each with its reason."""
-    found = [(row.value, *_cells(row.choice)) for row in rows if row.choice is not None]
+    planned = [_cells(row, row.chosen, row.performance) for row in found.rows if row.chosen and row.performance]
     missed = [
-        wrapped(one_line(f"{row.value}  {row.code}: {row.reason}"), first="") for row in rows if row.choice is None
+        wrapped(one_line(f"{row.value}  {row.code}: {row.reason}"), first="") for row in found.rows if not row.chosen
     ]
-    shown = table((setting.upper(), *_COLUMNS), found, right=_RIGHT) if found else ""
+    shown = table((found.setting.upper(), *_COLUMNS), planned, right=_RIGHT) if planned else ""
     return shown + "".join(f"{line}\n" for line in missed)
 
 
-def _cells(choice: Candidate) -> tuple[str, ...]:
-    kind, speed = choice.offer.instance_type, choice.performance
-    price = choice.rent_usd_per_hour
+def _cells(row: SweepRow, chosen: Choice, speed: PlannedSpeed) -> tuple[str, ...]:
     million = speed.usd_per_million_output_tokens
     return (
-        kind.name,
-        f"{choice.num_shard}/{kind.accelerator_count} {kind.accelerator.name}",
-        choice.quantize,
-        usd(price),
+        row.value,
+        chosen.instance_type,
+        f"{chosen.num_shard}/{chosen.accelerator_count} {chosen.accelerator}",
+        chosen.quantize,
+        usd(row.usd_per_hour),
         f"{count(speed.ttft_ms)} ms",
         f"{speed.tpot_ms:.1f} ms",
         count(speed.output_tokens_per_s),
-        usd(None if million is None or price is None else round(million, 2)),
+        usd(None if million is None or row.usd_per_hour is None else round(million, 2)),
     )

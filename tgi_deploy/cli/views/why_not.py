@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.operations.planning.why_not import nearest_way, verdict
 from tgi_deploy.text import count, gib, one_line, plural, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.operations.planning.why_not import WhyNot
-    from tgi_deploy.planner.why_not import Explanation, Priced, Way
+    from tgi_deploy.api import Explained, Priced, Way, WhyNot
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.plan import Candidate
     from tgi_deploy.values.request import Request
@@ -36,24 +34,24 @@ def why_not_text(found: WhyNot) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _shown(found: WhyNot) -> Explanation:
+def _shown(found: WhyNot) -> Explained:
     """Return the instance type to show in full: the best that works, else the nearest."""
     return min(found.explanations, key=_distance)
 
 
-def _distance(item: Explanation) -> tuple[bool, int, int, int]:
+def _distance(item: Explained) -> tuple[bool, int, int, int]:
     if item.best is not None:
         return (False, item.rank or 0, 0, 0)
-    codes = nearest_way(item).codes if item.ways else ()
+    codes = item.nearest.codes if item.ways else ()
     return (True, item.hardware.status in {"gone", "announced"}, len(codes), item.hardware.accelerator_count)
 
 
-def _sentence(item: Explanation, request: Request) -> str:
+def _sentence(item: Explained, request: Request) -> str:
     name, model = _name(item), one_line(request.model.name)
     if item.best is None:
-        codes = nearest_way(item).codes if item.ways else ("not_offered",)
+        codes = item.nearest.codes if item.ways else ("not_offered",)
         return f"{name} does not serve {model} as requested; nearest misses: {', '.join(codes)}."
-    if verdict(item) == "chosen":
+    if item.verdict == "chosen":
         return f"{name} is the plan's choice for {model}."
     if item.hardware.status == "owned":
         return f"{name} serves {model}: {_figures(item.best)}."
@@ -68,7 +66,7 @@ def _sentence(item: Explanation, request: Request) -> str:
     )
 
 
-def _name(item: Explanation) -> str:
+def _name(item: Explained) -> str:
     return f"{item.machines} x {item.hardware.name}" if item.machines > 1 else item.hardware.name
 
 
@@ -86,20 +84,20 @@ def _overview(found: WhyNot) -> str:
     return table(header, [_row(item) for item in found.explanations], right=frozenset({1, 3, 4})).rstrip("\n")
 
 
-def _row(item: Explanation) -> tuple[str, ...]:
+def _row(item: Explained) -> tuple[str, ...]:
     cheapest = next((price.cost for way in item.ways for price in way.prices if price.cost is not None), None)
     price = item.best.cost if item.best is not None else cheapest
     owned = item.hardware.status == "owned"
     return (
         item.hardware.name,
         str(item.hardware.accelerator_count),
-        verdict(item) if item.hardware.status in {"offered", "owned"} else item.hardware.status,
+        item.verdict if item.hardware.status in {"offered", "owned"} else item.hardware.status,
         "-" if owned or price is None else usd(price.usd_per_hour),
         "-" if item.rank is None or owned else str(item.rank),
     )
 
 
-def _details(item: Explanation, request: Request) -> str:
+def _details(item: Explained, request: Request) -> str:
     hardware = item.hardware
     size = (
         f"{hardware.accelerator_count} x {hardware.accelerator.name}, {gib(hardware.memory_bytes_per_accelerator)} each"

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.diagnosis.finding import command_of, diagnosis_of
-from tgi_deploy.errors import DeployError, Diagnosis, Failure, Thing
+from tgi_deploy.diagnosis.finding import diagnosis_of
+from tgi_deploy.errors import GONE, MADE_GONE, DeployError, Diagnosis, Failure, Thing
 from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
 from tgi_deploy.operations.watching.known import target_option, typed_request
 from tgi_deploy.readiness.not_ready import hint_of
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.results import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.diagnosis.finding import Finding
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
     from tgi_deploy.values.deployment import Deployment, Revision
+    from tgi_deploy.values.results import Finding
 
 PROOF: Final = "proof"
 # These say all there is to say: what an engine that runs would log is beside the point.
 _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
-MADE_GONE: Final = "what this run created was removed; what existed before is kept"
-GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
 _LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
 
 

@@ -59,6 +59,7 @@ from tgi_deploy.operations.deploying.standing import (
 )
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch
+from tgi_deploy.operations.planning.documents import credits_on, interruptions
 from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.known import price_of_all
@@ -100,6 +101,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
+    from tgi_deploy.values.plan_document import PlannedCredits, PlannedInterruptions
     from tgi_deploy.values.resource import Found, Step
 
 # `retry`: removed, and this run begins anew with something else; nothing goes back meanwhile.
@@ -133,6 +135,16 @@ class Proposal:
     @property
     def surplus_usd_per_hour(self) -> Decimal | None:
         return price_of_all(self.deployment, self.surplus)
+
+    @property
+    def credits(self) -> PlannedCredits | None:
+        """How long credits pay; None without any."""
+        return credits_on(self.candidate.cost.usd_per_hour, self.candidate.offer.credits)
+
+    @property
+    def interruptions(self) -> PlannedInterruptions | None:
+        """What interruptions make of the price; None where the machine is not reclaimed."""
+        return interruptions(self.candidate)
 
     @property
     def ready_s(self) -> float:

@@ -6,15 +6,18 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.plan_results import ChangeData, CheckData, Comparison, MetricData
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tgi_deploy.values.base import Document
     from tgi_deploy.values.plan_document import PlanDocument
+
+    Percent = Decimal | float | str | None
 
 _PERCENT: Final = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*%?", re.ASCII)
 _HUNDRED: Final = Decimal(100)
@@ -42,45 +45,14 @@ class Limits:
     min_memory_margin_tokens: int | None = None
     max_memory_margin_decrease_percent: Decimal | None = None
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metric:
-    """A figure of both plans. `change_percent` is None where there is no old figure to compare with."""
-
-    name: str
-    old: Decimal | None
-    new: Decimal | None
-    change_percent: Decimal | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
-    """One limit and what came of it. `message` says it with the numbers."""
-
-    name: str
-    passed: bool
-    message: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
-    field: str
-    old: Any
-    new: Any
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
-    """`promises` are options that differ: figures of different requests are not of the same thing."""
-
-    promises: tuple[Change, ...]
-    metrics: tuple[Metric, ...]
-    changes: tuple[Change, ...]
-    checks: tuple[Check, ...]
-
-    @property
-    def failed(self) -> tuple[Check, ...]:
-        return tuple(check for check in self.checks if not check.passed)
+    @classmethod
+    def of(cls, *, min_memory_margin_tokens: int | None, **percents: Percent) -> Limits:
+        """Return the limits by the words of their options. Raises InputError `bad_percent`."""
+        read = {
+            f"{name}_percent": None if value is None else percent(str(value), f"--{name.replace('_', '-')}")
+            for name, value in percents.items()
+        }
+        return cls(min_memory_margin_tokens=min_memory_margin_tokens, **read)
 
 
 def percent(text: str, option: str) -> Decimal:
@@ -91,17 +63,6 @@ def percent(text: str, option: str) -> Decimal:
             "bad_percent", f"{option}: {text[:60]!r} is not a percentage", hint=f"write {option} 10%, for example"
         )
     return Decimal(match.group(1))
-
-
-def flags_with_values(words: Iterable[object]) -> list[str]:
-    """The words of a command line, each flag together with what follows it."""
-    grouped: list[str] = []
-    for word in map(str, words):
-        if word.startswith("--") or not grouped:
-            grouped.append(word)
-        else:
-            grouped[-1] += f" {word}"
-    return grouped
 
 
 def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
@@ -116,9 +77,9 @@ def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
     )
 
 
-def _changes(old: Document, new: Document, fields: Iterable[str]) -> tuple[Change, ...]:
+def _changes(old: Document, new: Document, fields: Iterable[str]) -> tuple[ChangeData, ...]:
     pairs = ((name, attrgetter(name)(old), attrgetter(name)(new)) for name in fields)
-    return tuple(Change(field=name, old=was, new=now) for name, was, now in pairs if was != now)
+    return tuple(ChangeData(field=name, old=was, new=now) for name, was, now in pairs if was != now)
 
 
 _METRICS: Final = ("usd_per_hour", "usd_per_million_output_tokens", "memory_margin_tokens")
@@ -130,14 +91,14 @@ def _figures(plan: PlanDocument) -> tuple[Decimal | None, ...]:
     return plan.cost.usd_per_hour, plan.performance.usd_per_million_output_tokens, margin
 
 
-def _metric(name: str, old: Decimal | None, new: Decimal | None) -> Metric:
+def _metric(name: str, old: Decimal | None, new: Decimal | None) -> MetricData:
     change = None if old is None or new is None or old == 0 else (new - old) / abs(old) * _HUNDRED
     if old is not None and old == new:
         change = Decimal(0)
-    return Metric(name=name, old=old, new=new, change_percent=change)
+    return MetricData(name=name, old=old, new=new, change_percent=change)
 
 
-def _checks(metrics: tuple[Metric, ...], limits: Limits) -> Iterator[Check]:
+def _checks(metrics: tuple[MetricData, ...], limits: Limits) -> Iterator[CheckData]:
     cost, token_cost, margin = metrics
     if limits.max_cost_increase_percent is not None:
         yield _dearer(cost, "max-cost-increase", "the price an hour", limits.max_cost_increase_percent)
@@ -151,38 +112,38 @@ def _checks(metrics: tuple[Metric, ...], limits: Limits) -> Iterator[Check]:
         yield _smaller_margin(margin, limits.max_memory_margin_decrease_percent)
 
 
-def _dearer(metric: Metric, name: str, what: str, allowed: Decimal) -> Check:
+def _dearer(metric: MetricData, name: str, what: str, allowed: Decimal) -> CheckData:
     """An unknown price passes only where it was unknown before."""
     if metric.old is None or metric.new is None:
-        return Check(
+        return CheckData(
             name=name, passed=metric.old is metric.new, message=f"{what} is not known in both plans"
         )  # fmt: skip
     passed = metric.new * _HUNDRED <= metric.old * (_HUNDRED + allowed)
-    return Check(
+    return CheckData(
         name=name,
         passed=passed,
         message=f"{what}: ${metric.old} → ${metric.new}{_by(metric)}, at most +{allowed} % allowed",
     )
 
 
-def _least_margin(metric: Metric, least: int) -> Check:
+def _least_margin(metric: MetricData, least: int) -> CheckData:
     new = metric.new or Decimal(0)
-    return Check(
+    return CheckData(
         name="min-memory-margin-tokens",
         passed=new >= least,
         message=f"KV cache beyond what is promised: {metric.old} → {new} tokens, at least {least} asked for",
     )
 
 
-def _smaller_margin(metric: Metric, allowed: Decimal) -> Check:
+def _smaller_margin(metric: MetricData, allowed: Decimal) -> CheckData:
     old, new = metric.old or Decimal(0), metric.new or Decimal(0)
     passed = new >= old or (old > 0 and (old - new) * _HUNDRED <= old * allowed)
-    return Check(
+    return CheckData(
         name="max-memory-margin-decrease",
         passed=passed,
         message=f"KV cache beyond what is promised: {old} → {new} tokens{_by(metric)}, at most -{allowed} % allowed",
     )
 
 
-def _by(metric: Metric) -> str:
+def _by(metric: MetricData) -> str:
     return "" if metric.change_percent is None else f" ({metric.change_percent:+.1f} %)"

@@ -9,13 +9,13 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import ConflictError
-from tgi_deploy.operations.planning.compare_plans import flags_with_values
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.lock import open_lock, refuse_options
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import narrowed, supply_for, without_limits
 from tgi_deploy.operations.planning.plan import plan as make_plan_for
 from tgi_deploy.planner.plan import make_plan
+from tgi_deploy.text import words_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan_options import END_FIELDS
@@ -60,16 +60,9 @@ class Difference:
 
 
 def _changed_words(old: Any, new: Any) -> Iterator[str]:  # noqa: ANN401 -- a list or table of JSON
-    was, now = _words(old), _words(new)
+    was, now = words_of(old), words_of(new)
     yield from (f"-{word[:_SHORT]}" for word in was if word not in now)
     yield from (f"+{word[:_SHORT]}" for word in now if word not in was)
-
-
-def _words(value: Any) -> list[str]:  # noqa: ANN401 -- a list or table of JSON
-    """Flags with their values, or NAME=VALUE of a table."""
-    if isinstance(value, Mapping):
-        return [f"{name}={item}" for name, item in value.items()]
-    return flags_with_values(value)
 
 
 def differences(old: PlanDocument, new: PlanDocument) -> tuple[Difference, ...]:

@@ -12,10 +12,14 @@ from tgi_deploy.operations.planning import predict_memory, predict_speed
 from tgi_deploy.planner.performance import client_view
 from tgi_deploy.planner.speed_work import Work
 from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.plan_results import FiguresData, PredictionData
 
 if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.values.plan import Performance
+    from tgi_deploy.values.plan import Span
+
+_LARGEST: Final = 1_000_000_000
+_MS_PER_S: Final = 1000.0
 
 Estimator = Callable[[Mapping[str, str], "Catalog"], Any]
 
@@ -50,23 +54,21 @@ class Question(Frozen, frozen=True, kw_only=True):
     interconnect: str = ""
 
 
-class Answer(Frozen, frozen=True, kw_only=True):
-    """What clients of the configuration see. `clients` is None where as many run as fit."""
-
-    accelerator: str
-    interconnect: str
-    engine_profile: str
-    kv_capacity_tokens: int
-    concurrency: int
-    performance: Performance
-
-    @property
-    def fits(self) -> bool:
-        return self.kv_capacity_tokens > 0
+def concurrency_of(text: str) -> int | None:
+    """Return the number of requests at once, None for as many as fit ('saturated'). Raises InputError."""
+    if text == predict_speed.SATURATED:
+        return None
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= _LARGEST:
+        raise InputError(
+            "bad_usage",
+            f"--concurrency {text[:40]!r} is neither a positive whole number nor 'saturated'",
+            hint="Give one of them.",
+        )
+    return int(text)
 
 
-def answer(question: Question, catalog: Catalog) -> Answer:
-    """Raises InputError for words that mean nothing here."""
+def answer(question: Question, catalog: Catalog) -> PredictionData:
+    """Return what clients of the configuration see. Raises InputError for words that mean nothing here."""
     constants = catalog.predictions.speed
     case = predict_speed.parse(_row(question), catalog, constants)
     work = Work(case.setup, constants)
@@ -75,14 +77,34 @@ def answer(question: Question, catalog: Catalog) -> Answer:
     clients = question.concurrency or seen.saturation_concurrency or 1
     if question.concurrency is None:
         seen = client_view(work, replaced(case.traffic, clients=float(clients)), capacity)
-    return Answer(
+    tpot = _figures(seen.tpot_ms, seen.tpot_ms_span)
+    return PredictionData(
+        model=question.model,
         accelerator=case.setup.accelerator.name,
+        num_shard=question.num_shard,
         interconnect=case.setup.interconnect if question.num_shard > 1 else "none",
+        weights=question.weights,
+        kv=question.kv,
+        engine=question.engine,
         engine_profile=constants.engine_profile_name(question.engine, question.engine_version),
-        kv_capacity_tokens=int(capacity),
+        input_tokens=question.input_tokens,
+        output_tokens=question.output_tokens,
         concurrency=clients,
-        performance=seen,
+        fits=int(capacity) > 0,
+        kv_capacity_tokens=int(capacity),
+        ttft_ms=_figures(seen.ttft_ms, seen.ttft_ms_span),
+        tpot_ms=tpot,
+        tokens_per_s_per_user=FiguresData(
+            median=_MS_PER_S / tpot.median, low=_MS_PER_S / tpot.high, high=_MS_PER_S / tpot.low
+        ),
+        output_tokens_per_s=_figures(seen.output_tokens_per_s, seen.output_tokens_per_s_span),
+        saturation_concurrency=seen.saturation_concurrency,
     )
+
+
+def _figures(median: float, span: Span | None) -> FiguresData:
+    low, high = (span.low, span.high) if span else (median, median)
+    return FiguresData(median=median, low=low, high=high)
 
 
 def _row(question: Question) -> dict[str, str]:

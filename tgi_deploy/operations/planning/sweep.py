@@ -5,27 +5,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.documents import choice as short
-from tgi_deploy.operations.planning.documents import speed
+from tgi_deploy.operations.planning.documents import choice, speed
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.planner.rank import distance
 from tgi_deploy.text import quoted
-from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
-from tgi_deploy.values.plan_results import SweepData, SweepRow
+from tgi_deploy.values.plan_results import SweepRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.option_texts import OptionTexts
-    from tgi_deploy.values.plan import Candidate
 
 MAX_VALUES: Final = 200
 
@@ -41,16 +39,6 @@ class Sweep:
 
     setting: str
     values: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """A value and what it leads to: a choice, or a reason with its code."""
-
-    value: str
-    choice: Candidate | None
-    code: str | None = None
-    reason: str | None = None
 
 
 def read_sweep(text: str) -> Sweep:
@@ -108,7 +96,7 @@ def _too_many(text: str) -> InputError:
     )  # fmt: skip
 
 
-def plan_each(texts: OptionTexts, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[Row, ...]:
+def plan_each(texts: OptionTexts, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[SweepRow, ...]:
     """Return a row for each value, in their order. A value that makes no sense is a row with its error.
 
     Raises:
@@ -120,12 +108,14 @@ def plan_each(texts: OptionTexts, sweep: Sweep, catalog: Catalog, environ: Mappi
     if len(errors) == len(rows):
         raise errors[0]
     return tuple(
-        row if isinstance(row, Row) else Row(value=value, choice=None, code=row.code, reason=row.message)
+        row if isinstance(row, SweepRow) else SweepRow(value=value, code=row.code, reason=row.message)
         for value, row in zip(sweep.values, rows, strict=True)
     )
 
 
-def _row(texts: OptionTexts, field: str, value: str, catalog: Catalog, environ: Mapping[str, str]) -> Row | InputError:
+def _row(
+    texts: OptionTexts, field: str, value: str, catalog: Catalog, environ: Mapping[str, str]
+) -> SweepRow | InputError:
     changes: dict[str, Any] = {field: (value,) if field == "regions" else value}
     try:
         request = resolve(replaced(texts, **changes), environ, catalog)
@@ -133,45 +123,15 @@ def _row(texts: OptionTexts, field: str, value: str, catalog: Catalog, environ: 
     except InputError as error:
         return error
     if not isinstance(made, NoFeasiblePlan):
-        return Row(value=value, choice=made.chosen)
-    nearest = min(made.rejections, key=distance, default=None)
+        return SweepRow(
+            value=value,
+            chosen=choice(made.chosen),
+            usd_per_hour=made.chosen.rent_usd_per_hour,
+            performance=speed(made.chosen.performance),
+            kv_capacity_tokens=made.chosen.memory.kv_capacity_tokens,
+        )
+    nearest = min(made.rejections, key=attrgetter("distance"), default=None)
     if nearest is None:
-        return Row(value=value, choice=None, code="no_offer", reason="nothing is on offer")
-    return Row(
-        value=value,
-        choice=None,
-        code=nearest.code,
-        reason=f"{nearest.instance_type} x{nearest.num_shard} {nearest.quantize}: {nearest.message}",
-    )
-
-
-def sweep_data(sweep: Sweep, rows: Sequence[Row]) -> SweepData:
-    return SweepData(setting=sweep.setting, rows=tuple(map(_row_data, rows)))
-
-
-def _row_data(row: Row) -> SweepRow:
-    choice = row.choice
-    return SweepRow(
-        value=row.value,
-        chosen=None if choice is None else short(choice),
-        usd_per_hour=None if choice is None else choice.rent_usd_per_hour,
-        performance=None if choice is None else speed(choice.performance),
-        kv_capacity_tokens=None if choice is None else choice.memory.kv_capacity_tokens,
-        code=row.code,
-        reason=row.reason,
-    )
-
-
-CSV_COLUMNS: Final = (
-    "value", "instance_type", "region", "market", "num_shard", "quantize", "usd_per_hour", "ttft_ms", "tpot_ms",
-    "output_tokens_per_s", "usd_per_million_output_tokens", "kv_capacity_tokens", "code", "reason",
-)  # fmt: skip
-
-
-def csv_rows(rows: Sequence[Row], setting: str) -> Iterator[tuple[str, ...]]:
-    """The table for a file: the header, then a line for each value; what is not known is empty."""
-    yield (setting, *CSV_COLUMNS[1:])
-    for row in map(_row_data, rows):
-        parts = (part for part in (row.chosen, row.performance, row) if part is not None)
-        flat = {key: value for part in parts for key, value in as_dict(part).items()}
-        yield tuple("" if flat.get(column) is None else str(flat[column]) for column in CSV_COLUMNS)
+        return SweepRow(value=value, code="no_offer", reason="nothing is on offer")
+    reason = f"{nearest.instance_type} x{nearest.num_shard} {nearest.quantize}: {nearest.message}"
+    return SweepRow(value=value, code=nearest.code, reason=reason)

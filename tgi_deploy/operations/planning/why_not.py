@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.option_texts import OptionTexts
-    from tgi_deploy.planner.why_not import Explanation, Priced, Way
+    from tgi_deploy.planner.why_not import Explained, Priced, Way
     from tgi_deploy.values.hardware import Accelerator, InstanceType
-    from tgi_deploy.values.plan import Candidate
     from tgi_deploy.values.request import Request
 
 _OWNED_COUNTS: Final = (1, 2, 4, 8)
@@ -49,7 +48,7 @@ class WhyNot:
     kind: str
     request: Request
     rentable: bool
-    explanations: tuple[Explanation, ...]
+    explanations: tuple[Explained, ...]
 
 
 def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[str, str]) -> WhyNot:
@@ -113,7 +112,7 @@ def _explained(
 
 
 def _owned(card: Accelerator, request: Request, catalog: Catalog) -> WhyNot:
-    explanations: list[Explanation] = []
+    explanations: list[Explained] = []
     for number in _OWNED_COUNTS:
         supply = catalog.owned_supply(release=request.engine_version, hardware=f"{number}x{card.name}")
         explanations.extend(explain(request, supply, catalog.engine, (supply.offers[0].instance_type,)))
@@ -133,31 +132,14 @@ def why_not_data(found: WhyNot) -> WhyNotData:
     )
 
 
-def verdict(item: Explanation) -> str:
-    """`chosen`, `works`, or the code that is nearest to working."""
-    if item.best is not None:
-        same = item.chosen is not None and _place(item.chosen) == _place(item.best)
-        return "chosen" if same and item.hardware.status != "owned" else "works"
-    return nearest_way(item).codes[0] if item.ways else "not_offered"
-
-
-def _place(candidate: Candidate) -> tuple[str, int]:
-    return candidate.offer.instance_type.name, candidate.machines
-
-
-def nearest_way(item: Explanation) -> Way:
-    """The configuration with the fewest reasons against it, of the best quality and fewest shards."""
-    return min(item.ways, key=lambda way: len(way.codes))
-
-
-def _explanation(item: Explanation) -> ExplanationData:
+def _explanation(item: Explained) -> ExplanationData:
     return ExplanationData(
         instance_type=item.hardware.name,
         machines=item.machines,
         status=item.hardware.status,
         accelerator=item.hardware.accelerator.name,
         accelerator_count=item.hardware.accelerator_count,
-        verdict=verdict(item),
+        verdict=item.verdict,
         rank=item.rank,
         ranked=item.ranked,
         decided_by=item.decided_by,

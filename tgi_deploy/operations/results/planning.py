@@ -9,7 +9,7 @@ from tgi_deploy.operations.launching.target_options import supplied
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.values.base import UNSET, Result
+from tgi_deploy.values.base import UNSET, Result, plain
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan_document import PlanData
 
@@ -19,40 +19,63 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.operations.planning.plan_files import PlanFiles
     from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.owned import Owned
-    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan import NoPlanError, Plan
+    from tgi_deploy.values.plan_document import FilesData, PlanDocument
 
 
 def plan_result(
-    target: Target, texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], *, explain: bool
+    target: Target,
+    texts: OptionTexts,
+    catalog: Catalog,
+    environ: Mapping[str, str],
+    *,
+    explain: bool,
+    into: PlanFiles | None = None,
 ) -> Result[PlanData, Plan]:
-    """Return the plan of a request, with `explain` beside what other clouds list.
+    """Return the plan of a request, with `explain` beside what other clouds list; `into` are files to write of it.
 
     Raises NoPlanError, and InputError for options that make no sense.
     """
     texts, found = supplied(target, texts, catalog, environ)
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
-        raise without_plan("plan", texts, made)
+        raise _without(made, texts, catalog, into)
     refusal = target.refusal(made)
     if refusal is not None and made.chosen.offer.market != "owned":
         raise refusal
-    return result_of_plan(made, catalog, explain=explain, notices=found.notices)
+    files: FilesData | None = None
+    printed = plan_document(made)
+    if into is not None:
+        into.lock_plan(made, texts, printed, catalog)
+        files = into.draw(made, texts, catalog)
+    return result_of_plan(made, printed, catalog, explain=explain, notices=found.notices, files=files)
+
+
+def _without(made: NoFeasiblePlan, texts: OptionTexts, catalog: Catalog, into: PlanFiles | None) -> NoPlanError:
+    """Return the error, which has the files where pictures show why there is no plan."""
+    error = without_plan("plan", texts, made)
+    files = into.draw(made, texts, catalog, error.commands) if into else None
+    return error if files is None else error.copy(data={**error.problem.data, "files": plain(files)})
 
 
 def result_of_plan(
     made: Plan,
+    printed: PlanDocument,
     catalog: Catalog,
     *,
     explain: bool,
     notices: tuple[Problem, ...] = (),
     own: Owned | None = None,
+    files: FilesData | None = None,
 ) -> Result[PlanData, Plan]:
     hardware = made.chosen.offer.instance_type
     data = PlanData(
-        plan=plan_document(made),
+        plan=printed,
         elsewhere=catalog.elsewhere(hardware.accelerator.name, hardware.accelerator_count) if explain else UNSET,
-        own=UNSET if own is None else own,
+        own=own or UNSET,
+        files=files or UNSET,
     )
     return Result(data=data, outcome=made, warnings=(*notices, *(warning("notice", text) for text in made.notices)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ from tgi_deploy.values.results import (
     ExecData,
     ExplanationData,
     ExtensionData,
-    FindingData,
     ListData,
     LogData,
     MachineData,
@@ -294,10 +292,7 @@ def _diagnosis(source: str, found: Reading, before: int) -> DiagnosisData:
     error = found.unexplained
     return DiagnosisData(
         source=source,
-        findings=tuple(
-            FindingData(**{**asdict(item), "line": item.line + before if item.line else item.line})
-            for item in found.findings
-        ),
+        findings=tuple(replaced(item, line=item.line + before) if item.line else item for item in found.findings),
         phase=found.startup_phase if found.evident else None,
         failed=found.failed,
         attempts=found.starts,

@@ -8,10 +8,12 @@ import json
 
 import pytest
 
+from tgi_deploy.cli.views.sweep import CSV_COLUMNS
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.sweep import CSV_COLUMNS, SWEPT, plan_each, read_sweep
+from tgi_deploy.operations.planning.sweep import SWEPT, plan_each, read_sweep
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
 
@@ -62,17 +64,17 @@ def test_every_row_is_the_plan_of_its_value(catalog):
     for value, row in zip(sweep.values, rows, strict=True):
         made = plan(replaced(REQUEST, min_tokens_per_s=value), catalog, {})
         assert row.value == value
-        assert row.choice == (made.chosen if isinstance(made, Plan) else None)
-    assert rows[0].choice is not None
-    assert rows[-1].choice is None
+        assert row.chosen == (plan_document(made).chosen if isinstance(made, Plan) else None)
+    assert rows[0].chosen is not None
+    assert rows[-1].chosen is None
     assert rows[-1].code == "throughput_too_low"
 
 
 def test_the_swept_value_stands_above_everything_else(catalog):
     environ = {"TGI_DEPLOY_BUDGET": "0.1", "TGI_DEPLOY_REGION": "eu-west-1"}
     rows = plan_each(replaced(REQUEST, budget="0.2"), read_sweep("budget=5"), catalog, environ)
-    assert rows[0].choice is not None
-    assert rows[0].choice.offer.region == "eu-west-1"
+    assert rows[0].chosen is not None
+    assert rows[0].chosen.region == "eu-west-1"
 
 
 @pytest.mark.parametrize("setting", SWEPT)
@@ -91,8 +93,8 @@ def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog,
 
 def test_a_value_that_cannot_be_meant_is_a_row(catalog):
     rows = plan_each(REQUEST, read_sweep("context=4096,99999999"), catalog, {})
-    assert rows[0].choice is not None
-    assert (rows[1].choice, rows[1].code) == (None, "context_too_long")
+    assert rows[0].chosen is not None
+    assert (rows[1].chosen, rows[1].code) == (None, "context_too_long")
 
 
 def test_a_request_that_is_wrong_anyway_is_an_error(catalog):

@@ -10,7 +10,7 @@ import pytest
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.why_not import verdict, why_not
+from tgi_deploy.operations.planning.why_not import why_not
 from tgi_deploy.values.plan import Plan
 
 REQUESTS = (
@@ -57,7 +57,7 @@ def test_the_choice_is_first_and_the_others_say_what_decided(catalog, texts):
     made = plan(texts, catalog, {})
     assert isinstance(made, Plan)
     item = why_not(texts, made.chosen.offer.instance_type.name, catalog, {}).explanations[0]
-    assert (verdict(item), item.rank, item.decided_by) == ("chosen", 1, None)
+    assert (item.verdict, item.rank, item.decided_by) == ("chosen", 1, None)
     for other in TYPES:
         found = why_not(texts, other, catalog, {}).explanations[0]
         if found.rank is not None and found.rank > 1:
@@ -91,7 +91,7 @@ def test_prices_add_up_and_are_held_against_the_budget(catalog):
 def test_a_pinned_instance_is_still_compared(catalog):
     texts = OptionTexts(model="llama3-13b", instance="g6.12xlarge")
     item = why_not(texts, "g6e.xlarge", catalog, {}).explanations[0]
-    assert verdict(item) == "works"
+    assert item.verdict == "works"
     assert item.chosen is not None
     assert item.chosen.offer.instance_type.name == "g6.12xlarge"
 
@@ -117,7 +117,7 @@ def test_a_card_is_every_type_that_has_it(catalog):
 def test_a_card_that_nobody_rents_is_a_machine_of_your_own(catalog):
     found = why_not(OptionTexts(model="llama3-70b"), "RTX-4090", catalog, {})
     assert not found.rentable
-    assert [verdict(item) for item in found.explanations] == ["memory_weights", "memory_weights", "works", "works"]
+    assert [item.verdict for item in found.explanations] == ["memory_weights", "memory_weights", "works", "works"]
 
 
 def test_unknown_names_are_refused(catalog):

@@ -1,0 +1,32 @@
+"""The keyword arguments of the Python API, as type checkers see them, are the options there are."""
+
+from __future__ import annotations
+
+from typing import get_args, get_type_hints
+
+import pytest
+
+from tgi_deploy import wiring
+from tgi_deploy.targets.protocol import TargetOptions
+from tgi_deploy.values.plan_options import PLAN_OPTIONS
+from tgi_deploy.values.plan_request import PlanRequest
+
+
+def test_a_plan_has_an_argument_for_each_option_and_no_other():
+    assert sorted(PlanRequest.__annotations__) == sorted(row.name for row in PLAN_OPTIONS)
+
+
+@pytest.mark.parametrize("row", [row for row in PLAN_OPTIONS if row.choices], ids=lambda row: row.name)
+def test_an_argument_with_choices_takes_these_alone(row):
+    choices, nothing = get_args(get_type_hints(PlanRequest)[row.name])
+    assert (get_args(choices), nothing) == (row.choices, type(None))
+
+
+def test_an_up_has_an_argument_for_each_option_of_a_target():
+    own = {name for target in wiring.targets() for name in target.options.__struct_fields__}
+    assert set(TargetOptions.__annotations__) == own
+
+
+@pytest.mark.parametrize("name", [row.name for row in PLAN_OPTIONS if not row.metavar])
+def test_a_switch_is_a_truth_value(name):
+    assert get_type_hints(PlanRequest)[name] is bool

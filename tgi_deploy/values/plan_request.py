@@ -1,0 +1,52 @@
+"""The options of a plan as keyword arguments, for type checkers and editors: each row of `values/plan_options.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Literal, TypedDict
+
+Whole = int | str | None
+Number = Decimal | float | str | None
+Texts = str | Sequence[str]
+Assignments = Texts | Mapping[str, str | float]
+
+
+class PlanRequest(TypedDict, total=False):
+    """Numbers may be texts, as on the command line. None: not given."""
+
+    budget: Number
+    max_spend: Number
+    ttl: str | None
+    idle_timeout: str | None
+    lease: str | None
+    context: Whole
+    input_tokens: Whole
+    output_tokens: Whole
+    concurrency: Whole
+    rps: Number
+    traffic: str | None
+    ttft_ms: Number
+    tpot_ms: Number
+    slo: Literal["default", "none"] | None
+    confidence: Number
+    min_tokens_per_s: Number
+    utilisation: Number
+    prefer: Literal["cost", "quality", "speed", "value"] | None
+    quality: Literal["exact", "near-lossless", "any"] | None
+    min_bits: Whole
+    quantize: str | None
+    replicas: Whole
+    max_machines: Whole
+    num_shard: Whole
+    instance: str | None
+    disk: Whole
+    driver: Literal["grid"] | None
+    hardware: str | None
+    region: Texts
+    market: Literal["on-demand", "spot", "any"] | None
+    engine_version: str | None
+    set: Assignments
+    env: Assignments
+    port: Whole
+    allow_turing: bool
