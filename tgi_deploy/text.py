@@ -18,18 +18,19 @@ _CENT: Final = Decimal("0.01")
 _EXACT: Final = Decimal("0.0001")
 
 
-def usd(amount: Decimal | float | None) -> str:
-    """`$1.861`: at least two decimals, at most four."""
+def usd(amount: Decimal | float | None, *, estimated: bool = False) -> str:
+    """`$1.861`: two to four decimals; `about $0.4668` where it rests on an estimate, as spot prices do."""
     if amount is None:
         return DASH
     exact = Decimal(str(amount))
     short = exact.quantize(_CENT)
-    return f"${short:,}" if short == exact or exact >= _THOUSAND else f"${exact.quantize(_EXACT).normalize():,f}"
+    shown = f"{short:,}" if short == exact or exact >= _THOUSAND else f"{exact.quantize(_EXACT).normalize():,f}"
+    return f"{'about ' if estimated else ''}${shown}"
 
 
 def rate(usd_per_hour: Decimal | float | None, *, estimated: bool = False) -> str:
-    """`$1.861/h`, and `about $0.4668/h` where it rests on an estimate, as spot prices do."""
-    return f"{'about ' if estimated else ''}{usd(usd_per_hour)}/h"
+    """`$1.861/h`, or `about $0.4668/h`."""
+    return f"{usd(usd_per_hour, estimated=estimated)}/h"
 
 
 def usd_exact(amount: float | None) -> str:

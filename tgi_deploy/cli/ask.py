@@ -11,6 +11,7 @@ import click
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import cloud_options, name_argument
 from tgi_deploy.cli.output import Result, printed, write_stderr
+from tgi_deploy.cli.views.text import accelerated
 from tgi_deploy.errors import InputError, InterruptedByUserError, Problem
 from tgi_deploy.text import plural
 
@@ -98,7 +99,7 @@ def _from_stdin() -> str:
 def _speed(answer: AnswerData) -> str:
     first = "" if answer.first_token_ms is None else f"TTFT {answer.first_token_ms:,.0f} ms, "
     rate = "" if answer.tokens_per_s is None else f", {answer.tokens_per_s:.1f} tokens/s"
-    return f"{first}{plural(answer.tokens, 'token')}{rate}"
+    return f"{first}{plural(answer.tokens, 'token')}{rate}{accelerated()}"
 
 
 def _interrupted(name: str, streamed: _Streamed) -> Result:

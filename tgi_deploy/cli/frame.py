@@ -244,7 +244,7 @@ def _verbose_option() -> click.Option:
         is_flag=True,
         expose_value=False,
         callback=lambda _ctx, _param, wanted: _show_calls() if wanted else None,
-        help="Log each cloud API call to stderr, without its parameters.",
+        help="Log each call to the target, the engine and the hub to stderr, without parameters.",
         section="Output",
     )
 

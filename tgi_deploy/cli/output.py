@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from tgi_deploy.values.base import Value
 
 SCHEMA: Final = 1
+# Their text is a file, a log or lines to paste: it is printed as it is.
+_VERBATIM: Final = frozenset({
+    "completion", "exec", "logs", "open", "profile init", "profile new", "profile show", "render", "runbook",
+    "sandbox start",
+})  # fmt: skip
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -82,7 +87,7 @@ def write_stderr(text: str) -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text if use_color(sys.stderr) else click.unstyle(text))
+        sys.stderr.write(_as_shown(text, sys.stderr))
         sys.stderr.flush()
     except OSError:
         silence(sys.stderr)
@@ -98,9 +103,9 @@ def write_result(command: str, result: Result, *, as_json: bool) -> None:
     """Write `result` to stdout and stderr. Raises OSError when stdout can't be written."""
     if as_json:
         text = json.dumps(envelope(command, result), indent=2, allow_nan=False)
-        _write(sys.stdout, text)
+        _write(sys.stdout, text, as_it_is=True)
         return
-    _write(sys.stdout, result.text)
+    _write(sys.stdout, result.text, as_it_is=command in _VERBATIM)
     for line in _message_lines(result):
         _write(sys.stderr, line)
 
@@ -122,10 +127,18 @@ def error_lines(error: Problem) -> Iterator[str]:
         yield f"{click.style('hint', bold=True)}: {one_line(error.hint)}"
 
 
-def _write(stream: IO[str] | None, text: str) -> None:
+def _write(stream: IO[str] | None, text: str, *, as_it_is: bool = False) -> None:
     if stream is None or not text:
         return
-    if not use_color(stream):
-        text = click.unstyle(text)
+    text = _as_shown(text, stream, as_it_is=as_it_is)
     stream.write(text if text.endswith("\n") else f"{text}\n")
     stream.flush()
+
+
+def _as_shown(text: str, stream: IO[str], *, as_it_is: bool = False) -> str:
+    """Return `text` with colors and in the terminal's width if there is one."""
+    if stream.isatty() and not as_it_is:
+        from tgi_deploy.cli.views.text import folded  # noqa: PLC0415 -- what is piped does not pay for it
+
+        text = folded(text, stream)
+    return text if use_color(stream) else click.unstyle(text)

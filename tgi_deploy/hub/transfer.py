@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import importlib
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -25,6 +26,7 @@ from tgi_deploy.futures import errors_into
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+CALLS: Final = logging.getLogger("tgi_deploy.calls")
 _SILENCE_S: Final = 20.0
 _PIECE_BYTES: Final = 64 * 1024
 _MOST_REDIRECTS: Final = 5
@@ -160,6 +162,7 @@ def _opened(
     """Yield status, headers and the unread chunks of the body."""
     send = _with_httpx if hasattr(session, "build_request") else _with_requests
     response, pieces = send(session, url, headers)
+    CALLS.info("hub GET %s: %s", urlsplit(url)._replace(query="").geturl(), response.status_code)
     try:
         yield response.status_code, {name.lower(): value for name, value in response.headers.items()}, pieces
     finally:

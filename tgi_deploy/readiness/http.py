@@ -10,6 +10,7 @@ import http.client
 import io
 import ipaddress
 import json
+import logging
 import socket
 import time
 import urllib.request
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.values.probing import ProbeRequest
 
+CALLS: Final = logging.getLogger("tgi_deploy.calls")
 _CALLER_ADDRESS_URL: Final = "https://checkip.amazonaws.com"
 _BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
 # Every event of a stream repeats its fields; 100,000 tokens still take less.
@@ -154,6 +156,7 @@ class _Exchange:
         self, method: str, path: str, *, headers: Mapping[str, str], body: bytes | None
     ) -> http.client.HTTPResponse:
         target = self._base.path.rstrip("/") + path
+        CALLS.info("http %s %s%s", method, self._base.netloc, target)
         if self._proxy is not None and self._base.scheme == "http":
             target = f"http://{self._base.netloc}{target}"
         self._connection.connect()

@@ -254,6 +254,11 @@ class Deployment(Value, frozen=True, kw_only=True):
         return revision.usd_per_hour
 
     @property
+    def estimated(self) -> bool:
+        """Whether its price rests on an estimate, as spot prices do."""
+        return any(pool.market == "spot" for pool in self.current.pools[:1])
+
+    @property
     def stopped_usd_per_hour(self) -> Decimal | None:
         """The machine's price while stopped; None if not billed by the hour, or unknown."""
         return self.current.stopped_usd_per_hour

@@ -133,3 +133,28 @@ def test_color_only_on_terminals_that_want_it(monkeypatch, environment, colored)
 def test_no_color_in_a_pipe(capsys):
     output.write_result("x", Result(text="\x1b[31mred\x1b[0m\n"), as_json=False)
     assert capsys.readouterr().out == "red\n"
+
+
+LONG = "one: g6.xlarge in us-east-1a (on-demand), and it is reachable from 10.0.0.0/8 and 192.168.0.0/16 only"
+PASTED = "hint: nearest: fits with --budget 4.62: tgi-deploy plan llama3-70b --budget 4.62 --market spot"
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "shown"),
+    [
+        ("up", f"  {LONG}", [f"  {LONG[:48]}", f"    {LONG[49:81]}", f"    {LONG[82:]}"]),
+        ("up", f"  runs    {LONG[:60]}", [f"  runs    {LONG[:28]}", f"          {LONG[29:60]}"]),
+        ("up", "\x1b[1m" + "b" * 48 + "\x1b[0m c", ["b" * 48 + " c"]),
+        ("plan", PASTED, [PASTED[:39], f"  {PASTED[40:]}"]),
+        ("up", f"run 'tgi-deploy {'x ' * 40}' or wait", ["run", f"  'tgi-deploy {'x ' * 40}'", "  or wait"]),
+        ("render", LONG, [LONG]),
+        ("up", "w" * 90, ["w" * 90]),
+    ],
+)  # fmt: skip
+def test_long_lines_go_on_below_in_a_terminal_and_commands_stay_whole(command, text, shown, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    monkeypatch.setattr("sys.stdout", out)
+    output.write_result(command, Result(text=text), as_json=False)
+    assert out.getvalue().splitlines() == shown

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
 
 import click
 import pytest
 from builders.plans import candidate
 from fakes.surroundings import Surroundings, plan, request
 
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views.catalog import item_text, list_text
-from tgi_deploy.cli.views.deployment import proposal_text
-from tgi_deploy.cli.views.text import table, wrapped
+from tgi_deploy.cli.views.deployment import proposal_text, up_text
+from tgi_deploy.cli.views.status import rows_text, status_text
+from tgi_deploy.cli.views.text import accelerated, table, wrapped
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.watching.listing import list_deployments
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.text import gib, plural, usd
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Cost
@@ -62,6 +68,34 @@ def test_the_question_says_what_interruptions_cost_and_what_credits_pay(tmp_path
     assert "With interruptions, estimated: $0.82" in asked
 
 
+def test_a_price_that_is_an_estimate_says_so_wherever_it_is_shown(tmp_path):
+    chosen = candidate()
+    chosen = replaced(chosen, offer=replaced(chosen.offer, market="spot", estimated=True))
+    around = Surroundings(home=tmp_path)
+    outcome = up(around.context(), request(plan(chosen=chosen)))
+    price = usd(chosen.cost.usd_per_hour)
+    for text in (
+        proposal_text(outcome.proposal),
+        up_text(outcome),
+        status_text(status(around.context(), "demo")),
+        rows_text(list_deployments(around.context()).rows),
+    ):
+        assert text.count(f"about {price}") == text.count(price) > 0
+
+
+@pytest.mark.parametrize("more", [("--sweep", "context=2048"), ("--why-not", "g5.xlarge"), ("--explain",)])
+def test_a_plan_on_the_spot_market_calls_its_prices_estimates(more, capsys):
+    assert frame.run(ROOT, ["plan", "llama3-8b", "--market", "spot", *more]) == 0
+    assert "about $" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("sandbox", "label"), [(True, " (accelerated by the sandbox)"), (False, "")])
+def test_what_was_measured_in_the_sandbox_is_labeled(sandbox, label):
+    context = click.Context(click.Command("up"), obj=SimpleNamespace(sandbox=sandbox))
+    with context:
+        assert accelerated() == label
+
+
 def test_gib():
     assert gib(48 * 1024**3) == "48.00 GiB"
 
@@ -72,7 +106,7 @@ def test_plural(number, text):
 
 
 def test_table_aligns_columns_and_leaves_no_space_at_the_end():
-    text = click.unstyle(table(("NAME", "COUNT"), [("a", "1"), ("longer", "100")], right=frozenset({1})))
+    text = click.unstyle(table(("name", "COUNT"), [("a", "1"), ("longer", "100")], right=frozenset({1})))
     assert text == "NAME    COUNT\na           1\nlonger    100\n"
 
 
@@ -114,7 +148,7 @@ def test_no_row_of_a_table_is_wider_than_the_terminal_and_nothing_is_lost(column
     monkeypatch.setenv("COLUMNS", columns)
     shown = click.unstyle(table(("name", "now", "model", "$/h"), ROWS, right=frozenset({3})))
     assert max(map(len, shown.splitlines())) <= int(columns)
-    assert shown.split() == [cell for row in (("name", "now", "model", "$/h"), *ROWS) for cell in row]
+    assert shown.split() == [cell for row in (("NAME", "NOW", "MODEL", "$/H"), *ROWS) for cell in row]
 
 
 def test_what_goes_into_a_pipe_is_not_wrapped(monkeypatch):

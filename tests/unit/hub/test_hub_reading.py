@@ -60,6 +60,15 @@ def place(tmp_path):
         yield Place(hub, tmp_path)
 
 
+def test_each_call_is_named_for_verbose_without_the_token(place, caplog, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    caplog.set_level("INFO", "tgi_deploy.calls")
+    place.add("acme/model")
+    place.resolve("acme/model")
+    assert any(line.startswith(f"hub GET {place.endpoint}/acme/model/") for line in caplog.messages)
+    assert TOKEN not in caplog.text
+
+
 def test_a_model_nobody_knows_is_read_from_its_headers(place):
     place.add("acme/llama", shards=4, tags=["transformers", "license:apache-2.0"])
     profile = place.resolve("acme/llama")

@@ -21,6 +21,13 @@ def test_probe_tells_the_status(status):
     assert (probe.outcome, probe.status, probe.ok) == ("status", status, status == 200)
 
 
+def test_each_call_is_named_for_verbose_even_if_nobody_answers(caplog):
+    caplog.set_level("INFO", "tgi_deploy.calls")
+    at = f"127.0.0.1:{closed_port()}"
+    probe_health(f"http://{at}/health")
+    assert caplog.messages == [f"http GET {at}/health"]
+
+
 def test_probe_of_a_closed_port_is_refused():
     assert probe_health(f"http://127.0.0.1:{closed_port()}").outcome == "refused"
 

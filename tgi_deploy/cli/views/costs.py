@@ -10,7 +10,7 @@ from tgi_deploy.text import cents, one_line, plural
 if TYPE_CHECKING:
     from tgi_deploy.values.results import AmountsData, CostsData
 
-_AMOUNTS: Final = ("SO FAR", "$/H NOW", "$/MONTH")
+_AMOUNTS: Final = ("so far", "$/h now", "$/month")
 _UNKNOWN: Final = "unknown"
 
 
@@ -25,13 +25,13 @@ def costs_text(found: CostsData) -> str:
         since = f" since {gone.since:%Y-%m-%d}" if gone.since else ""
         rows.append(("gone", f"{gone.deployments} removed{since}", "", "", cents(float(gone.accrued_usd)), "", ""))
     rows.append(("total", "", "", "", *_cells(found.total)))
-    shown = [table(("NAME", "OWNER", "LOCATION", "MACHINES", *_AMOUNTS), rows, right=frozenset({3, 4, 5, 6}))]
+    shown = [table(("name", "owner", "location", "machines", *_AMOUNTS), rows, right=frozenset({3, 4, 5, 6}))]
     if len(found.owners) > 1:
         owned = [
             (one_line(item.owner) or _UNKNOWN, plural(item.deployments, "deployment"), *_cells(item))
             for item in found.owners
         ]
-        shown.append(table(("OWNER", "", *_AMOUNTS), owned, right=frozenset({2, 3, 4})))
+        shown.append(table(("owner", "", *_AMOUNTS), owned, right=frozenset({2, 3, 4})))
     return "\n".join(shown)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.ends import terms
-from tgi_deploy.cli.views.text import heading
+from tgi_deploy.cli.views.text import accelerated, heading
 from tgi_deploy.text import count, duration, one_line, plural, usd
 from tgi_deploy.values.supply import usd_per_month
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tgi_deploy.api import Proof, Proposal, Removal, Update, UpOutcome
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.resource import ChangeSet
 
@@ -50,7 +51,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
         "  no price: the machine is yours; only 'down' ends the deployment"
         if owned
-        else f"  {'about ' if offer.estimated else ''}{usd(cost.usd_per_hour)} an hour for everything; {end}",
+        else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything; {end}",
         *credits_lines(proposal.credits, cost.usd_per_hour),
         interruptions_text(proposal.interruptions, first="  "),
     ]
@@ -105,8 +106,13 @@ def _rolling(update: Update) -> Iterator[str]:
 
 def _start_text(proposal: Proposal) -> str:
     deployment = proposal.deployment
-    price = "no price: it is yours" if deployment.usd_per_hour is None else f"{usd(deployment.usd_per_hour)} an hour"
+    price = _hourly(deployment) or "no price: it is yours"
     return "\n".join((heading(f"{deployment.name}: start it again"), changes_text(proposal.changes), f"  {price}"))
+
+
+def _hourly(deployment: Deployment) -> str:
+    price = deployment.usd_per_hour
+    return "" if price is None else f"{usd(price, estimated=deployment.estimated)} an hour"
 
 
 def _surplus_text(proposal: Proposal) -> str:
@@ -140,11 +146,7 @@ def up_text(outcome: UpOutcome) -> str:
     if update is not None and update.strategy == "rolling" and not update.stable:
         grace = duration(update.drain_s)
         lines.append(f"  the address has changed; in-flight requests at the old one had {grace} to finish")
-    price = (
-        "it is yours and keeps running"
-        if deployment.usd_per_hour is None
-        else f"{usd(deployment.usd_per_hour)} an hour"
-    )
+    price = _hourly(deployment) or "it is yours and keeps running"
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)
@@ -158,7 +160,7 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     line = f"  {plural(measured.requests, 'promised request')} at once"
     if measured.first_token_ms is not None and measured.output_tokens_per_s is not None:
         line += f": first token after {measured.first_token_ms:.0f} ms, {measured.output_tokens_per_s:.0f} tokens/s"
-    yield f"{line}; the longest promised prompt was answered"
+    yield f"{line}{accelerated()}; the longest promised prompt was answered"
 
 
 def removals_text(removals: Sequence[Removal]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.views.receipt import left_text
-from tgi_deploy.cli.views.text import table
+from tgi_deploy.cli.views.text import accelerated, table
 from tgi_deploy.operations.results.changing import proof_data
 from tgi_deploy.text import usd
 from tgi_deploy.values.base import as_dict
@@ -47,7 +47,7 @@ def _case(case: Case) -> dict[str, Any]:
 def smoked_text(results: Sequence[Smoked]) -> str:
     rows = [(item.job.model, verdict(item), str(item.chosen.get("instance_type") or "-"), f"{item.took_s:.0f} s",
              usd(item.usd)) for item in results]  # fmt: skip
-    lines = [table(("model", "result", "machine", "took", "cost"), rows, right=frozenset({3, 4}))]
+    lines = [table(("model", "result", "machine", f"took{accelerated()}", "cost"), rows, right=frozenset({3, 4}))]
     left = [thing for item in results for thing in item.left]
     return "\n".join([*lines, left_text(left)] if left else lines)
 
@@ -66,6 +66,6 @@ def proofs_document(proofs: Mapping[str, Proof]) -> dict[str, Any]:
 def proofs_text(proofs: Mapping[str, Proof]) -> str:
     lines = []
     for name, proof in proofs.items():
-        lines.append(f"{name} passed every check: it answered {proof.served.answer!r}")
+        lines.append(f"{name} passed every check: it answered {proof.served.answer!r}{accelerated()}")
         lines.extend(f"  {step.name:<10}{step.took_ms:>10.0f} ms" for step in proof.steps)
     return "\n".join(lines)

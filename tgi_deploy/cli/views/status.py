@@ -63,7 +63,8 @@ def _cost_words(status: Status) -> str:
     if status.gone:
         return f"nothing now: no machine runs{spent}"
     price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
-    return "-" if price is None else f"{usd(price)} an hour{stopped}{spent}"
+    estimated = status.deployment is not None and status.deployment.estimated
+    return "-" if price is None else f"{usd(price, estimated=estimated)} an hour{stopped}{spent}"
 
 
 def _whole_cents(amount: Decimal) -> Decimal:
@@ -128,7 +129,7 @@ def rows_text(rows: Sequence[Row]) -> str:
             (row.model or "-").rpartition("/")[2],
             row.instance_type or "-",
             row.region,
-            "-" if row.gone else usd(row.usd_per_hour),
+            "-" if row.gone else usd(row.usd_per_hour, estimated=row.estimated),
             row.endpoint or "-",
             "-" if row.gone else ends_cell(row.ends),
         )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import Choice, PlannedSpeed
     from tgi_deploy.values.plan_results import SweepData, SweepRow
 
-_COLUMNS: Final = ("INSTANCE TYPE", "CARDS", "QUANTIZE", "$/H", "TTFT", "TPOT", "TOKENS/S", "$/1M")
+_COLUMNS: Final = ("instance type", "cards", "quantize", "$/h", "ttft", "tpot", "tokens/s", "$/1m")
 _RIGHT: Final = frozenset({4, 5, 6, 7, 8})
 CSV_COLUMNS: Final = (
     "value", "instance_type", "region", "market", "num_shard", "quantize", "usd_per_hour", "ttft_ms", "tpot_ms",
@@ -41,7 +41,7 @@ def sweep_text(found: SweepData) -> str:
     missed = [
         wrapped(one_line(f"{row.value}  {row.code}: {row.reason}"), first="") for row in found.rows if not row.chosen
     ]
-    shown = table((found.setting.upper(), *_COLUMNS), planned, right=_RIGHT) if planned else ""
+    shown = table((found.setting, *_COLUMNS), planned, right=_RIGHT) if planned else ""
     return shown + "".join(f"{line}\n" for line in missed)
 
 
@@ -52,7 +52,7 @@ def _cells(row: SweepRow, chosen: Choice, speed: PlannedSpeed) -> tuple[str, ...
         chosen.instance_type,
         f"{chosen.num_shard}/{chosen.accelerator_count} {chosen.accelerator}",
         chosen.quantize,
-        usd(row.usd_per_hour),
+        usd(row.usd_per_hour, estimated=chosen.estimated),
         f"{count(speed.ttft_ms)} ms",
         f"{speed.tpot_ms:.1f} ms",
         count(speed.output_tokens_per_s),

@@ -7,9 +7,10 @@ of progress.py pays for it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import click
 
@@ -20,15 +21,18 @@ _NARROWEST: Final = 40
 _WIDEST: Final = 200
 _UNBOUNDED: Final = 10_000
 _GAP: Final = "  "
+# A command stays on one line, because it could not be pasted otherwise: in quotes, or at the end after a colon.
+_ATOM: Final = re.compile(r" *(?:\S*'tgi-deploy [^']*'\S*|(?<=: )tgi-deploy .*|\S+)")
+_LABEL: Final = re.compile(r" *\S+(?: \S+)*? {2,}(?=\S)")
 
 
-def width() -> int:
+def width(stream: IO[str] | None = None) -> int:
     """Return the maximum line width: the terminal's, or COLUMNS; a pipe is not wrapped."""
     named = os.environ.get("COLUMNS", "")
     if named.isdecimal():
         return max(_NARROWEST, int(named))
     try:
-        return min(_WIDEST, max(_NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns))
+        return min(_WIDEST, max(_NARROWEST, os.get_terminal_size((stream or sys.stdout).fileno()).columns))
     except (AttributeError, OSError, ValueError):  # no stdout, no terminal, a stream without a file
         return _UNBOUNDED
 
@@ -43,14 +47,44 @@ def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:
     )
 
 
+def accelerated() -> str:
+    """Return what labels a time or a speed that was measured on the sandbox's clock."""
+    context = click.get_current_context(silent=True)
+    rehearsed = context is not None and getattr(context.find_root().obj, "sandbox", False)
+    return " (accelerated by the sandbox)" if rehearsed else ""
+
+
+def folded(text: str, stream: IO[str]) -> str:
+    """Return `text` as a terminal shows it without cutting words: long lines go on below, under their own column."""
+    room = width(stream)
+    return "\n".join(part for line in text.split("\n") for part in _parts(line, room))
+
+
+def _parts(line: str, room: int) -> Iterator[str]:
+    plain = click.unstyle(line)
+    if len(plain) <= room:
+        yield line
+        return
+    label = _LABEL.match(plain)
+    under = label.end() if label and label.end() <= room // 2 else len(plain) - len(plain.lstrip()) + len(_GAP)
+    part = ""
+    for atom in _ATOM.findall(line):
+        if part.strip() and len(click.unstyle(part + atom)) > room:
+            yield part
+            part = " " * under + atom.lstrip()
+        else:
+            part += atom
+    yield part
+
+
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset(), indent: str = ""
 ) -> str:
-    """Return columns as wide as their widest cell, numbers (`right`) aligned right.
+    """Return capital headings and columns as wide as their widest cell, numbers (`right`) aligned right.
 
     On a narrower terminal, each row continues on the next line, indented to its second column.
     """
-    lines = [tuple(header), *(tuple(row) for row in rows)]
+    lines = [tuple(title.upper() for title in header), *(tuple(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(header))]
     under = _GAP * 2 + " " * min(widths[0], 8)
     bands = list(_bands(widths, width() - len(indent), len(under)))

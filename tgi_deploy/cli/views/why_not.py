@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tgi_deploy.cli.views.plan import price_of
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.text import count, gib, one_line, plural, usd
+from tgi_deploy.text import count, gib, one_line, plural, rate, usd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,24 +76,24 @@ def _versus(mine: Candidate, chosen: Candidate) -> str:
 
 
 def _figures(item: Candidate) -> str:
-    price = "" if item.offer.market == "owned" else f", {usd(item.cost.usd_per_hour)}/h"
+    price = "" if item.offer.market == "owned" else f", {price_of(item)}"
     return f"{item.quantize}{price}, {count(item.performance.output_tokens_per_s)} tokens/s"
 
 
 def _overview(found: WhyNot) -> str:
-    header = ("INSTANCE TYPE", "CARDS", "VERDICT", "$/H", "RANK")
+    header = ("instance type", "cards", "verdict", "$/h", "rank")
     return table(header, [_row(item) for item in found.explanations], right=frozenset({1, 3, 4})).rstrip("\n")
 
 
 def _row(item: Explained) -> tuple[str, ...]:
-    cheapest = next((price.cost for way in item.ways for price in way.prices if price.cost is not None), None)
-    price = item.best.cost if item.best is not None else cheapest
+    cheapest = next((price for way in item.ways for price in way.prices if price.cost is not None), None)
+    price = item.best or cheapest
     owned = item.hardware.status == "owned"
     return (
         item.hardware.name,
         str(item.hardware.accelerator_count),
         item.verdict if item.hardware.status in {"offered", "owned"} else item.hardware.status,
-        "-" if owned or price is None else usd(price.usd_per_hour),
+        "-" if owned or not price or not price.cost else usd(price.cost.usd_per_hour, estimated=price.offer.estimated),
         "-" if item.rank is None or owned else str(item.rank),
     )
 
@@ -154,7 +155,7 @@ def _price(item: Priced, request: Request) -> str:
     if item.cost is None:
         return f"{where}: unknown, and an unknown price does not count as free"
     parts = " + ".join(f"{usd(line.usd_per_hour)} {line.item}" for line in item.cost.lines)
-    text = f"{where}: {parts} = {usd(item.cost.usd_per_hour)}/h"
+    text = f"{where}: {parts} = {rate(item.cost.usd_per_hour, estimated=item.offer.estimated)}"
     budget = request.budget_usd_per_hour
     if budget is None:
         return text

@@ -200,7 +200,7 @@ def _sentence(request: Request, chosen: Candidate | None) -> str:
     known_as = size if request.model.name == model.hub_id else f"{model.hub_id}, {size}"
     if chosen is None:
         return f"No machine serves {request.model.name} ({known_as}) as requested."
-    price = f", for {words.usd(float(chosen.cost.usd_per_hour))} an hour" if chosen.offer.usd_per_hour else ""
+    price = f", for {_usd(chosen)} an hour" if chosen.offer.usd_per_hour else ""
     return f"{request.model.name} ({known_as}) runs on {_summary(chosen)}{price}{_within(request, chosen)}."
 
 
@@ -228,7 +228,12 @@ def _summary(candidate: Candidate) -> str:
 
 
 def _where(offer: Offer) -> str:
-    return "your own" if offer.market == "owned" else f"{offer.market} in {offer.region}"
+    guessed = " (estimate)" if offer.estimated else ""
+    return "your own" if offer.market == "owned" else f"{offer.market}{guessed} in {offer.region}"
+
+
+def _usd(candidate: Candidate) -> str:
+    return words.usd(float(candidate.cost.usd_per_hour), estimated=candidate.offer.estimated)
 
 
 def _cards(offer: Offer, num_shard: int) -> str:
@@ -241,7 +246,7 @@ def _figures(plan: Plan) -> Iterator[Figure]:
     chosen = plan.chosen
     if chosen.offer.usd_per_hour is not None:
         note = "machine, disk and address" if len(chosen.cost.lines) > 1 else ""
-        yield Figure(label="an hour", value=words.usd(float(chosen.cost.usd_per_hour)), note=note)
+        yield Figure(label="an hour", value=_usd(chosen), note=note)
     yield from _speed_figures(chosen.performance)
     memory = chosen.memory
     yield Figure(

@@ -29,7 +29,8 @@ class Row:
     `now` is what can be said at this moment, whatever is recorded; `probe` what the endpoint answered, None where there
     is none to ask.
     `gone`: the cloud was asked, and the recorded machine is no more. `expires` is the first moment of its `ends`.
-    `usd_per_hour` is the price while a machine runs, of all of them where there are more.
+    `usd_per_hour` is the price while a machine runs, of all of them where there are more, and `estimated`
+    where it is on the spot market.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Row:
     ends: tuple[End, ...] = ()
     owners: tuple[str, ...] = ()
     gone: bool = False
+    estimated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,6 +93,7 @@ def _row(status: Status, deployment: Deployment) -> Row:
         ends=status.ends,
         owners=status.owners,
         gone=status.gone,
+        estimated=deployment.estimated,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import docker
 from docker import errors as docker_errors
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.docker.endpoint import Endpoint
     from tgi_deploy.targets.docker.errors import ErrorTable
 
+CALLS: Final = logging.getLogger("tgi_deploy.calls")
 _T = TypeVar("_T")
 _TIMEOUT_S: Final = 60
 # A healthy daemon answers at once; a frozen one accepts the connection and stays silent.
@@ -116,7 +119,13 @@ def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
         _knock(endpoint.url.removeprefix(_UNIX))
     client = docker.APIClient(base_url=endpoint.url, version="auto", timeout=_FIRST_ANSWER_S, tls=_tls(endpoint))
     client.timeout = _TIMEOUT_S
+    client.hooks["response"].append(_log)
     return client
+
+
+def _log(reply: Any, **_how: object) -> None:  # noqa: ANN401 -- of requests, which has no types
+    """Name the call for --verbose. Its parameters hold secrets."""
+    CALLS.info("docker %s %s: %s", reply.request.method, urlsplit(reply.request.url).path, reply.status_code)
 
 
 def _knock(path: str) -> None:
