@@ -120,6 +120,12 @@ def serving_resources(deployment: Deployment, seen: Sequence[Found]) -> tuple[Fo
     return tuple(found for found in seen if revision_of(found.key) not in {None, deployment.wanted.number})
 
 
+def has_outdated(deployment: Deployment) -> bool:
+    """Return whether a revision serves and the record has resources of another one."""
+    stay = {None, deployment.current.number, deployment.wanted.number}
+    return deployment.active is not None and any(revision_of(item.key) not in stay for item in deployment.resources)
+
+
 def outdated_steps(deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
     """Return the steps that delete resources of revisions that neither run nor are being brought up."""
     stay = {None, deployment.current.number, deployment.wanted.number}

@@ -24,6 +24,7 @@ from tgi_deploy.operations.watching.status import status
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.values.base import plain, replaced
+from tgi_deploy.values.resource import revision_of
 
 LARGER = plan(chosen=on("p4d.24xlarge"), concurrency=64)
 bring_up = partial(updates.bring_up, strategy="recreate")
@@ -127,6 +128,25 @@ def test_a_launch_that_ends_without_a_clear_refusal_names_both_ways_and_both_end
     serving = bring_up(around, NEW) if then == "on" else roll_back(around)
     assert serving.deployment.plan.chosen.quantize == {"on": "awq", "back": "none"}[then]
     assert (serving.deployment.rollout, len(around.world.running())) == (None, 1)
+    assert {item.state for item in serving.deployment.resources} == {"created"}
+
+
+@pytest.mark.parametrize("launched", [False, True])
+def test_a_launch_that_was_cut_off_is_settled_before_the_way_back_is_over(around, launched):
+    bring_up(around)
+
+    def kill(call, *_properties):
+        if call == "create instance":
+            raise KilledError
+
+    around.world.time, around.world.shows_after_s = around.clock.monotonic, 20.0
+    around.world.on_call, around.world.after_call = (None, kill) if launched else (kill, None)
+    with pytest.raises(KilledError):
+        bring_up(around, NEW)
+    around.world.live_on()
+    serving = roll_back(around).deployment
+    assert {item.state for item in serving.resources} == {"created"}
+    assert len(around.world.running()) == 1
 
 
 def test_both_failures_are_named_when_the_way_back_fails_too(around):
@@ -246,6 +266,7 @@ def finish(around, then):
     assert deployment.plan.chosen.quantize == wanted.quantize
     assert len(around.world.running()) == 1
     assert [item.state for item in deployment.revisions].count("serving") == 1
+    assert {revision_of(item.key) for item in deployment.resources} <= {None, deployment.active}
 
 
 def test_tags_keep_the_number_of_a_revision_whose_record_is_lost(around):

@@ -17,6 +17,7 @@ from tgi_deploy.reconcile.ends import moved_tag, reads_tags
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.rollout.stages import (
     begin_update,
+    has_outdated,
     mark_old_gone,
     mark_promoted,
     mark_withdrawn,
@@ -192,27 +193,33 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
 def finish(context: Context, deployment: Deployment) -> Deployment:
     """Bring an update that is promoted to its end: the old machine drains and goes. Safe to repeat.
 
-    An error says that the new revision serves all the same.
+    Without one, delete what a lost request made for another revision. An error says which revision serves.
     """
-    if deployment.rollout is None or deployment.rollout.stage != "promoted":
+    promoted = deployment.rollout is not None and deployment.rollout.stage == "promoted"
+    if not promoted and (deployment.rollout is not None or not has_outdated(deployment)):
         return deployment
     try:
-        return _finish(context, deployment)
+        if promoted:
+            _hand_over(context, deployment)
+        else:
+            await_settled(context, deployment)
+        return _without_outdated(context, deployment, replaced(deployment, rollout=None))
     except DeployError as error:
         now, name = f"revision {deployment.current.number} serves at {deployment.endpoint}", deployment.name
         words = f"{now}; the old machine has yet to go: the same 'up' ends it, 'tgi-deploy down {name}' ends both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
-def _finish(context: Context, deployment: Deployment) -> Deployment:
+def _hand_over(context: Context, deployment: Deployment) -> None:
+    """Send new requests to the new machine, and wait until the old one has answered those that are open."""
     front, new = front_of(context, deployment), deployment.machine
-    if front is not None and new is not None:
-        if not front.cuts:
-            front.shift(deployment, new)
-        _drain(context, deployment, front)
-        if front.cuts:
-            front.shift(deployment, new)
-    return _without_outdated(context, deployment, replaced(deployment, rollout=None))
+    if front is None or new is None:
+        return
+    if not front.cuts:
+        front.shift(deployment, new)
+    _drain(context, deployment, front)
+    if front.cuts:
+        front.shift(deployment, new)
 
 
 def _drain(context: Context, deployment: Deployment, front: Front) -> None:
