@@ -278,7 +278,7 @@ class Api:
 
     def _reboot_instances(self, _region, asked):
         for machine in self._switched("reboot_instances", asked, {"running"}):
-            machine.running_at = self._now
+            machine.running_at, machine.proved = self._now, False
         return {}
 
     def _switched(self, method, asked, states):

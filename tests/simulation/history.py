@@ -37,8 +37,8 @@ class Command(Fact):
     """`user` runs `verb` on `name` from `at_s`; `plan` is the number of what is asked for (simulation/requests.py).
 
     With `after` it begins so long after the end of the command before it. `ahead_s` is how far that computer's clock is
-    wrong while it runs. `waits`: for the engine; `recreates`: it ends an old machine first. `copy`: the user gets a
-    copy of the first user's home folder.
+    wrong while it runs. `waits`: for the engine; `recreates`: it ends an old machine first; `heals`: what can be cured
+    is tried again. `copy`: the user gets a copy of the first user's home folder.
     """
 
     user: int
@@ -50,6 +50,7 @@ class Command(Fact):
     ahead_s: float = 0.0
     waits: bool = False
     recreates: bool = False
+    heals: bool = False
 
 
 class Fault(Fact):
@@ -235,6 +236,36 @@ def _updated(chance, seed):
         faults=tuple(faults),
         events=_events(chance, len(commands), (0, 0, 0, 1)),
         late_s=_late(chance, 0.25, instance=0.4),
+        boot_s=_boot_s(chance),
+        ending_s=_ending_s(chance),
+        end=_end(chance),
+    )
+
+
+def _lost(chance, seed):
+    """A machine that dies, or is taken back, before it serves or later, and what brings it back."""
+    first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((1, 1, 0)), waits=True)
+    commands = [replace(first, heals=chance.random() < 0.6)]
+    for _ in range(chance.choice((1, 1, 2, 2, 3))):
+        following = _next(chance, commands[-1], chance.choice(("up", "up", "up", "rollback", "extend", "down", "gc")))
+        again = following.verb == "up" and chance.random() < 0.7
+        heals = following.verb == "up" and chance.random() < 0.6
+        commands.append(replace(following, plan=first.plan if again else following.plan, heals=heals))
+    notices = tuple(
+        Event(kind="spot notice", at_s=round(chance.uniform(0, 400), 1), command=chance.randrange(len(commands)))
+        for _ in range(chance.choice((1, 1, 2)))
+    )
+    dying = chance.choice((0, 1, 1, 2)) if first.plan == 0 else chance.choice((0, 0, 1))
+    faults = tuple(
+        _fault_at(chance, "dies at start", chance.randrange(len(commands)), "machines", number)
+        for number in range(dying)
+    )
+    return History(
+        seed=seed,
+        commands=tuple(commands),
+        faults=(*faults, *_faults(chance, len(commands), (0, 0, 1))),
+        events=notices,
+        late_s=_late(chance, 0.2, instance=0.4),
         boot_s=_boot_s(chance),
         ending_s=_ending_s(chance),
         end=_end(chance),
@@ -493,6 +524,7 @@ _SHAPES = {
     _interrupted: 26,
     _updated: 22,
     _paused: 10,
+    _lost: 8,
     _ending: 9,
     _race: 11,
     _race_apart: 5,

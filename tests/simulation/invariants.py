@@ -94,7 +94,7 @@ class Invariants:
         self._recorded.update((program.command.user, item.attributes.get("id")) for item in deployment.resources)
         machine = self._run.world.things.get(_machine_id(deployment))
         serves = deployment.status == "ready" and (machine is None or machine.alive)
-        proved = not serves or _machine_id(deployment) in self._run.proved
+        proved = not serves or (machine is not None and machine.proved)
         self._check(proved, "proof before ready", f"{_machine_id(deployment)} is recorded as ready and was not proved")
         if deployment.rollout is not None:
             program.updates = deployment.rollout.source
@@ -130,12 +130,10 @@ class Invariants:
         )
 
     def _switches(self, program, what, ids):
-        """That a machine is about to be stopped or started is on its user's record; it is to be proved again."""
+        """That a machine is about to be stopped or started is on its user's record."""
         if what == "start_instances":
             for machine_id in ids:
                 self._started.setdefault(machine_id, set()).add(program.command.user)
-        else:
-            self._run.proved.difference_update(ids)
         state = _SWITCHING[what]
         record = self._run.records.get(program.command.user, {}).get(program.command.name)
         if state and record is not None and _machine_id(record) in ids:
@@ -174,7 +172,7 @@ class Invariants:
         if record is not None and program.command.verb in UPS and machine.id == _machine_id(record):
             begun = rollout is not None or record.status != "ready"
             self._check(begun, "intent before call", f"{machine.id} serves and is ended, with no update on record")
-        if rollout is None or rollout.strategy != "rolling" or machine.id not in self._run.proved:
+        if rollout is None or rollout.strategy != "rolling" or not machine.proved:
             return
         serves = rollout.stage == "starting" and machine.id == _machine_id(record)
         self._check(not serves, "what serves stays", f"{machine.id} is ended before the next is promoted")

@@ -37,9 +37,11 @@ from simulation.program import Clock, Disk, Program, Sessions
 from simulation.schedule import Endless, Killed, Schedule
 from simulation.world import World
 
+from tgi_deploy.catalog.phases import read_cures
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.context import Context
+from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, start, stop
 from tgi_deploy.operations.deploying.up import up
@@ -54,6 +56,7 @@ from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.errors import ErrorTable
 from tgi_deploy.targets.aws.retry import Retrier
 from tgi_deploy.targets.ec2.cloud import Ec2Cloud
+from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import engine_named
 
 ENGINE_STARTS_S = 40.0
@@ -137,6 +140,22 @@ def _table():
     return ErrorTable.of(Store.behind().json("aws/errors.json"))
 
 
+@cache
+def _healer():
+    """Cures that plan nothing anew: the same again, and the next machine of the plan."""
+    edits = {
+        code: [edit for edit in edits if edit in {"again", "other_machine"}] for code, edits in read_cures().items()
+    }
+    return Healer(engine=engine_named("tgi"), edits=edits, plan_again=None)
+
+
+def _up(context, command):
+    asked = requests.up_request(command)
+    if not command.heals:
+        return up(context, asked)
+    return up_and_heal(context, None, lambda _texts, plan: replaced(asked, plan=plan), asked.plan, _healer())[0]
+
+
 def _rollback(context, command):
     recorded = context.store.load(command.name)
     if recorded is None:
@@ -151,7 +170,7 @@ def _gc(context, command):
 
 _SWITCHES = {"stop": stop, "start": start, "restart": restart}
 _ACTS = {
-    "up": lambda context, command: up(context, requests.up_request(command)),
+    "up": _up,
     "down": lambda context, command: down(context, [command.name], lambda _removals: True),
     "extend": lambda context, command: extend(context, command.name, requests.WANTED[command.plan]),
     "rollback": _rollback,
@@ -173,7 +192,7 @@ class _Engine(FakeEngine):
         if machine.fault == "wrong model":
             self.model_id = "somebody/else"
         elif probe.step == "info":
-            self._run.proved.add(machine.id)
+            machine.proved = True
         return super().ask(probe)
 
 
@@ -184,7 +203,6 @@ class _Run:
         self.world = World(
             lambda: self.schedule.now, late_s=history.late_s, boot_s=history.boot_s, ending_s=history.ending_s
         )
-        self.proved = set()
         self.records = {}
         self.known = set()
         self._ended = set()

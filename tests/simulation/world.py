@@ -37,7 +37,10 @@ _PREFIX = {
 
 
 class Thing:
-    """`states` are (moment, members) in their order; members None: it is gone. `maker` is the command that made it."""
+    """`states` are (moment, members) in their order; members None: it is gone. `maker` is the command that made it.
+
+    A machine is `proved` from when its engine has shown what it serves until it is stopped or rebooted.
+    """
 
     def __init__(self, thing_id, kind, region, maker, at, members):
         self.id, self.kind, self.region, self.maker, self.made_at = thing_id, kind, region, maker, at
@@ -156,6 +159,7 @@ class World:
         machine.parts, machine.groups, machine.fault = parts, request["groups"], fault
         machine.user_data = base64.b64decode(request["user_data"]).decode()
         machine.running_at = machine.ends_at = machine.limits = None
+        machine.proved = False
         self.machines.append(machine)
         if fault == "dies at start":
             reason = "Server.InternalError"
@@ -215,6 +219,7 @@ class World:
     def stop(self, machine, at):
         """It shuts down as for an end, and keeps its disk and its interface, and not its address."""
         if machine.state == "running":
+            machine.proved = False
             machine.change(at, state="stopping", reason="Client.UserInitiatedShutdown")
             self.at(at + self.ending_s, lambda moment: machine.state == "stopping" and self._rest(machine, moment))
 

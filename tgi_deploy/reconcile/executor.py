@@ -192,7 +192,9 @@ class Executor:
                 if not doubts:
                     self.reporter.note(f"{lost.message}; checking for up to a minute whether it took effect")
                 doubts.append(lost)
-                if isinstance(lost, ExistsError) and self._was_asked_differently(deployment, resource):
+                if not isinstance(lost, ExistsError):
+                    deployment = self._intend(deployment, resource)
+                elif self._was_asked_differently(deployment, resource):
                     raise TokenMismatchError(lost.message) from lost
                 continue
             except _REFUSALS:
@@ -261,7 +263,7 @@ class Executor:
         return deployment
 
     def _intend(self, deployment: Deployment, resource: Resource, *, fresh: bool = False) -> Deployment:
-        """Write the intent to disk. An open intent with the same spec keeps its token."""
+        """Write the intent to disk. An open intent with the same spec keeps its token: the request is repeated."""
         known, now = deployment.record(resource.key), self.clock.now().isoformat(timespec="seconds")
         if known and not fresh and (known.state, known.spec) == ("intent", resource.spec):
             return self.save(deployment.with_record(replaced(known, notes={**known.notes, ASKED: now})))

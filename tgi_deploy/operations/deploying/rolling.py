@@ -82,7 +82,7 @@ def begin(
     rolling = begin_update(recorded, revision, "rolling")
     why = _obstacle(context, rolling, seen, wait=wait)
     if asked == "rolling" and why:
-        raise cannot_roll(recorded, why)
+        raise _cannot_roll(recorded, why)
     return begin_update(recorded, revision, "recreate") if why or asked == "recreate" else rolling
 
 
@@ -96,7 +96,7 @@ def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *
     return "two machines of this deployment can't run beside each other" if front is None else front.no_room(deployment)
 
 
-def hindrance(deployment: Deployment, attempt: Attempt) -> str:
+def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
     """Return what of the old machine an attempt would take away while that machine serves; empty where nothing."""
     serving = deployment.machine
     if serving is not None and attempt.place != serving.place:
@@ -106,7 +106,15 @@ def hindrance(deployment: Deployment, attempt: Attempt) -> str:
     return f"the {found.kind} that the old machine uses would be replaced" if found is not None else ""
 
 
-def cannot_roll(deployment: Deployment, why: str) -> ConflictError:
+def is_hindered(deployment: Deployment, attempt: Attempt, asked: Strategy | None) -> bool:
+    """Return whether an attempt takes away what the old machine needs. Raises `cannot_roll` if it is to roll."""
+    why = _hindrance(deployment, attempt)
+    if why and asked == "rolling":
+        raise _cannot_roll(deployment, why)
+    return bool(why)
+
+
+def _cannot_roll(deployment: Deployment, why: str) -> ConflictError:
     return ConflictError(
         "cannot_roll",
         f"updating '{deployment.name}' with --strategy rolling: {why}",

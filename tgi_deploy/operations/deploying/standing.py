@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.rolling import finish, no_way_back, serves_on
-from tgi_deploy.operations.launching.launch import await_visible
 from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.watching.known import is_stopped, look_at
@@ -84,14 +83,9 @@ def _being_removed(name: str, also: str = "") -> ConflictError:
 def look(
     context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
 ) -> tuple[Found, ...]:
-    """Observe the deployment, waiting for a recently recorded machine that is not visible yet."""
+    """Observe the deployment; of an update, wait for what was requested recently and is not visible yet."""
     seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
-    machine = recorded.machine if recorded else None
-    if recorded is None or machine is None or context.target_at(machine.place).facts.shows_at_once:
-        return seen
-    settled = recorded.rolling and await_settled(context, recorded, seen)
-    shown = machine.attributes.get("id") in {found.id for found in seen}
-    if not settled and (shown or not await_visible(context, machine)):
+    if recorded is None or not recorded.rolling or not await_settled(context, recorded, seen):
         return seen
     return observe(name, recorded, cloud=context.cloud, places=places, side=side)
 

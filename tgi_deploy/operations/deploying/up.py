@@ -34,10 +34,9 @@ from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import (
     alone_again,
     begin,
-    cannot_roll,
     finish,
     front_of,
-    hindrance,
+    is_hindered,
     naming_recreate,
     promote,
     share_ceiling,
@@ -97,7 +96,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.targets.protocol import Launch
+    from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import Candidate, Plan
@@ -398,26 +397,14 @@ def _bring_up(
         way = _way_of(context, request, deployment)
     with naming_recreate(deployment):
         attempt = first_attempt(way, deployment, rest)
-        why = hindrance(deployment, attempt) if deployment.rolling else ""
-        if why and request.strategy == "rolling":
-            raise cannot_roll(deployment, why)
-        if why:
+        if deployment.rolling and is_hindered(deployment, attempt, request.strategy):
             return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
         refuse_to_replace(deployment, attempt, rest)
-        changes = ChangeSet(steps=(*ending, *attempt.changes.steps))
-        findings = findings_of(context, request, way, deployment, replaced(attempt, changes=changes))
+        changes = replaced(attempt, changes=ChangeSet(steps=(*ending, *attempt.changes.steps)))
+        findings = findings_of(context, request, way, deployment, changes)
     closing = replaced(networks_of(way, rest), added=()) if request.origin == "up" else NetworkChange()
-    proposal = Proposal(
-        deployment=deployment,
-        candidate=attempt.candidate,
-        changes=ChangeSet(steps=(*changes.steps, *network_steps(closing, attempt.place))),
-        cidrs=attempt.cidrs,
-        ends=attempt.ends,
-        zone=attempt.zone,
-        findings=findings,
-        surplus=surplus,
-        update=_update_of(context, request, deployment, attempt.candidate),
-    )
+    networks = network_steps(closing, attempt.place)
+    proposal = replace(_proposal(context, request, deployment, changes, networks), findings=findings, surplus=surplus)
     if (unchanged := _left_alone(request, proposal)) is not None:
         return unchanged
     before = Before.of(
@@ -437,9 +424,19 @@ def _bring_up(
         return _make_ready(context, request, launched, outcome, kept)
 
 
-def _update_of(context: Context, request: UpRequest, deployment: Deployment, candidate: Candidate) -> Update | None:
+def _proposal(
+    context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt, networks: tuple[Step, ...]
+) -> Proposal:
     front = front_of(context, deployment) if deployment.rolling else None
-    return update_of(deployment, request.plan, candidate, front)
+    return Proposal(
+        deployment=deployment,
+        candidate=attempt.candidate,
+        changes=ChangeSet(steps=(*attempt.changes.steps, *networks)),
+        cidrs=attempt.cidrs,
+        ends=attempt.ends,
+        zone=attempt.zone,
+        update=update_of(deployment, request.plan, attempt.candidate, front),
+    )
 
 
 def _make_room(context: Context, deployment: Deployment, ending: ChangeSet, making: ChangeSet) -> Deployment:

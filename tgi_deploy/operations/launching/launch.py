@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.reconcile.claim import owned_by, reject_concurrent_update
-from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.ends import lease_end
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.rollout.stages import at_status, only_launched, serving_resources
 from tgi_deploy.targets.protocol import Failover, ImagePull
 from tgi_deploy.values.base import changed_fields, replaced
-from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, ResourceRecord, Revision, Spec, SpecHardware
+from tgi_deploy.values.deployment import Deployment, ModelRef, Pool, Revision, Spec, SpecHardware
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,18 +131,3 @@ def pool_of(candidate: Candidate, place: str) -> Pool:
         market=offer.market,
         machine_usd_per_hour=candidate.rent_usd_per_hour,
     )
-
-
-def await_visible(context: Context, record: ResourceRecord) -> bool:
-    """Wait, for a minute at most, until the cloud knows a recorded machine, alive or ended; return whether it does.
-
-    One that was certainly made longer ago is not waited for: it is gone if it does not show.
-    """
-    if "id" not in record.attributes:
-        return False
-    if not may_be_new(record, context.clock.now(), within_s=_MISSING_GRACE_S):
-        return False
-    cloud = context.cloud(record.place)
-    patience = replace(context.pace.running, deadline_s=_MISSING_GRACE_S)
-    states = (cloud.machine(record.attributes["id"]).state for _ in looks(context.clock, patience))
-    return any(state != "missing" for state in states)

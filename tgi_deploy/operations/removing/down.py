@@ -11,7 +11,7 @@ from tgi_deploy.operations.removing.leftovers import left_error, raise_all, remo
 from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, begin_anew, write
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.claim import owned_by
-from tgi_deploy.reconcile.clocks import may_be_new
+from tgi_deploy.reconcile.clocks import ASKED, may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
@@ -152,7 +152,8 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
     """Return what is absent and may be too new to show: neither `seen` nor known to the cloud by its id or tags.
 
     A Docker host shows at once what it has. Of what was being deleted only a machine is looked for: EC2 still knows
-    ended ones for about an hour, so that one it does not know has yet to show.
+    ended ones for about an hour, so that one it does not know has yet to show. What was requested twice may appear
+    once more after it is deleted, unless both requests had one token, as those for a machine have.
     """
     now = context.clock.now()
     ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in owned_by(seen, deployment.id)}
@@ -160,10 +161,15 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
         record
         for record in deployment.resources
         if _may_show_late(context, record)
-        and record.attributes.get("id") not in ids
-        and not (record.state == "intent" and (record.key, record.spec) in made)
         and may_be_new(record, now, within_s=context.pace.unsettled_s)
-        and not _shows(context, deployment, record)
+        and (
+            _may_come_twice(context, record)
+            or not (
+                record.attributes.get("id") in ids
+                or (record.state == "intent" and (record.key, record.spec) in made)
+                or _shows(context, deployment, record)
+            )
+        )
     )
 
 
@@ -172,6 +178,11 @@ def _may_show_late(context: Context, record: ResourceRecord) -> bool:
         return True
     waited_for = record.state == "created" or record.is_machine
     return waited_for and "id" in record.attributes and not context.target_at(record.place).facts.shows_at_once
+
+
+def _may_come_twice(context: Context, record: ResourceRecord) -> bool:
+    at_once = context.target_at(record.place).facts.shows_at_once
+    return ASKED in record.notes and not record.is_machine and not at_once
 
 
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:

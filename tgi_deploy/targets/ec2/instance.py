@@ -10,6 +10,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import READS_TAGS, moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
+from tgi_deploy.reconcile.retry import Patience, looks
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
 from tgi_deploy.values.resource import RECLAIMED, STARTABLE, Found, MachineState, key_of, machine_key
 
@@ -28,6 +29,7 @@ _ALIVE: Final = ("pending", "running")
 _STOPPED: Final = ("stopping", "stopped")
 _TAGGED: Final = ("volume", "network-interface")  # with the machine
 _NEW_S: Final = 60.0
+_LATENESS: Final = Patience(deadline_s=_NEW_S, poll_s=1, longest_poll_s=10)
 _BATCH: Final = 100  # ids per TerminateInstances, which fails as a whole if one id is rejected
 _SPOT: Final = "Server.Spot"  # common prefix of the state reasons of reclaimed spot instances
 
@@ -75,8 +77,13 @@ class Instances:
             self.api.ask("create_tags", "tagging an instance", acknowledged, Resources=ids, Tags=tag_list(tags))
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        found = self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
-        return found if found is not None and found.state in _THERE else None
+        """Return it; None if it has ended. A new one that EC2 does not know is awaited: it knows ended ones, too."""
+        new = "launched" in attributes and self._may_be_new(attributes)
+        for _ in looks(self.api.retrier.clock, _LATENESS):
+            found = self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
+            if found is not None or not new:
+                return found if found is not None and found.state in _THERE else None
+        return None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Terminate it. One just launched may not be visible yet: retry instead of assuming that it is gone."""
