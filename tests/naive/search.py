@@ -402,7 +402,7 @@ def _block_codes(model: ModelSpec, release: TgiRelease, hardware: InstanceType) 
     """Scales for blocks of fp8 weights: kernels that one release brought, for cards that multiply in fp8."""
     if model.quantization is not None and model.quantization.block_scaled:
         can = hardware.accelerator.compute_capability is None or hardware.accelerator.compute_capability >= (8, 9)
-        if not (release.block_scaled_fp8 and can):
+        if not (release.block_scaled_fp8 == release.version and can):
             yield "quantization_block_scaled"
 
 

@@ -63,14 +63,16 @@ def test_a_slice_that_cannot_be_is_refused_by_name(catalog, text, message):
         catalog.accelerator(text)
 
 
-@pytest.mark.parametrize("text", ["16xH100-80GB", "2xGB10", "12xL4", "16xA100-80GB-MIG-4g.40gb"])
+@pytest.mark.parametrize("text", ["16xH100-80GB", "2xGB10", "12xL40S", "21xT4", "16xA100-80GB-MIG-4g.40gb"])
 def test_more_cards_than_a_host_takes_are_asked_about(catalog, text):
     with pytest.raises(InputError) as caught:
         machine(catalog, text)
     assert caught.value.code == "more_than_one_host"
 
 
-@pytest.mark.parametrize("text", ["16xA100-40GB", "8xH100-80GB", "56xA100-80GB-MIG-1g.10gb", "10xRTX-4090"])
+@pytest.mark.parametrize(
+    "text", ["16xA100-40GB", "8xH100-80GB", "56xA100-80GB-MIG-1g.10gb", "10xRTX-4090", "20xT4", "18xL4"]
+)
 def test_hosts_that_exist_are_taken(catalog, text):
     assert machine(catalog, text).accelerator_count == int(text.partition("x")[0])
 

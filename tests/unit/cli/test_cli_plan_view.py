@@ -217,7 +217,7 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        ("deepseek-ai/DeepSeek-R1", "block-scaled fp8 weights need kernels that the images of TGI 3.3.7 do not carry"),
+        ("deepseek-ai/DeepSeek-R1", "the images of TGI 3.3.7 do not carry; --engine-version 3.1.0 has them"),
         ("Qwen/Qwen3-235B-A22B", "look at every rejection with --json, or choose another model"),
     ],
 )
@@ -225,7 +225,7 @@ def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):
     """Among reasons against single cards it would be lost; where each has its own, no one of them is the reason."""
     texts = OptionTexts(model=model)
     error = without_plan("plan", texts, plan(texts, catalog, {}))
-    assert error.hint == f"no change of the request helps: {says}"
+    assert error.hint.endswith(says)
 
 
 def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_said(catalog):

@@ -245,8 +245,10 @@ def check_block_scaled(facts: Facts) -> Problem | None:
     own, capability = facts.case.model.quantization, facts.case.hardware.accelerator.compute_capability
     if own is None or not own.block_scaled:
         return None
-    if not facts.release.block_scaled_fp8:
-        text = f"block-scaled fp8 weights need kernels that the images of TGI {facts.release.version} do not carry"
+    carried, version = facts.release.block_scaled_fp8, facts.release.version
+    if version != carried:
+        text = f"block-scaled fp8 weights need kernels that the images of TGI {version} do not carry"
+        text += f"; --engine-version {carried} has them" if carried else ""
     elif capability is not None and capability < _FP8_CAPABILITY:
         text = f"block-scaled fp8 weights need compute capability {'.'.join(map(str, _FP8_CAPABILITY))} or newer"
     else:

@@ -35,7 +35,7 @@ def _nothing_near(made: NoFeasiblePlan) -> str:
     against_all = set.intersection(*(set(item.codes) for item in made.rejections))
     reason = next((item.message for item in made.rejections if item.code in against_all), None)
     if reason is not None:
-        return f"no change of the request helps: {reason}"
+        return f"every machine is refused: {reason}"
     return "no change of the request helps: look at every rejection with --json, or choose another model"
 
 

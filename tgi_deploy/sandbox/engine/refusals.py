@@ -28,10 +28,10 @@ def warmup_refusal(situation: Situation) -> str | None:
     """What the first kernels answer on a card, or for weights, that the release was not built for."""
     if situation.host.on_cpu:
         return None
-    stored = situation.checkpoint.model.quantization
-    if stored is not None and stored.block_scaled and not situation.release.block_scaled_fp8:
+    stored, release = situation.checkpoint.model.quantization, situation.release
+    if stored is not None and stored.block_scaled and release.block_scaled_fp8 != release.version:
         return "TypeError: 'NoneType' object is not callable"  # `w8a8_block_fp8_matmul` could not be imported
-    rule = situation.release.architecture_rule(situation.host.accelerator.compute_capability)
+    rule = release.architecture_rule(situation.host.accelerator.compute_capability)
     if rule is None or rule.verdict == "ok":
         return None
     overridden = rule.env.items() <= situation.environ.items()
