@@ -51,7 +51,7 @@ ALLOWED = {
 }  # fmt: skip
 # Commands that do not go through the API yet: this list only gets shorter.
 STILL_BELOW = {
-    "catalog", "ci_reports", "doctor", "options", "profile", "progress", "rehearse", "smoke", "up_file",
+    "ci_reports", "options", "progress", "rehearse", "smoke", "up_file",
     "views/smoke", "views/smoke_reports",
 }  # fmt: skip
 # Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.

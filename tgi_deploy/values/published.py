@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.values import catalog_results as catalogs
 from tgi_deploy.values import change_results as changes
 from tgi_deploy.values import results
 from tgi_deploy.values.plan_document import PlanData
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
 
 DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
     "ask": (results.AnswerData,),
+    "catalog list": (catalogs.RegionsData, catalogs.EnginesData, catalogs.ModelsData, catalogs.HardwareData),
+    "catalog show": (catalogs.EntryData,),
     "costs": (results.CostsData,),
     "diagnose": (results.DiagnosisData,),
     "diff": (DiffData,),
+    "doctor": (results.DoctorData, results.PolicyData),
     "down": (changes.DownData,),
     "exec": (results.ExecData,),
     "explain": (results.ExplanationData, results.CodesData),
@@ -29,6 +33,11 @@ DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
     "open": (results.AccessData,),
     "plan": (PlanData, SweepData, WhyNotData),
     "predict": (PredictionData, CasesData),
+    "profile init": (catalogs.DeploymentTextData,),
+    "profile list": (catalogs.ProfilesData,),
+    "profile new": (catalogs.ProfileTextData,),
+    "profile show": (catalogs.ProfileData,),
+    "profile validate": (catalogs.ProfileData,),
     "render": (RenderData,),
     "restart": (changes.SwitchData,),
     "rollback": (changes.UpData,),

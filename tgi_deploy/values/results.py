@@ -5,9 +5,10 @@ Keys are a contract: one may be added, none is renamed or removed. Moments are I
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final, Literal
 
 from msgspec import UnsetType
 
@@ -392,3 +393,36 @@ class RunbookData(Value, frozen=True, kw_only=True):
     name: str
     markdown: str
     out: str | None = None
+
+
+class CheckedData(Value, frozen=True, kw_only=True):
+    """What one check found. `data` are the values behind it, keys with units."""
+
+    severity: Literal["ok", "warning", "error"]
+    code: str
+    message: str
+    remedy: str | None
+    data: Mapping[str, Any]
+
+
+class SummaryData(Value, frozen=True, kw_only=True):
+    """How many checks found what."""
+
+    ok: int
+    warning: int
+    error: int
+
+
+class DoctorData(Value, frozen=True, kw_only=True):
+    """`data` of `doctor`."""
+
+    findings: tuple[CheckedData, ...]
+    summary: SummaryData
+
+
+class PolicyData(Value, frozen=True, kw_only=True):
+    """`data` of `doctor --policy`. `features`: name → purpose; `boundary` bounds the roles that the tool creates."""
+
+    policy: Mapping[str, Any] | None
+    features: Mapping[str, str]
+    boundary: Mapping[str, Any] | None

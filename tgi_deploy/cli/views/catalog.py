@@ -1,14 +1,16 @@
-"""Entries of the catalog, as plain data and as tables."""
+"""Entries of the catalog as tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.cli.views.text import table
 from tgi_deploy.text import gib, one_line, plural, usd
-from tgi_deploy.values.base import Value, as_dict
+
+if TYPE_CHECKING:
+    from tgi_deploy.values.base import Value
 
 _FIGURES = (("bandwidth_gb_s", "GB/S"), ("fp16_tflops", "FP16"), ("fp8_tflops", "FP8"), ("int8_tops", "INT8"))
 _VERDICT = (("price.usd_per_hour", "$/H"), ("engine.verdict", "ENGINE"))
@@ -31,26 +33,7 @@ _COLUMNS: Mapping[str, tuple[tuple[str, str], ...]] = {
 }  # fmt: skip
 
 
-def entry_document(entry: Value) -> dict[str, Any]:
-    """Return a catalog entry as nested dicts by field name."""
-    return {name: _entry_field(name, item) for name, item in as_dict(entry).items()}
-
-
-def _entry_field(name: str, value: object) -> object:
-    if "compute_capability" in name and isinstance(value, tuple):
-        return ".".join(map(str, value))
-    return _plain_entry(value)
-
-
-def _plain_entry(value: object) -> object:
-    if isinstance(value, Value):
-        return entry_document(value)
-    if isinstance(value, tuple):
-        return [_plain_entry(item) for item in value]
-    return {key: _plain_entry(item) for key, item in value.items()} if isinstance(value, Mapping) else value
-
-
-def list_text(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
+def list_text(kind: str, items: Sequence[Value]) -> str:
     columns = _COLUMNS[kind]
     found = [[(key, _at(item, key)) for key, _ in columns] for item in items]
     numeric = frozenset(at for at in range(len(columns)) if any(_is_number(row[at][1]) for row in found))
@@ -58,10 +41,10 @@ def list_text(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
     return table([title for _, title in columns], rows, right=numeric)
 
 
-def _at(item: Mapping[str, Any], path: str) -> Any:  # noqa: ANN401 -- whatever a catalog entry holds
-    """Return the value at `path`, or None."""
+def _at(item: object, path: str) -> Any:  # noqa: ANN401 -- a field of any entry
+    """Return the value at `path`, None if a value on the way is missing."""
     key, _, rest = path.partition(".")
-    value = item[key]
+    value = getattr(item, key)
     return _at(value, rest) if rest and value is not None else value
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from tgi_deploy.catalog.comparison import Support
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.catalog_results import EngineVerdict, HardwareEntry, HardwarePrice, MisquotedFigure
 from tgi_deploy.values.hardware import InstanceType
 from tgi_deploy.values.sizes import GIB
 
@@ -15,54 +16,12 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.catalog.comparison import Misquote
-    from tgi_deploy.values.hardware import Accelerator, Interconnect
+    from tgi_deploy.values.catalog_results import Verdict
+    from tgi_deploy.values.hardware import Accelerator
     from tgi_deploy.values.supply import Offer
 
-Verdict = Literal["runs", "by_hand", "override", "no"]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Price:
-    """The cheapest on-demand machine with the chip, or the named machine's own price; disk and address not counted."""
-
-    instance_type: str
-    usd_per_hour: Decimal
-    usd_per_gib_hour: Decimal
-    source: str
-    date: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Running:
-    """Whether the engine runs there. `by_hand`: another image than the one that plans are made for."""
-
-    verdict: Verdict
-    backend: str | None
-    image: str | None
-    reason: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One row; `machine` is its instance type if it is one.
-
-    Figures are of one card, dense; `memory_bytes` is what an engine can really use of it.
-    """
-
-    name: str
-    accelerator: Accelerator
-    machine: InstanceType | None
-    cards: int
-    partition: float
-    memory_bytes: int
-    interconnect: Interconnect
-    price: Price | None
-    running: Running
-    misquoted: tuple[Misquote, ...]
-
-
-def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str) -> tuple[Entry, ...]:
+def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str) -> tuple[HardwareEntry, ...]:
     """Return an entry for each name, in their order.
 
     Raises InputError `unknown_accelerator`, `ambiguous_accelerator`, `unknown_instance_type`, `unknown_region` or
@@ -74,15 +33,6 @@ def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str
     return tuple(_entry(item, offers, catalog, release) for item in found)
 
 
-def compare_document(entries: Iterable[Entry], *, region: str, release: str, date: str) -> dict[str, Any]:
-    return {
-        "region": region,
-        "engine_version": release,
-        "catalogue_date": date,
-        "items": [{**_document(entry), **_machine_document(entry.machine)} for entry in entries],
-    }
-
-
 def _find(name: str, catalog: Catalog) -> Accelerator | InstanceType:
     """EC2's names have a dot and are exact; a card's may be spelled in any usual way."""
     if name in catalog.instance_types() or ("." in name and not name.upper().startswith("GH")):
@@ -90,24 +40,48 @@ def _find(name: str, catalog: Catalog) -> Accelerator | InstanceType:
     return catalog.accelerator(name)
 
 
-def _entry(item: Accelerator | InstanceType, offers: Iterable[Offer], catalog: Catalog, release: str) -> Entry:
+def _entry(item: Accelerator | InstanceType, offers: Iterable[Offer], catalog: Catalog, release: str) -> HardwareEntry:
     machine, chip = (item, item.accelerator) if isinstance(item, InstanceType) else (None, item)
     support = catalog.comparison.support(chip.name)
-    return Entry(
+    shown = HardwareEntry(
         name=item.name,
-        accelerator=chip,
-        machine=machine,
-        cards=machine.accelerator_count if machine else 1,
+        accelerator=chip.name,
+        vendor=chip.vendor,
+        architecture=chip.architecture,
+        compute_capability=".".join(map(str, chip.compute_capability)) if chip.compute_capability else None,
+        accelerator_count=machine.accelerator_count if machine else 1,
         partition=machine.partition if machine else 1.0,
         memory_bytes=machine.memory_bytes_per_accelerator if machine else chip.memory_bytes,
+        bandwidth_gb_s=chip.bandwidth_gb_s,
+        fp16_tflops=chip.fp16_tflops,
+        fp8_tflops=chip.fp8_tflops,
+        int8_tops=chip.int8_tops,
+        bf16=chip.bf16,
         interconnect=machine.interconnect if machine else chip.interconnect,
         price=_price(item, offers),
-        running=_running(chip, machine, support, catalog, release),
-        misquoted=catalog.comparison.misquoted(chip.name),
+        engine=_running(chip, machine, support, catalog, release),
+        misquoted=tuple(map(_misquoted, catalog.comparison.misquoted(chip.name))),
+        confidence=chip.confidence,
+        source=chip.source,
+        note=chip.note,
+    )
+    if machine is None:
+        return shown
+    return replaced(
+        shown,
+        status=machine.status,
+        memory_bytes_per_accelerator=machine.memory_bytes_per_accelerator,
+        vcpus=machine.vcpus,
+        ram_bytes=machine.ram_bytes,
+        nvme_bytes=machine.nvme_bytes,
     )
 
 
-def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> Price | None:
+def _misquoted(item: Misquote) -> MisquotedFigure:
+    return MisquotedFigure(figure=item.figure, quoted=item.quoted, right=item.right, why=item.why, source=item.source)
+
+
+def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> HardwarePrice | None:
     """None where it can't be rented on demand in the region, or nobody knows for how much."""
     priced = [offer for offer in offers if offer.usd_per_hour is not None and _has(offer.instance_type, item)]
     if not priced:
@@ -117,7 +91,7 @@ def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> Price |
     if offer.usd_per_hour is None:
         raise AssertionError("unknown prices are left out")
     memory_gib = Decimal(machine.memory_bytes_per_accelerator * machine.accelerator_count) / GIB
-    return Price(
+    return HardwarePrice(
         instance_type=machine.name,
         usd_per_hour=offer.usd_per_hour,
         usd_per_gib_hour=round(offer.usd_per_hour / memory_gib, 6),
@@ -135,7 +109,7 @@ def _has(machine: InstanceType, item: Accelerator | InstanceType) -> bool:
 
 def _running(
     chip: Accelerator, machine: InstanceType | None, support: Support, catalog: Catalog, release: str
-) -> Running:
+) -> EngineVerdict:
     backend = support.backend
     if backend is None:
         return _verdict("no", support, support.reason)
@@ -149,7 +123,7 @@ def _running(
     return _on_cuda(chip, machine, support, catalog, release)
 
 
-def _on_a_build(chip: Accelerator, support: Support, catalog: Catalog, version: str) -> Running:
+def _on_a_build(chip: Accelerator, support: Support, catalog: Catalog, version: str) -> EngineVerdict:
     """The verdict on chips without CUDA: the image that the release has for them, if it is planned."""
     backend = support.backend
     release = catalog.release(version).on(chip)
@@ -160,7 +134,7 @@ def _on_a_build(chip: Accelerator, support: Support, catalog: Catalog, version: 
 
 def _on_cuda(
     chip: Accelerator, machine: InstanceType | None, support: Support, catalog: Catalog, version: str
-) -> Running:
+) -> EngineVerdict:
     """The verdict of the release's own table of compute capabilities."""
     release = catalog.release(version)
     rule = release.architecture_rule(chip.compute_capability)
@@ -175,57 +149,12 @@ def _on_cuda(
     return _verdict("runs" if whole else "by_hand", support, fraction.strip(), image=release.image)
 
 
-def _verdict(verdict: Verdict, support: Support, reason: str, *, image: str | None = None) -> Running:
+def _verdict(verdict: Verdict, support: Support, reason: str, *, image: str | None = None) -> EngineVerdict:
     backend = support.backend
-    return Running(
+    return EngineVerdict(
         verdict=verdict,
         backend=backend.title if backend else None,
         image=image or (backend.image if backend else None),
         reason=reason,
         source=support.source or (backend.source if backend else ""),
     )
-
-
-def _document(entry: Entry) -> dict[str, Any]:
-    chip, price, running = entry.accelerator, entry.price, entry.running
-    return {
-        "name": entry.name,
-        "accelerator": chip.name,
-        "vendor": chip.vendor,
-        "architecture": chip.architecture,
-        "compute_capability": capability(chip),
-        "accelerator_count": entry.cards,
-        "partition": entry.partition,
-        "memory_bytes": entry.memory_bytes,
-        "bandwidth_gb_s": chip.bandwidth_gb_s,
-        "fp16_tflops": chip.fp16_tflops,
-        "fp8_tflops": chip.fp8_tflops,
-        "int8_tops": chip.int8_tops,
-        "bf16": chip.bf16,
-        "interconnect": entry.interconnect,
-        "price": None if price is None else {name: getattr(price, name) for name in Price.__slots__},
-        "engine": {name: getattr(running, name) for name in Running.__slots__},
-        "misquoted": [
-            {"figure": item.figure, "quoted": item.quoted, "right": item.right, "why": item.why, "source": item.source}
-            for item in entry.misquoted
-        ],
-        "confidence": chip.confidence,
-        "source": chip.source,
-        "note": chip.note,
-    }
-
-
-def _machine_document(machine: InstanceType | None) -> dict[str, Any]:
-    if machine is None:
-        return {}
-    return {
-        "status": machine.status,
-        "memory_bytes_per_accelerator": machine.memory_bytes_per_accelerator,
-        "vcpus": machine.vcpus,
-        "ram_bytes": machine.ram_bytes,
-        "nvme_bytes": machine.nvme_bytes,
-    }
-
-
-def capability(chip: Accelerator) -> str | None:
-    return ".".join(map(str, chip.compute_capability)) if chip.compute_capability else None

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["number", "text", "texts", "switch"]
 
+_START: Final = """\
+# Bring it up with: tgi-deploy up -f THIS_FILE. The keys are the options of `up`, with _ for -; several deployments
+# are tables: [deployments.NAME]. No secrets here: name the variables that hold them.
+"""
 _NUMBERS: Final = frozenset({"amount", "whole", "number"})
 _SCHEMA: Final = "https://json-schema.org/draft/2020-12/schema"
 _TYPES: Final[Mapping[Kind, Mapping[str, Any]]] = {
@@ -211,12 +215,12 @@ def _property(key: Key, targets: Sequence[str]) -> dict[str, Any]:
 
 
 def deployment_text(name: str, texts: OptionTexts, target: str | None, own: Mapping[str, Any]) -> str:
-    """Return a file with one deployment, by what was given."""
+    """Return a file with one deployment, by what was given; `target` None: the default one."""
     rows = {row.name: getattr(texts, row.field) for row in PLAN_OPTIONS}
     numbers = frozenset(row.name for row in PLAN_OPTIONS if row.reader in _NUMBERS)
     given = {"model": texts.model, "name": name, "target": target, **rows, **own}
     lines = [f"{key} = {_toml(value, number=key in numbers)}" for key, value in given.items() if value]
-    return "\n".join(lines) + "\n"
+    return _START + "\n".join(lines) + "\n"
 
 
 def _toml(value: str | bool | Iterable[str], *, number: bool) -> str:  # noqa: FBT001 -- a switch's own value

@@ -10,9 +10,10 @@ from builders.plans import candidate, profile
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, FakeInstallation, FakeWorkstation, survey_of
 
 from tgi_deploy import wiring
-from tgi_deploy.cli.doctor import findings_document, findings_text
+from tgi_deploy.cli.doctor import findings_text
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.checking import local_checks
+from tgi_deploy.operations.results.checking import doctor_result
 from tgi_deploy.reconcile.errors import PermissionDeniedError, ThrottledError
 from tgi_deploy.targets.docker.host_checks import Engine, host_findings
 from tgi_deploy.targets.ec2 import account_checks, launch_checks
@@ -199,6 +200,6 @@ def test_findings_are_shown_one_a_line_with_the_remedy_uncut():
 
 
 def test_the_document_counts():
-    document = findings_document((local_checks.python_finding(FakeWorkstation()),))
+    document = doctor_result((local_checks.python_finding(FakeWorkstation()),)).to_dict()
     assert document["summary"] == {"ok": 1, "warning": 0, "error": 0}
     assert document["findings"][0].keys() == {"severity", "code", "message", "remedy", "data"}

@@ -40,7 +40,7 @@ def test_a_card_is_priced_by_the_cheapest_machine_that_has_it_whole(compared):
 
 def test_a_machine_is_priced_by_itself_over_all_its_cards(compared):
     (entry,) = compared("g5.12xlarge")
-    assert (entry.cards, entry.interconnect, entry.price.instance_type) == (4, "pcie", "g5.12xlarge")
+    assert (entry.accelerator_count, entry.interconnect, entry.price.instance_type) == (4, "pcie", "g5.12xlarge")
     assert entry.price.usd_per_gib_hour == round(entry.price.usd_per_hour / (4 * Decimal(22888) / 1024), 6)
 
 
@@ -72,14 +72,14 @@ def test_what_nobody_rents_out_has_no_price(name, compared):
     ],
 )
 def test_what_runs_the_engine(name, verdict, backend, compared):
-    running = compared(name)[0].running
+    running = compared(name)[0].engine
     assert (running.verdict, running.backend) == (verdict, backend)
     assert running.reason or verdict == "runs"
 
 
 def test_the_verdict_is_of_the_release_asked_for(compared):
-    assert compared("T4", release="2.1.0")[0].running.verdict == "no"
-    assert compared("A10G", release="2.1.0")[0].running.image.endswith(":2.1.0")
+    assert compared("T4", release="2.1.0")[0].engine.verdict == "no"
+    assert compared("A10G", release="2.1.0")[0].engine.image.endswith(":2.1.0")
 
 
 def test_names_may_be_mixed_misspelt_and_repeated(compared):

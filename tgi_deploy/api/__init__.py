@@ -1,0 +1,60 @@
+"""The Python API: one method for each use case, with the words of the command line's options (docs/api.md).
+
+It prints nothing, asks nothing, reads no arguments and sets no signal handler. What it shows goes to `progress`, what
+it asks goes to the caller's own functions, and what fails is a `DeployError` with a code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tgi_deploy.api.changing import Changing
+from tgi_deploy.errors import DeployError as DeployError
+from tgi_deploy.operations.stops import Stops as Stops
+from tgi_deploy.values.plan import NoPlanError as NoPlanError
+from tgi_deploy.wiring import forms as forms
+from tgi_deploy.wiring import logged_engines as logged_engines
+from tgi_deploy.wiring import target_names as target_names
+from tgi_deploy.wiring import target_of as target_of
+from tgi_deploy.wiring import target_options as target_options
+
+if TYPE_CHECKING:
+    # What outcomes are made of, for whoever writes text from them.
+    from tgi_deploy.api.watching import NameKind as NameKind
+    from tgi_deploy.diagnosis.patterns import Page as Page
+    from tgi_deploy.diagnosis.reader import Reading as Reading
+    from tgi_deploy.operations.deploying.in_place import Extension as Extension
+    from tgi_deploy.operations.deploying.pausing import Question as Question
+    from tgi_deploy.operations.deploying.pausing import Switched as Switched
+    from tgi_deploy.operations.deploying.rollout import Update as Update
+    from tgi_deploy.operations.deploying.service import Proof as Proof
+    from tgi_deploy.operations.deploying.service import ReadyLevel as ReadyLevel
+    from tgi_deploy.operations.deploying.up import Decision as Decision
+    from tgi_deploy.operations.deploying.up import Proposal as Proposal
+    from tgi_deploy.operations.deploying.up import UpOutcome as UpOutcome
+    from tgi_deploy.operations.planning.why_not import WhyNot as WhyNot
+    from tgi_deploy.operations.removing.down import DownOutcome as DownOutcome
+    from tgi_deploy.operations.removing.down import Removal as Removal
+    from tgi_deploy.operations.removing.gc import GcOutcome as GcOutcome
+    from tgi_deploy.operations.removing.gc import Group as Group
+    from tgi_deploy.operations.removing.receipt import KeptThing as KeptThing
+    from tgi_deploy.operations.removing.receipt import Receipt as Receipt
+    from tgi_deploy.operations.watching.asking import Answer as Answer
+    from tgi_deploy.operations.watching.diagnose import Examined as Examined
+    from tgi_deploy.operations.watching.explain import Explanation as Explanation
+    from tgi_deploy.operations.watching.listing import Listing as Listing
+    from tgi_deploy.operations.watching.listing import Row as Row
+    from tgi_deploy.operations.watching.status import Status as Status
+    from tgi_deploy.planner.why_not import Explained as Explained
+    from tgi_deploy.planner.why_not import Priced as Priced
+    from tgi_deploy.planner.why_not import Way as Way
+    from tgi_deploy.reconcile.ends import End as End
+
+
+class Client(Changing):
+    """Deployments of one place, or of the sandbox. Clients share nothing: one for each thread.
+
+    `target` and `region` are where is looked for what no record names, as `--target` and `--region`; a region may be
+    'all'. `command` is what a lock says about its holder, `owner` who begins deployments, empty for the person here.
+    `progress` receives each event; `str` makes a line of one.
+    """

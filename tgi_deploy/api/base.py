@@ -1,0 +1,87 @@
+"""What every method of the API is about: the place, and who asks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy import wiring
+from tgi_deploy.wiring import target_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+
+    # What outcomes are made of, for whoever writes text from them.
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.targets.protocol import TargetOptions
+    from tgi_deploy.values.base import Value
+    from tgi_deploy.values.plan_request import PlanRequest
+    from tgi_deploy.values.progress import ProgressEvent
+
+    class UpRequest(PlanRequest, TargetOptions, total=False):
+        """Options of a plan, and of the target."""
+
+
+_COMMAND: Final = "a program that uses tgi_deploy.Client"
+
+
+class Place:
+    """Where a client looks, and what it knows."""
+
+    def __init__(  # noqa: PLR0913 -- where it looks, and what it shows
+        self,
+        *,
+        target: str | None = None,
+        region: str | Sequence[str] = (),
+        sandbox: bool = False,
+        profiles_dir: Path | None = None,
+        templates_dir: Path | None = None,
+        offline: bool = False,
+        progress: Callable[[ProgressEvent], None] | None = None,
+        command: str = _COMMAND,
+        owner: str = "",
+    ) -> None:
+        self.target: Final = wiring.target_named(target or target_names()[0])
+        self._regions: Final = (region,) if isinstance(region, str) else tuple(region)
+        self._sandbox, self._offline = sandbox, offline
+        self._profiles_dir, self._templates_dir = profiles_dir, templates_dir
+        self._progress: Final = progress
+        self._command: Final = command
+        self._owner: Final = owner
+
+    def _setup(self, regions: tuple[str, ...], *, key_variable: str | None = None) -> wiring.Setup:
+        return wiring.Setup(
+            progress=self._progress,
+            command=self._command,
+            sandbox=self._sandbox,
+            regions=regions,
+            profiles_dir=self._profiles_dir,
+            templates_dir=self._templates_dir,
+            offline=self._offline,
+            api_key_variable=key_variable,
+            owner=self._owner,
+        )
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where is looked for what no record names."""
+        return self.target.locations(self._regions)
+
+    def _look(self) -> Context:
+        """Return the surroundings of what looks for what exists."""
+        return wiring.context(self._setup(self.places))
+
+    def _catalog(self) -> Catalog:
+        return wiring.catalog(self._profiles_dir, offline=self._offline)
+
+    def _own_options(self, options: Mapping[str, object]) -> tuple[Value, dict[str, object], dict[str, object]]:
+        """Return the target's own options, as its value and as they were given, and the rest."""
+        from tgi_deploy.operations.launching.target_options import own_options
+
+        every = wiring.targets()
+        own = own_options(self.target, every, options)
+        of_targets = {name for target in every for name in target.options.__struct_fields__}
+        given = {name: value for name, value in options.items() if name in of_targets}
+        return own, given, {name: value for name, value in options.items() if name not in of_targets}

@@ -1,0 +1,310 @@
+"""The methods that act: each can be stopped, and says what became of what it made."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from tgi_deploy import wiring
+from tgi_deploy.api.watching import Watching
+from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.values.base import Result, replaced
+from tgi_deploy.values.plan import NoFeasiblePlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tgi_deploy.api.base import UpRequest
+
+    # What outcomes are made of, for whoever writes text from them.
+    from tgi_deploy.errors import RecordedThing
+    from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.pausing import Question, Switched, SwitchRequest
+    from tgi_deploy.operations.deploying.service import ReadyLevel
+    from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
+    from tgi_deploy.operations.removing.down import DownOutcome, Removal
+    from tgi_deploy.operations.removing.gc import GcOutcome, Group
+    from tgi_deploy.operations.stops import Stops
+    from tgi_deploy.sandbox.control import SandboxInfo as RunningSandbox
+    from tgi_deploy.values.change_results import DownData, GcData, SwitchData, UpData
+    from tgi_deploy.values.deployment import Strategy
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.results import (
+        SandboxData,
+        SandboxInfo,
+        SandboxStopData,
+    )
+
+
+def _yes(_what: object) -> bool:
+    return True
+
+
+def _sandbox_info(found: RunningSandbox) -> SandboxInfo:
+    from tgi_deploy.values.results import SandboxInfo
+
+    return SandboxInfo(endpoint_url=found.endpoint_url, pid=found.pid, started=found.started)
+
+
+class Changing(Watching):
+    """Deployments from their beginning to their end, and the local cloud."""
+
+    def up(  # noqa: PLR0913 -- one argument an option
+        self,
+        model: str = "",
+        *,
+        lock: Path | None = None,
+        force: bool = False,
+        heal: bool = False,
+        name: str | None = None,
+        wait: bool = True,
+        ready: ReadyLevel = "full",
+        on_failure: Literal["keep", "remove"] | Callable[[DeployError], Decision] | None = None,
+        dry_run: bool = False,
+        preflight: bool = True,
+        replan: bool = False,
+        strategy: Strategy | None = None,
+        on_plan: Callable[[Plan], None] | None = None,
+        confirm: Callable[[Proposal], bool] | None = None,
+        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        stops: Stops | None = None,
+        **options: Unpack[UpRequest],
+    ) -> Result[UpData, UpOutcome]:
+        """Plan a model, or take a lock, bring it up, wait until it is healthy, and prove that it answers.
+
+        `options` are those of a plan and of the target. By default nothing is asked, and what a failed or stopped run
+        has made is removed; `on_failure='remove'` also removes what was there before. `on_plan` gets the plan before
+        anything is looked up, and may raise; `confirm` gets what would be done, and returns whether to go on;
+        `on_interrupt` gets what exists, and returns whether to remove it.
+        """
+        from tgi_deploy.operations.deploying.bring_up import UpAnswers, UpJob, UpOptions, healer
+        from tgi_deploy.operations.launching.target_options import refuse, supplied
+        from tgi_deploy.operations.planning.locked import locked_request
+        from tgi_deploy.operations.planning.no_plan import without_plan
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.planning.plan import plan as make
+        from tgi_deploy.operations.removing.stopping import run_settled
+        from tgi_deploy.operations.results.changing import up_result
+
+        own, _, request = self._own_options(options)
+        refuse(self.target, {**options, "sandbox": self._sandbox}, os.environ)
+        asked = UpOptions(
+            target=self.target,
+            own=own,
+            name=name,
+            wait=wait,
+            ready=ready,
+            dry_run=dry_run,
+            preflight=preflight,
+            replan=replan,
+            locked=lock is not None,
+            strategy=strategy,
+            remove_all=on_failure == "remove",
+        )
+        answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
+        asked.check(force=force, heal=heal)
+        catalog = self._catalog()
+        plan: Plan | NoFeasiblePlan
+        texts, found = supplied(self.target, texts_of(model, request), catalog, os.environ, locked=lock is not None)
+        if lock is None:
+            plan = make(texts, catalog, os.environ)
+        else:
+            texts, plan = locked_request(lock, texts, catalog, force=force)
+        if isinstance(plan, NoFeasiblePlan):
+            raise without_plan(f"up --name {name}" if name else "up", texts, plan)
+        job = UpJob(
+            options=asked,
+            answers=answers,
+            plan=plan,
+            found=found,
+            catalog=catalog,
+            environ=wiring.environment(sandbox=self._sandbox),
+        )
+        job.check()
+        setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
+        cures = healer(catalog, self._profiles_dir, os.environ) if heal else None
+        outcome, made = run_settled(
+            wiring.context(setup), stops, job.runner(texts, cures), name=job.name, ask=answers.on_interrupt
+        )
+        notice = wiring.region_notice(setup) if self.target.facts.regions else None
+        return up_result(plan, outcome, made, found.notices, notice)
+
+    def rollback(  # noqa: PLR0913 -- one argument an option
+        self,
+        name: str,
+        *,
+        dry_run: bool = False,
+        strategy: Strategy | None = None,
+        on_plan: Callable[[Plan], None] | None = None,
+        confirm: Callable[[Proposal], bool] | None = None,
+        on_failure: Callable[[DeployError], Decision] | None = None,
+        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[UpData, UpOutcome]:
+        """Go back to the revision that served before, with its options and today's limits."""
+        from tgi_deploy.operations.deploying.bring_up import UpAnswers, former_job
+        from tgi_deploy.operations.removing.stopping import run_settled
+        from tgi_deploy.operations.results.changing import up_result
+
+        answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
+        recorded, job = former_job(
+            wiring.context(self._setup(())),
+            name,
+            self._catalog(),
+            wiring.environment(sandbox=self._sandbox),
+            answers,
+            dry_run=dry_run,
+            strategy=strategy,
+        )
+        setup = self._setup((), key_variable=getattr(job.options.own, "api_key_from_env", None))
+        outcome = run_settled(
+            wiring.context(setup), stops, job.former_runner(recorded), name=name, ask=answers.on_interrupt
+        )
+        return up_result(job.plan, outcome)
+
+    def down(
+        self,
+        *names: str,
+        everything: bool = False,
+        volumes: bool = False,
+        confirm: Callable[[Sequence[Removal]], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[DownData, DownOutcome]:
+        """Remove deployments by their names, or everything, and prove that nothing is left.
+
+        `confirm` gets what would be removed, and returns whether to go on. Raises LeftBehindError with what is left.
+        """
+        from tgi_deploy.operations.removing.down import down
+        from tgi_deploy.operations.removing.down_all import down_all
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import down_result
+
+        if bool(names) == everything:
+            raise InputError(
+                "bad_usage", "name one deployment, or give --all", hint="'tgi-deploy list' shows what there is"
+            )
+        context, ask = self._look(), confirm or _yes
+        again = " ".join(("tgi-deploy down", *(names or ("--all",))))
+        outcome = run_again(
+            context,
+            stops,
+            lambda guarded: (
+                down(guarded, names, ask, volumes=volumes) if names else down_all(guarded, ask, volumes=volumes)
+            ),
+            doing=again,
+            advice=f"what is left keeps its record: '{again}' resumes where it stopped, 'tgi-deploy list' shows it",
+        )
+        return down_result(context, outcome)
+
+    def gc(
+        self,
+        *,
+        older_than: str = "1m",
+        include_unrecorded: bool = False,
+        all_regions: bool = False,
+        confirm: Callable[[Sequence[Group]], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[GcData, GcOutcome]:
+        """Find orphans by their tags, and remove them. Raises LeftBehindError with what is left."""
+        from tgi_deploy.operations.removing.gc import GcRequest, age_s, gc
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import gc_result
+
+        request = GcRequest(
+            older_than_s=age_s(older_than), include_unrecorded=include_unrecorded, confirm=confirm or _yes
+        )
+        places = wiring.targets()[0].locations(("all",)) if all_regions else self.places
+        found = run_again(
+            wiring.context(self._setup(places)),
+            stops,
+            lambda guarded: gc(guarded, request),
+            doing="gc",
+            advice="what is left is found again by the same 'tgi-deploy gc'",
+        )
+        return gc_result(found)
+
+    def stop(
+        self, name: str, *, confirm: Callable[[Question], bool] | None = None, stops: Stops | None = None
+    ) -> Result[SwitchData, Switched]:
+        """Stop the machine once open requests have been answered; its disk is kept and billed."""
+        from tgi_deploy.operations.deploying.pausing import stop
+
+        return self._switch(stop, name, "full", confirm, stops)
+
+    def start(
+        self,
+        name: str,
+        *,
+        ready: ReadyLevel = "full",
+        confirm: Callable[[Question], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[SwitchData, Switched]:
+        """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers."""
+        from tgi_deploy.operations.deploying.pausing import start
+
+        return self._switch(start, name, ready, confirm, stops)
+
+    def restart(
+        self,
+        name: str,
+        *,
+        ready: ReadyLevel = "full",
+        confirm: Callable[[Question], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[SwitchData, Switched]:
+        """Restart the engine on its machine, wait until it is healthy, and prove that it answers."""
+        from tgi_deploy.operations.deploying.pausing import restart
+
+        return self._switch(restart, name, ready, confirm, stops)
+
+    def _switch(
+        self,
+        act: Callable[[Context, SwitchRequest], Switched],
+        name: str,
+        ready: ReadyLevel,
+        confirm: Callable[[Question], bool] | None,
+        stops: Stops | None,
+    ) -> Result[SwitchData, Switched]:
+        from tgi_deploy.operations.deploying.pausing import SwitchRequest
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import switch_result
+
+        request = SwitchRequest(
+            name=name,
+            confirm=confirm or _yes,
+            level=ready,
+            reported_as=lambda release: self._catalog().release(release).reported_as,
+        )
+        again = f"tgi-deploy {act.__name__} {name}"
+        found = run_again(
+            self._look(),
+            stops,
+            lambda guarded: act(guarded, request),
+            doing=again,
+            advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what there is",
+        )
+        return switch_result(found)
+
+    def sandbox_start(self) -> Result[SandboxData, SandboxInfo]:
+        """Start the local cloud, or find it running."""
+        from tgi_deploy.values.results import SandboxData
+
+        found = wiring.sandbox_start()
+        info = replaced(_sandbox_info(found), access_key=found.access_key)
+        return Result(data=SandboxData(sandbox=info), outcome=info)
+
+    def sandbox_stop(self) -> Result[SandboxStopData, bool]:
+        """Stop the local cloud and everything that runs in it; return whether it ran."""
+        from tgi_deploy.values.results import SandboxStopData
+
+        stopped = wiring.sandbox_stop()
+        return Result(data=SandboxStopData(stopped=stopped), outcome=stopped)
+
+    def sandbox_status(self) -> Result[SandboxData, SandboxInfo | None]:
+        """Return where the local cloud runs, None where it does not."""
+        from tgi_deploy.values.results import SandboxData
+
+        found = wiring.sandbox_status()
+        info = _sandbox_info(found) if found else None
+        return Result(data=SandboxData(sandbox=info), outcome=info)

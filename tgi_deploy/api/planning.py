@@ -1,0 +1,251 @@
+"""The methods that decide, explain and describe: nothing is started, and no cloud is asked."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Unpack
+
+from tgi_deploy import wiring
+from tgi_deploy.api.base import Place
+from tgi_deploy.wiring import target_names
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+    from pathlib import Path
+
+    from tgi_deploy.api.base import UpRequest
+
+    # What outcomes are made of, for whoever writes text from them.
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.operations.planning.why_not import WhyNot
+    from tgi_deploy.operations.results.catalogs import ListData as ListedData
+    from tgi_deploy.targets.protocol import Artifact
+    from tgi_deploy.values.base import Result
+    from tgi_deploy.values.catalog_results import (
+        DeploymentTextData,
+        EntryData,
+        HardwareEntry,
+        ProfileData,
+        ProfilesData,
+        ProfileTextData,
+    )
+    from tgi_deploy.values.model import Profile
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan_document import PlanData
+    from tgi_deploy.values.plan_request import PlanRequest
+    from tgi_deploy.values.plan_results import (
+        CasesData,
+        Comparison,
+        DiffData,
+        PredictionData,
+        RenderData,
+        SweepData,
+        WhyNotData,
+    )
+
+    Percent = Decimal | float | str | None
+
+
+class Planning(Place):
+    """From a request to a plan, what is asked of plans, and what the catalog knows."""
+
+    def plan(
+        self,
+        model: str,
+        *,
+        explain: bool = False,
+        lock: Path | None = None,
+        report: Path | None = None,
+        plot: Path | None = None,
+        **request: Unpack[PlanRequest],
+    ) -> Result[PlanData, Plan]:
+        """Return the plan for a model. `request` are the options of a plan by their words: `budget=5`.
+
+        The plan is written to the file `lock`, and drawn in `report` (HTML) and `plot` (.svg, .png).
+        Raises NoPlanError, which has the nearest misses.
+        """
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.results.planning import plan_result
+
+        files = None
+        if lock or report or plot:
+            from tgi_deploy.operations.planning.plan_files import PlanFiles
+
+            files = PlanFiles(lock=lock, report=report, plot=plot, targets=wiring.targets())
+            files.check()
+        texts = texts_of(model, request)
+        return plan_result(self.target, texts, self._catalog(), os.environ, explain=explain, into=files)
+
+    def own(
+        self, model: str, file: Path, *, explain: bool = False, **request: Unpack[PlanRequest]
+    ) -> Result[PlanData, Plan]:
+        """Return the plan on the hardware that a file describes, what it costs, and which rentals it beats."""
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.results.about_plans import owned_result
+
+        return owned_result(file, texts_of(model, request), self._catalog(), os.environ, explain=explain)
+
+    def locked(self, file: Path) -> Result[PlanData, None]:
+        """Return the plan of a lock as it was printed; a warning says how today's differs. The hub is not asked."""
+        from tgi_deploy.operations.results.about_plans import locked_result
+
+        return locked_result(file, wiring.catalog(self._profiles_dir, offline=True))
+
+    def why_not(self, model: str, kind: str, **request: Unpack[PlanRequest]) -> Result[WhyNotData, WhyNot]:
+        """Explain an instance type or an accelerator for a request, with the arithmetic."""
+        from tgi_deploy.operations.results.about_plans import why_not_result
+
+        return why_not_result(self._supplied(model, request), kind, self._catalog(), os.environ)
+
+    def sweep(self, model: str, values: str, **request: Unpack[PlanRequest]) -> Result[SweepData, SweepData]:
+        """Plan for many values of one option: `concurrency=1,2,4`, `context=2048..16384*2`, `budget=1..10+1`."""
+        from tgi_deploy.operations.results.about_plans import sweep_result
+
+        return sweep_result(self._supplied(model, request), values, self._catalog(), os.environ)
+
+    def _supplied(self, model: str, request: PlanRequest) -> OptionTexts:
+        """Return a request with what the target adds to it."""
+        from tgi_deploy.operations.launching.target_options import supplied
+        from tgi_deploy.operations.planning.option_texts import texts_of
+
+        return supplied(self.target, texts_of(model, request), self._catalog(), os.environ)[0]
+
+    def render(
+        self, model: str, form: str, *, name: str | None = None, **request: Unpack[PlanRequest]
+    ) -> Result[RenderData, Artifact]:
+        """Return one artifact of a plan as finished text; `forms` has what can be written. Raises NoPlanError."""
+        from tgi_deploy.operations.planning.artifacts import artifact_result
+        from tgi_deploy.operations.planning.option_texts import texts_of
+
+        return artifact_result(
+            form,
+            texts_of(model, request),
+            self._catalog(),
+            os.environ,
+            write=lambda subject: wiring.written(form, subject, self._templates_dir),
+            name=name,
+            profiles_dir=self._profiles_dir,
+        )
+
+    def diff(
+        self,
+        old: Path,
+        new: Path,
+        *,
+        max_cost_increase: Percent = None,
+        max_token_cost_increase: Percent = None,
+        min_memory_margin_tokens: int | None = None,
+        max_memory_margin_decrease: Percent = None,
+    ) -> Result[DiffData, Comparison]:
+        """Compare two plans: locks, or what `plan --json` printed. Limits are percentages: `10`, `"10%"`.
+
+        Those that the new one breaks are errors of the result, with exit code 3.
+        """
+        from tgi_deploy.operations.planning.compare_plans import Limits
+        from tgi_deploy.operations.results.about_plans import diff_result
+
+        limits = Limits.of(
+            max_cost_increase=max_cost_increase,
+            max_token_cost_increase=max_token_cost_increase,
+            max_memory_margin_decrease=max_memory_margin_decrease,
+            min_memory_margin_tokens=min_memory_margin_tokens,
+        )
+        return diff_result(old, new, limits)
+
+    def predict(  # noqa: PLR0913 -- one argument an option
+        self,
+        model: str,
+        *,
+        accelerator: str,
+        num_shard: int = 1,
+        interconnect: str | None = None,
+        weights: str = "fp16",
+        kv: str = "fp16",
+        input_tokens: int = 1024,
+        output_tokens: int = 256,
+        concurrency: int | str = "saturated",
+        engine: str | None = None,
+        engine_version: str = "",
+    ) -> Result[PredictionData, PredictionData]:
+        """Return the predicted speed of a stated configuration, each figure with an 80 % interval."""
+        from tgi_deploy.operations.planning.predict import Question, concurrency_of
+        from tgi_deploy.operations.results.about_plans import prediction_result
+
+        question = Question(
+            model=model,
+            accelerator=accelerator,
+            num_shard=num_shard,
+            interconnect=interconnect or "",
+            weights=weights,
+            kv=kv,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            concurrency=concurrency_of(str(concurrency)),
+            engine=engine or wiring.engine_named().name,
+            engine_version=engine_version,
+        )
+        return prediction_result(question, self._catalog())
+
+    def predict_cases(self, file: Path) -> Result[CasesData, CasesData]:
+        """Return a prediction for each row of a CSV file, in order. The hub is not asked."""
+        from tgi_deploy.operations.results.about_plans import cases_result
+
+        return cases_result(file, wiring.catalog(self._profiles_dir, offline=True))
+
+    def catalog_list(
+        self, *names: str, region: str | None = None, engine_version: str | None = None
+    ) -> Result[ListedData, ListedData]:
+        """Return every entry of one kind (accelerators, instances, regions, engines, models), or named hardware."""
+        from tgi_deploy.operations.results.catalogs import list_result
+
+        catalog = wiring.open_catalog(self._profiles_dir)
+        return list_result(
+            names,
+            catalog,
+            region=region or catalog.default_region(os.environ)[0],
+            release=engine_version or catalog.default_release,
+        )
+
+    def catalog_show(self, name: str) -> Result[EntryData, HardwareEntry | None]:
+        """Return everything known about an accelerator, an instance type, an engine version or a model."""
+        from tgi_deploy.operations.results.catalogs import entry_result
+
+        catalog = wiring.open_catalog(self._profiles_dir)
+        region = catalog.default_region(os.environ)[0]
+        return entry_result(name, catalog, region=region, release=catalog.default_release)
+
+    def profile_list(self) -> Result[ProfilesData, ProfilesData]:
+        """Return the profiles: yours first, then the packaged ones."""
+        from tgi_deploy.operations.results.catalogs import profiles_result
+
+        return profiles_result(wiring.open_catalog(self._profiles_dir))
+
+    def profile_show(self, name: str) -> Result[ProfileData, Profile]:
+        """Return one profile: the model's shape, what to know about it, and its defaults."""
+        from tgi_deploy.operations.results.catalogs import profile_result
+
+        return profile_result(wiring.open_catalog(self._profiles_dir).resolve(name))
+
+    def profile_validate(self, file: Path) -> Result[ProfileData, Profile]:
+        """Return the profile in a file. Raises an error that names the key if it is not a valid one."""
+        from tgi_deploy.operations.planning.profile_file import read_profile
+        from tgi_deploy.operations.results.catalogs import profile_result
+
+        return profile_result(read_profile(file, wiring.open_catalog))
+
+    def profile_new(self, model: str) -> Result[ProfileTextData, Profile]:
+        """Return the first draft of a profile, from a hub id or a folder with a config.json."""
+        from tgi_deploy.operations.results.catalogs import draft_result
+
+        return draft_result(self._catalog().resolve(model))
+
+    def profile_init(
+        self, model: str, *, name: str | None = None, **options: Unpack[UpRequest]
+    ) -> Result[DeploymentTextData, str]:
+        """Return the file of `up -f` for a model with these options."""
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.results.catalogs import deployment_result
+
+        _, own, request = self._own_options(options)
+        target = None if self.target.name == target_names()[0] else self.target.name
+        return deployment_result(texts_of(model, request), self._catalog(), name=name, target=target, own=own)

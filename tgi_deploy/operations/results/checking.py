@@ -1,0 +1,67 @@
+"""Results of doctor: what was checked, and the policy that the tool needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from tgi_deploy.errors import DeployError, InputError, warning
+from tgi_deploy.operations.planning.no_plan import without_plan
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.targets.protocol import Account
+from tgi_deploy.values.base import Result
+from tgi_deploy.values.plan import NoFeasiblePlan
+from tgi_deploy.values.results import CheckedData, DoctorData, PolicyData, SummaryData
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.targets.protocol import Target
+    from tgi_deploy.values.plan import Plan
+
+
+def plan_to_check(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Plan | None:
+    """Return the plan whose launch is checked; None without a MODEL. Raises NoPlanError."""
+    if not texts.model:
+        return None
+    made = plan(texts, catalog, environ)
+    if isinstance(made, NoFeasiblePlan):
+        raise without_plan("doctor", texts, made)
+    return made
+
+
+def doctor_result(findings: tuple[Problem, ...]) -> Result[DoctorData, tuple[Problem, ...]]:
+    """Return what was found. Something that would make a launch fail is an error of the result, with exit code 1."""
+    counted = Counter(item.severity for item in findings)
+    errors = tuple(item for item in findings if item.severity == "error")
+    shown = (
+        CheckedData(severity=item.severity, code=item.code, message=item.message, remedy=item.hint, data=item.data)
+        for item in findings
+    )
+    summary = SummaryData(ok=counted["ok"], warning=counted["warning"], error=counted["error"])
+    return Result(
+        data=DoctorData(findings=tuple(shown), summary=summary),
+        outcome=findings,
+        warnings=tuple(item for item in findings if item.severity == "warning"),
+        errors=errors[:1],
+        exit_code=DeployError.exit_code if errors else 0,
+    )
+
+
+def policy_result(
+    target: Target, features: tuple[str, ...], *, everything: bool, boundary: bool
+) -> Result[PolicyData, PolicyData]:
+    """Return the permissions that the tool needs. Raises InputError for a target without an account."""
+    if not isinstance(target, Account):
+        raise InputError(
+            "conflicting_options",
+            f"--target {target.name} uses no cloud account, so it needs no policy",
+            hint="leave out --policy, or name another --target",
+        )
+    found = target.boundary() if boundary else target.policy(features, everything=everything)
+    data = PolicyData(policy=found.document, features=found.features, boundary=found.boundary)
+    notices = (warning("boundary_needed", found.notice),) if found.notice else ()
+    return Result(data=data, outcome=data, warnings=notices)

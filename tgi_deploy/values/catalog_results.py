@@ -1,0 +1,169 @@
+"""What `catalog` and `profile` print with `--json`. Keys are a contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, Literal
+
+from msgspec import UnsetType
+
+from tgi_deploy.values.base import UNSET, Value
+from tgi_deploy.values.hardware import Interconnect, TypeStatus
+
+Verdict = Literal["runs", "by_hand", "override", "no"]
+
+
+class RegionEntry(Value, frozen=True, kw_only=True):
+    name: str
+
+
+class EngineEntry(Value, frozen=True, kw_only=True):
+    """A release of an engine."""
+
+    name: str
+    version: str
+    released: str | None
+    image: str
+    default: bool
+
+
+class ModelEntry(Value, frozen=True, kw_only=True):
+    """A model's profile, or a hub id that can be planned for without one."""
+
+    name: str
+    hub_id: str
+    summary: str
+
+
+class HardwarePrice(Value, frozen=True, kw_only=True):
+    """The cheapest on-demand machine with the chip, or the named machine's own price; disk and address not counted."""
+
+    instance_type: str
+    usd_per_hour: Decimal
+    usd_per_gib_hour: Decimal
+    source: str
+    date: str
+
+
+class EngineVerdict(Value, frozen=True, kw_only=True):
+    """Whether the engine runs there. `by_hand`: another image than the one that plans are made for."""
+
+    verdict: Verdict
+    backend: str | None
+    image: str | None
+    reason: str
+    source: str
+
+
+class MisquotedFigure(Value, frozen=True, kw_only=True):
+    """A commonly misquoted figure: a field of the accelerator, or `memory`."""
+
+    figure: str
+    quoted: str | float
+    right: str | float
+    why: str
+    source: str
+
+
+class HardwareEntry(Value, frozen=True, kw_only=True):
+    """An accelerator or an instance type. Figures are of one card, dense.
+
+    `memory_bytes` is what an engine can really use of it. The last fields are an instance type's alone.
+    """
+
+    name: str
+    accelerator: str
+    vendor: str
+    architecture: str
+    compute_capability: str | None
+    accelerator_count: int
+    partition: float
+    memory_bytes: int
+    bandwidth_gb_s: float | None
+    fp16_tflops: float | None
+    fp8_tflops: float | None
+    int8_tops: float | None
+    bf16: bool
+    interconnect: Interconnect
+    price: HardwarePrice | None
+    engine: EngineVerdict
+    misquoted: tuple[MisquotedFigure, ...]
+    confidence: str
+    source: str
+    note: str | None
+    status: TypeStatus | UnsetType = UNSET
+    memory_bytes_per_accelerator: int | UnsetType = UNSET
+    vcpus: int | UnsetType = UNSET
+    ram_bytes: int | UnsetType = UNSET
+    nvme_bytes: int | UnsetType = UNSET
+
+
+class RegionsData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog list regions`."""
+
+    kind: Literal["regions"] = "regions"
+    items: tuple[RegionEntry, ...]
+
+
+class EnginesData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog list engines`."""
+
+    kind: Literal["engines"] = "engines"
+    items: tuple[EngineEntry, ...]
+
+
+class ModelsData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog list models`: profiles first."""
+
+    kind: Literal["models"] = "models"
+    items: tuple[ModelEntry, ...]
+
+
+class HardwareData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog list` for hardware: prices are of the region, verdicts of the engine's version."""
+
+    kind: Literal["accelerators", "instances", "hardware"]
+    region: str
+    engine_version: str
+    catalogue_date: str
+    items: tuple[HardwareEntry, ...]
+
+
+class EntryData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog show`: an entry as `profiles/` has it, hardware with price, verdict and misquoted figures."""
+
+    kind: Literal["accelerator", "instance", "engine", "model"]
+    item: Mapping[str, Any]
+
+
+class ProfilesData(Value, frozen=True, kw_only=True):
+    """`data` of `profile list`."""
+
+    profiles: tuple[ModelEntry, ...]
+
+
+class ProfileData(Value, frozen=True, kw_only=True):
+    """`data` of `profile show` and `profile validate`: the profile as its file has it."""
+
+    profile: Mapping[str, Any]
+
+
+class TextData(Value, frozen=True, kw_only=True):
+    """A file's text. `out` is the file that the command line wrote it to."""
+
+    name: str
+    text: str
+    out: str | None = None
+
+
+class ProfileTextData(Value, frozen=True, kw_only=True):
+    """`data` of `profile new`."""
+
+    profile: TextData
+
+
+class DeploymentTextData(Value, frozen=True, kw_only=True):
+    """`data` of `profile init`."""
+
+    deployment: TextData
