@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
-import hashlib
 import itertools
 import json
 import os
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _REAL = ("boot", "chromium", "cloud_init", "compose", "docker_engine")
 _CORE = frozenset({"unit", "contract"})
 _SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
+_MEMORY = "/dev/shm"  # noqa: S108 -- pytest makes a private folder in it
+_ROOM_BYTES = 4 * 2**30
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
 
 
@@ -100,22 +102,26 @@ def _loopback_only() -> None:
     socket_allow_hosts(["127.0.0.0/8", "::1", "localhost"], allow_unix_socket=True)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--thorough", action="store_true", help="all cases of the tests that a usual run takes a sample of"
-    )
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run `core`, on every processor, where neither paths nor groups are named.
+    """Run `core`, on every processor, where neither paths nor groups are named. Its files lie in memory.
 
     xdist's workers parse the same command line, and come here too: none of them may start workers of its own.
     """
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
         config.option.markexpr = "core"
+        if _has_room(_MEMORY):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
         if config.option.numprocesses is None and not hasattr(config, "workerinput"):
             config.option.numprocesses = os.cpu_count()
+
+
+def _has_room(folder: str) -> bool:
+    """Return whether programs may lie in this folder, and some gigabytes beside them."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize > _ROOM_BYTES and not found.f_flag & os.ST_NOEXEC
+    return False
 
 
 def pytest_configure() -> None:
@@ -126,16 +132,9 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put each test into its group; keep of each marked `sampled(n)` only n cases, always the same ones."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         item.add_marker(_group(item))
-    if config.getoption("--thorough"):
-        return
-    left_out = set(_left_out(items))
-    if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
-        items[:] = [item for item in items if item.nodeid not in left_out]
 
 
 def _group(item: pytest.Item) -> str:
@@ -144,16 +143,3 @@ def _group(item: pytest.Item) -> str:
         return "real"
     is_slow = item.get_closest_marker("slow") or "sandbox" in getattr(item, "fixturenames", ())
     return "core" if _CORE.intersection(item.path.parts) and not is_slow else "sandbox"
-
-
-def _left_out(items: list[pytest.Item]) -> Iterator[str]:
-    by_test: dict[str, list[str]] = {}
-    most: dict[str, int] = {}
-    for item in items:
-        mark = item.get_closest_marker("sampled")
-        if mark is not None:
-            test = item.nodeid.partition("[")[0]
-            by_test.setdefault(test, []).append(item.nodeid)
-            most[test] = mark.args[0]
-    for test, cases in by_test.items():
-        yield from sorted(cases, key=lambda nodeid: hashlib.sha256(nodeid.encode()).digest())[most[test] :]

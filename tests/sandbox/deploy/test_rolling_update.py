@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 from builders.crowd import crowd_at
-from conftest import Program
+from builders.sandboxed import Program
 
 from tgi_deploy.sandbox import control
 

@@ -4,6 +4,7 @@ import json
 import random
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ READY = "2025-09-14T08:21:30.1Z  INFO text_generation_router::server: router/src
 LOADING = "2025-09-14T08:21:30.1Z  INFO shard-manager: text_generation_launcher: Starting shard rank=0\n"
 
 
+@cache
+def whole(case):
+    return read(case.log, GRAMMAR)
+
+
 def codes(text, **facts):
     return [item.code for item in read(text, GRAMMAR, subject=Subject(facts=facts)).findings]
 
@@ -38,7 +44,7 @@ def codes(text, **facts):
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
 def test_case(case):
     expected = json.loads((CASES / case.name / "expected.json").read_text(encoding="utf-8"))
-    found = read(case.log, GRAMMAR)
+    found = whole(case)
     assert [item.code for item in found.findings] == expected["codes"]
     if "phase" in expected:
         assert found.findings[0].phase == expected["phase"]
@@ -55,7 +61,7 @@ def test_every_wanted_code_has_a_case():
 
 
 def test_why_a_start_ended_is_the_first_finding():
-    found = [(case, reading) for case in EVERY if (reading := read(case.log, GRAMMAR)).cause_of_end is not None]
+    found = [(case, reading) for case in EVERY if (reading := whole(case)).cause_of_end is not None]
     assert len(found) > 10
     for case, reading in found:
         assert replace(reading.cause_of_end, apart="", confidence=0) == replace(

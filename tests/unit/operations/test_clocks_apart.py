@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import product
 
 import pytest
+from builders.samples import some
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, request
 
@@ -23,9 +25,8 @@ DELAYS_S = (0, 12, 40)
 KINDS = ("security-group", "launch-template", "instance")
 BREAKS = ("killed before it is asked for", "killed before the reply", "reply lost", "killed after the reply")
 
-some = pytest.mark.sampled(8)
-every_clock = pytest.mark.parametrize(("first_s", "then_s"), CLOCKS)
-every_delay = pytest.mark.parametrize("shows_after_s", DELAYS_S)
+WORLDS = [(*clocks, delay_s) for clocks, delay_s in product(CLOCKS, DELAYS_S)]
+in_some_worlds = pytest.mark.parametrize(("first_s", "then_s", "shows_after_s"), some(WORLDS, 8))
 
 
 def computer(home, *, ahead_s=0, holds_groups=False, **world):
@@ -81,9 +82,7 @@ def assert_nothing_left(around):
 
 
 @pytest.mark.slow
-@some
-@every_clock
-@every_delay
+@in_some_worlds
 def test_broken_off_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, first_s, then_s, shows_after_s):
     for kind in KINDS:
         for how in BREAKS:
@@ -97,9 +96,7 @@ def test_broken_off_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, f
 
 
 @pytest.mark.slow
-@some
-@every_clock
-@every_delay
+@in_some_worlds
 @pytest.mark.parametrize("remove", [take_down, lambda around: down_all(around.context(), lambda _removals: True)])
 def test_broken_off_anywhere_a_down_right_after_it_leaves_nothing(tmp_path, first_s, then_s, shows_after_s, remove):
     for kind in KINDS:
@@ -112,9 +109,7 @@ def test_broken_off_anywhere_a_down_right_after_it_leaves_nothing(tmp_path, firs
 
 
 @pytest.mark.slow
-@some
-@every_clock
-@every_delay
+@in_some_worlds
 def test_a_down_killed_anywhere_is_finished_by_the_next(tmp_path, first_s, then_s, shows_after_s):
     killed, point = True, -1
     while killed:

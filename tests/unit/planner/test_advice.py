@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.requests import shared_catalog
+from builders.samples import some
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
@@ -56,8 +57,7 @@ def cases_without_a_plan() -> tuple[str, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("name", [*cases_without_a_plan(), *MORE])
+@pytest.mark.parametrize("name", some([*cases_without_a_plan(), *MORE], 6))
 def test_every_option_works_when_pasted(name: str) -> None:
     texts, environ, made = answered(name)
     assert isinstance(made, NoFeasiblePlan)

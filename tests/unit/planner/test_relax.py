@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.requests import shared_catalog
+from builders.samples import some
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
@@ -253,8 +254,7 @@ COUNTED = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("name", "axis"), COUNTED)
+@pytest.mark.parametrize(("name", "axis"), some(COUNTED, 2))
 def test_no_larger_amount_works_anywhere_in_the_range(name: str, axis: str) -> None:
     """Counted through, where bisection only looked here and there."""
     request, supply, found = answered(name)
@@ -287,8 +287,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 7, 9])
+@pytest.mark.parametrize("seed", some((0, 1, 2, 3, 5, 6, 7, 9), 4))
 def test_random_requests_agree_with_brute_force(seed: int) -> None:
     random = Random(seed)  # noqa: S311 -- the same requests every time
     request, supply = None, small_supply()

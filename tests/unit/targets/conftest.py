@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.aws_profiles import profile_data
+from builders.sandboxed import Sandboxed
 from fakes.surroundings import FakeClock
 
 from tgi_deploy.sandbox import api, control
@@ -27,9 +28,7 @@ TAGS = {"Name": "tgi-deploy-demo", "tgi-deploy:deployment": "demo", "tgi-deploy:
 
 
 @dataclass
-class Bench:
-    url: str
-    access_key: str
+class Bench(Sandboxed):
     clock: FakeClock = field(default_factory=FakeClock)
     sessions: SessionFactory = field(init=False)
 
@@ -41,17 +40,9 @@ class Bench:
         made = Api(region=region, sessions=self.sessions, retrier=Retrier(self.clock))
         return Ec2Cloud(api=made, image_parameters=profile_data("amis.json")["parameters"])
 
-    def control(self, method: str, path: str, document: object = None) -> Any:
-        return api.control(
-            api.Endpoint(url=self.url, access_key=self.access_key), method, f"/_sandbox/{path}", document
-        )
-
-    def fault(self, **document: Any) -> None:
-        self.control("POST", "faults", document)
-
     def calls(self, action: str) -> list[dict[str, Any]]:
-        found = self.control("GET", f"calls?action={action}")["calls"]
-        return [call["params"] for call in found]
+        """Return the parameters of each call."""
+        return [call["params"] for call in super().calls(action)]
 
     def group(self, **changes: Any) -> Any:
         place = self.cloud().placements("g6e.xlarge", subnet=None)[0]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 
 import pytest
+from builders.samples import some
 from fakes.surroundings import FakeClock, Recorder
 from fakes.wire import INTERCEPTED, SPOILED, Spoiled, variants
 
@@ -198,8 +200,7 @@ def test_what_a_docker_host_answers_is_read(engine, step):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", some([*STEPS], 5))
 def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(engine, step):
     engine.do(step)
     tried = 0
@@ -213,9 +214,7 @@ def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(engine, ste
     assert tried
 
 
-@pytest.mark.sampled(20)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "kind"), some([*product(STEPS, KINDS)], 20))
 def test_what_is_no_reply_to_the_question_is_an_error_in_words(engine, step, kind):
     engine.do(step)
     for asked in dict.fromkeys(engine.asked):
