@@ -137,9 +137,9 @@ class Asking:
         self._plan: Plan | None = None
 
     def on_plan(self, plan: Plan) -> None:
-        """Fail before any lookup if a confirmation is needed but there is no terminal."""
+        """Fail before any lookup if there is no terminal, unless it may be that nothing has to be done."""
         self._plan = plan
-        if self._ask:
+        if self._ask and not self._client.names("deployments"):
             need_answer(self._client.target.facts.begins)
 
     def confirm(self, proposal: Proposal) -> bool:
@@ -165,7 +165,7 @@ class Asking:
         if self._yes or not can_ask():
             return "remove"
         self._progress.stop()
-        click.echo(f"{error.message}", err=True)
+        write_stderr(f"{error.message}\n")
         return "remove" if asked("Remove what this run created?", default=True) else "keep"
 
     def on_interrupt(self, exists: tuple[RecordedThing, ...]) -> bool:

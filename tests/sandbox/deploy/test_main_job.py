@@ -52,6 +52,7 @@ def test_without_a_terminal_nothing_is_spent_or_destroyed(program):
     assert (asked.code, asked.json["errors"][0]["code"]) == (2, "confirmation_needed")
     assert program.calls("RunInstances") == []
     program.here(*UP, "--no-wait")
+    assert program.here(*UP[:-1], "--no-wait").code == 0, "there is nothing to do"
     asked = program.here("down", "llama3-13b")
     assert (asked.code, asked.json["errors"][0]["code"]) == (2, "confirmation_needed")
     assert len(program.instances()) == 1

@@ -7,17 +7,21 @@ from decimal import Decimal
 
 import click
 import pytest
-from fakes.surroundings import Surroundings, request
+from builders.plans import candidate
+from fakes.surroundings import Surroundings, plan, request
 
 from tgi_deploy.cli.views.costs import costs_text
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, stop
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.results.watching import costs_result
 from tgi_deploy.operations.watching.costs import costs
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.plan import Cost
 from tgi_deploy.values.resource import TAG_PRICE
+from tgi_deploy.values.supply import ROOT_VOLUME, CostLine
 
 HOUR_S = 3600
 
@@ -49,6 +53,20 @@ def test_an_hour_of_a_deployment_costs_its_price(ann):
     assert row.accrued_usd == pytest.approx(price, rel=Decimal("0.1"))
     assert row.usd_per_hour == price
     assert row.usd_per_month == (price * 730).quantize(Decimal("0.01"))
+
+
+def test_a_stopped_machine_costs_its_disk_whoever_looks(tmp_path):
+    disk = CostLine(item=ROOT_VOLUME, usd_per_hour=Decimal("0.0108"))
+    chosen = candidate(cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("1.861")), disk)))
+    ann = Surroundings(home=tmp_path / "ann")
+    up(ann.context(), request(plan(chosen=chosen), name="chat"))
+    stop(ann.context(), SwitchRequest(name="chat"))
+    bob = Surroundings(home=tmp_path / "bob", world=ann.world, clock=ann.clock, owner="bob@desk", ids=50)
+    ann.clock.sleep(100 * HOUR_S)
+    for around in (ann, bob):
+        [row] = costs(around.context())[0].deployments
+        assert (row.machines, row.usd_per_hour) == (0, disk.usd_per_hour)
+        assert row.accrued_usd == pytest.approx(100 * disk.usd_per_hour, rel=Decimal("0.1"))
 
 
 def test_deployments_of_other_computers_count_by_their_tags(ann, bob):

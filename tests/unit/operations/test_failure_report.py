@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 import pytest
@@ -12,9 +13,15 @@ from fakes.surroundings import FakeEngine, request
 from tgi_deploy.cli.views.failure import failure_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.planning.documents import plan_document
+from tgi_deploy.operations.planning.option_texts import resolve, texts_of
+from tgi_deploy.operations.planning.plan import plan as make
+from tgi_deploy.operations.watching.known import typed_request
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
+from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.probing import HttpReply
+from tgi_deploy.wiring import open_catalog
 
 READY = "[tgi-deploy] phase=starting-engine\nStarting shard\nShard ready in 3s\nStarting Webserver\nrouter: Connected\n"
 OOM = READY + "torch.OutOfMemoryError: CUDA out of memory.\nShard 0 crashed\nError: ShardFailed\n"
@@ -259,3 +266,31 @@ def test_what_is_left_is_told_and_why_it_was_to_go(around, monkeypatch):
     error = failure(around)
     assert isinstance(error, LeftBehindError)
     assert any(line.startswith("engine_failed ") for line in around.recorder.lines)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (
+            "--budget 30 --context 4096 --input-tokens 512:2000 --output-tokens 64 --rps 0.5 --ttft-ms 9000 --slo none"
+            " --confidence 0.8 --replicas 1..2 --max-machines 3 --disk 300 --region eu-west-1 --region us-east-1"
+            " --port 9000 --market any --set max-batch-prefill-tokens=4096 --env NCCL_DEBUG=INFO"
+        ),
+        "--concurrency 4 --prefer speed --quality any --quantize fp8 --instance g5.xlarge --replicas 1",
+        "--hardware 2xRTX-4090 --num-shard 2",
+        "--region all",
+        "",
+    ],
+)
+def test_a_remedy_keeps_the_options_that_were_given(given, around):
+    catalog = open_catalog()
+    planned = make(as_typed("llama3-8b", *given.split()), catalog, {})
+    typed = shlex.split(typed_request(around.context(), plan_document(planned), Ends()))
+    assert resolve(as_typed(*typed), {}, catalog) == planned.request
+
+
+def as_typed(model, *words):
+    given, repeated = {}, {"region", "set", "env"}
+    for flag, value in zip(words[::2], words[1::2], strict=True):
+        given.setdefault(flag.removeprefix("--").replace("-", "_"), []).append(value)
+    return texts_of(model, {name: values if name in repeated else values[-1] for name, values in given.items()})

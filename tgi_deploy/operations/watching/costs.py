@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tgi_deploy.operations.watching.fleet import is_late, look_at_all, not_asked
-from tgi_deploy.operations.watching.known import price_of, tagged_deployment
+from tgi_deploy.operations.watching.known import is_stopped, machine_of, price_of, tagged_deployment
 from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.values.base import as_dict, replaced
@@ -60,7 +60,8 @@ def _row(
     machines = sum(found.is_machine and found.alive for found in seen)
     place = deployment.region if deployment else ""
     unknown = place in unasked or is_late(context, recorded, seen)
-    rate = price_of(recorded, seen) if machines or unknown else Decimal(0)
+    at_rest = is_stopped(recorded, machine_of(recorded, seen))
+    rate = price_of(recorded, seen) if machines or at_rest or unknown else Decimal(0)
     return DeploymentCostData(
         name=item.name,
         owner=deployment.owner if deployment else "",

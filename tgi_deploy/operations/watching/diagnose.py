@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
 from tgi_deploy.operations.watching.known import target_option, typed_request
 from tgi_deploy.operations.watching.logs import locate
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.results import COMMAND, command_of, sentence_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> 
     """Return it with remedies for the place; what only the state's reason shows is not a line of the log."""
     findings = (without_mark(item) if item.line > last_line else item for item in found.findings)
     return replace(
-        found, findings=tuple(replace(item, remedy=remedy_there(context, item.remedy, place)) for item in findings)
+        found, findings=tuple(replaced(item, remedy=remedy_there(context, item.remedy, place)) for item in findings)
     )
 
 
@@ -82,7 +83,7 @@ def _facts(context: Context, plan: PlanDocument, ends: Ends) -> dict[str, str]:
         "context": str(plan.requirements.context_tokens),
         "disk_gib": str(plan.storage.root_volume_gib),
         "instance": plan.chosen.instance_type,
-        "model": typed_request(plan, ends),
+        "model": typed_request(context, plan, ends),
     }
     args = plan.engine.args
     for fact, flag in context.engine(plan.engine.name).remedy_flags:

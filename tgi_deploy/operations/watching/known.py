@@ -8,14 +8,18 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.planning.no_plan import option_words
 from tgi_deploy.reconcile.claim import owned_by
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of
 from tgi_deploy.text import option_duration
+from tgi_deploy.values.base import changed_fields
 from tgi_deploy.values.container import is_folder
 from tgi_deploy.values.deployment import Pool, ResourceRecord, Revision, TaggedDeployment
 from tgi_deploy.values.ends import Ends
+from tgi_deploy.values.plan_options import PLAN_OPTIONS
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.resource import (
     STARTABLE,
     TAG_CREATED,
@@ -241,35 +245,56 @@ def money(text: object) -> Decimal | None:
     return amount if amount.is_finite() and amount >= 0 else None
 
 
-def typed_request(plan: PlanDocument | None, ends: Ends) -> str:
+def typed_request(context: Context, plan: PlanDocument | None, ends: Ends) -> str:
     """Return MODEL of a command line with the caller's options, so that no limit is lost: a folder goes by its path."""
     if plan is None:
         return "MODEL"
     model = plan.model.served_id if is_folder(plan.model.served_id) else plan.model.profile
-    return " ".join((shlex.quote(model), *_given_options(plan.requirements, ends)))
+    return shlex.join((model, *_given_options(context, plan.requirements), *_given_ends(ends)))
 
 
-# Options that change what is planned or what it may cost, with the field and the default of each.
-_GIVEN: Final = (
-    ("--budget", "budget_usd_per_hour", None), ("--context", "context_tokens", 8192),
-    ("--concurrency", "concurrency", 8), ("--input-tokens", "input_tokens", 1024),
-    ("--output-tokens", "output_tokens", 256), ("--ttft-ms", "ttft_ms", None), ("--tpot-ms", "tpot_ms", None),
-    ("--min-tokens-per-s", "min_tokens_per_s", None), ("--prefer", "prefer", "cost"), ("--quality", "quality", "auto"),
-    ("--quantize", "quantize", "auto"), ("--num-shard", "num_shard", None), ("--instance", "instance_type", None),
-)  # fmt: skip
+_FEW_REGIONS: Final = 4
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "context_tokens": 8192, "concurrency": 8, "input_tokens": 1024, "output_tokens": 256,
+}  # fmt: skip
 
 
-def _given_options(request: RequestDocument, ends: Ends) -> Iterator[str]:
-    for flag, field, default in _GIVEN:
-        value = getattr(request, field)
-        if value != default:
-            yield f"{flag} {shlex.quote(format(value, 'g') if isinstance(value, float) else str(value))}"
-    if request.markets != ("on-demand",) and not request.hardware:
-        yield f"--market {'any' if len(request.markets) > 1 else request.markets[0]}"
+def _given_options(context: Context, request: RequestDocument) -> Iterator[str]:
+    """Yield the options that differ from their defaults; the engine's version comes from the catalog."""
+    changed = changed_fields(request)
+    own = request.hardware is not None
+    load = "concurrency" if request.arrivals_per_s is not None else None  # follows from --rps
+    for row in PLAN_OPTIONS:
+        value = changed.get(row.lands)
+        p95 = changed.get(row.lands.replace("tokens", "p95")) if row.reader == "lengths" else None
+        if (value == _DEFAULTS.get(row.lands) and p95 is None) or row.lands in {load, "engine_version"}:
+            continue
+        if row.flag == "--region":
+            where = () if own or value == context.targets[0].locations(()) else request.regions
+            yield from option_words(row.flag, where if len(where) <= _FEW_REGIONS else ("all",))
+        elif p95 is not None:
+            yield from (row.flag, f"{value}:{p95}")
+        elif isinstance(value, Replicas):
+            yield from (row.flag, f"{value.least}..{value.most}" if value.most != value.least else str(value.least))
+        else:
+            yield from (row.flag,) if value is True else (row.flag, _number(value))
+    if request.markets != ("on-demand",) and not own:
+        yield from ("--market", "any" if len(request.markets) > 1 else request.markets[0])
+    for flag, pairs in (("--set", request.flags), ("--env", request.env)):
+        yield from option_words(flag, tuple(f"{name}={value}" for name, value in pairs.items()))
+
+
+def _number(value: object) -> str:
+    return format(value, "g") if isinstance(value, float) else str(value)
+
+
+def _given_ends(ends: Ends) -> Iterator[str]:
     limits = (("--ttl", ends.asked_ttl_s), ("--idle-timeout", ends.idle_s), ("--lease", ends.lease_s))
-    yield from (f"{flag} {option_duration(seconds)}" for flag, seconds in limits if seconds)
+    for flag, seconds in limits:
+        if seconds:
+            yield from (flag, option_duration(seconds))
     if ends.max_spend_usd is not None:
-        yield f"--max-spend {ends.max_spend_usd}"
+        yield from ("--max-spend", str(ends.max_spend_usd))
 
 
 def target_option(context: Context, place: str) -> str:

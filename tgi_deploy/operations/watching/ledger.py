@@ -116,7 +116,7 @@ class Ledger:
     def _switched_elsewhere(self, known: Line, event: Event) -> str | None:
         """Return what a look shows that this history does not tell: somebody else has stopped or started it."""
         rests, was_at_rest = event.data.get("rests"), self._disk_of(known) is not None
-        if rests is None or rests is was_at_rest or known.created is None:
+        if rests is None or rests is was_at_rest or (known.created is None and not rests):
             return None
         return STOPPED if rests else STARTED
 
@@ -132,13 +132,18 @@ class Ledger:
     def _stopped(self, machine: Line, event: Event) -> None:
         if self._disk_of(machine) is not None:
             return
-        self._put(replace(machine, gone=event.at, exact="rests" not in event.data))
+        at = event.at
+        if machine.created is None:  # how long it ran before is not known: only its disk counts
+            self._seen(machine, event)
+            machine = self.lines[machine.id]
+            at = machine.created or at
+        self._put(replace(machine, gone=at, exact="rests" not in event.data))
         self._put(
             Line(
                 kind=_DISK,
                 id=machine.id,
                 region=machine.region,
-                created=event.at,
+                created=at,
                 usd_per_hour=money(event.data.get("stopped_usd_per_hour")),
             )
         )
@@ -246,10 +251,11 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
 def costs_by_id(
     context: Context, name: str, deployment: Deployment | None, seen: Iterable[Found] = ()
 ) -> dict[str, Decimal]:
-    """Return what each thing of the name has cost until now: on record, given up by `up`, or a machine `seen` alive."""
+    """Return what each thing of the name has cost so far: recorded, given up by `up`, or a machine `seen`."""
     now = context.clock.now()
     recorded = recorded_things(deployment) if deployment else ()
-    machines = (sighting(found, deployment, now, name=name) for found in seen if found.is_machine and found.alive)
+    there = (found for found in seen if found.is_machine and (found.alive or found.state == "stopped"))
+    machines = (sighting(found, deployment, now, name=name) for found in there)
     ledger = Ledger.of((*context.store.events(name), *recorded, *machines))
     expires = deployment.ends.expires_at if deployment else None
     costs = _by_id((line.id, line.usd) for line in ledger.closed(now, expires=expires, left=()))
