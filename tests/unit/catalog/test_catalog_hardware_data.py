@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tgi_deploy.catalog.names import folded_card
 from tgi_deploy.data_files import profiles_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 PROFILES = profiles_dir()
 DATE = re.compile(r"20\d\d-\d\d-\d\d")
@@ -162,25 +157,29 @@ def test_capacity_blocks_are_marked(catalog):
     assert "p5.48xlarge" not in blocks
 
 
-@pytest.mark.parametrize("path", PRICE_FILES, ids=lambda path: path.stem)
-def test_every_price_is_positive_and_has_date_and_source(path: Path, catalog):
-    content = json.loads(path.read_text())
-    assert content["region"] == path.stem
-    for name, row in content["prices"].items():
-        assert name in catalog.instance_types(), name
-        assert isinstance(row["offered"], bool)
-        for market in ("on_demand", "spot"):
-            figure = row.get(market)
-            if figure is None:
-                continue
-            assert figure["source"] in content["sources"], name
-            assert DATE.fullmatch(figure["date"]), name
-            amounts = [Decimal(value) for key, value in figure.items() if key.endswith("usd_per_hour")]
-            assert amounts
-            assert all(0 < amount < 500 for amount in amounts), name
-            if market == "spot":
-                assert Decimal(figure["low_usd_per_hour"]) <= Decimal(figure["high_usd_per_hour"])
-                assert figure["estimated"] is True
+def figures():
+    for path in PRICE_FILES:
+        content = json.loads(path.read_text())
+        assert content["region"] == path.stem
+        for name, row in content["prices"].items():
+            assert isinstance(row["offered"], bool)
+            for market in {"on_demand", "spot"} & row.keys():
+                if row[market] is not None:
+                    yield f"{name} in {path.stem}", name, market, row[market], content["sources"]
+
+
+def test_every_price_is_positive_and_has_date_and_source(catalog):
+    known = catalog.instance_types()
+    for where, name, market, figure, sources in figures():
+        assert name in known, where
+        assert figure["source"] in sources, where
+        assert DATE.fullmatch(figure["date"]), where
+        amounts = [Decimal(value) for key, value in figure.items() if key.endswith("usd_per_hour")]
+        assert amounts
+        assert all(0 < amount < 500 for amount in amounts), where
+        if market == "spot":
+            assert Decimal(figure["low_usd_per_hour"]) <= Decimal(figure["high_usd_per_hour"])
+            assert figure["estimated"] is True
 
 
 def test_every_region_has_prices_and_extras(catalog):
@@ -201,16 +200,6 @@ def test_offers_are_exactly_what_the_files_offer(catalog):
     assert len(supply.offers) == len(expected)
 
 
-def test_the_headline_price(catalog):
-    supply = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("on-demand",))
-    prices = {offer.instance_type.name: offer for offer in supply.offers}
-    assert prices["g6e.xlarge"].usd_per_hour == Decimal("1.861")
-    assert prices["g6e.xlarge"].estimated is False
-    assert prices["g5.12xlarge"].usd_per_hour == Decimal("5.672")
-    assert "p3.2xlarge" not in prices
-    assert "g4ad.xlarge" not in prices
-
-
 def test_an_unknown_price_is_none_and_never_zero(catalog):
     offers = catalog.supply(release="3.3.7", regions=(), markets=("on-demand", "spot")).offers
     by_type = {
@@ -229,14 +218,6 @@ def test_spot_counts_with_the_dearest_zone(catalog):
     offer = next(offer for offer in supply.offers if offer.instance_type.name == "p4d.24xlarge")
     assert offer.usd_per_hour == Decimal(row["high_usd_per_hour"]) > Decimal(row["low_usd_per_hour"])
     assert offer.estimated
-
-
-def test_extra_prices(catalog):
-    extras = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=()).extra_prices
-    assert extras["us-east-1"].gp3_usd_per_gib_month == Decimal("0.08")
-    assert extras["us-east-1"].public_ipv4_usd_per_hour == Decimal("0.005")
-    assert extras["us-east-1"].estimated is False
-    assert raw("aws/extras.json")["regions"]["sa-east-1"]["estimated"] is True
 
 
 def test_error_classes_have_codes_and_advice_and_no_code_twice():

@@ -29,7 +29,6 @@ from tgi_deploy.reconcile.ends import (
     ends_of,
     stamp,
 )
-from tgi_deploy.state.codec import decode, encode
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import RECLAIMED, TAG_EXPIRES, MachineState
@@ -56,27 +55,6 @@ def test_terms_are_in_record_and_tags(around):
     for found in around.world.left():
         assert (found.tags[TAG_IDLE_S], found.tags[TAG_LEASE_S]) == ("900", "3600")
     assert tag(around) == stamp(deployment.ends.lease_until)
-
-
-def test_a_record_with_a_lease_reads_back(around):
-    deployment = bring_up(around, idle_s=900, **HOUR)
-    assert decode(encode(deployment)) == deployment
-
-
-def test_a_repeated_launch_is_the_same_request(around):
-    """Tags are part of what a token stands for: the lease is made of the recorded intent, not of the time of day."""
-    bring_up(around, **HOUR)
-    deployment = around.store.load("demo")
-    executor = around.context().executor()
-    first = executor._tags(deployment, _Resource())
-    around.clock.sleep(900)
-    assert executor._tags(deployment, _Resource()) == first
-
-
-class _Resource:
-    is_machine = True
-    key, kind, place, spec = "instance", "instance", "us-east-1", "s"
-    is_machine, notes = True, {}
 
 
 def test_renew_moves_tag_and_record(around):

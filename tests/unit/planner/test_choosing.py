@@ -44,11 +44,6 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     assert list(regret(seed)) == []
 
 
-def test_a_seed_always_draws_the_same_request_and_seeds_differ() -> None:
-    assert drawn(7) == drawn(7)
-    assert len({drawn(seed).document.model for seed in range(40)}) > 20
-
-
 def test_idle_replicas_do_not_hide_what_arrives(make_request: Callable[..., Request], catalog: Catalog) -> None:
     """So few requests that some of the replicas have none at most times still get all of their tokens."""
     request = make_request(

@@ -20,7 +20,6 @@ from waiting_fakes import (
     TIMEOUT,
     UP,
     WARM,
-    FakeClock,
     story,
 )  # fmt: skip
 
@@ -424,9 +423,3 @@ def test_a_phase_without_a_deadline_has_the_overall_one():
 def test_patience_sums_what_it_is_given():
     assert PhasePatience.of(DEADLINES).overall_s == 920
     assert PhasePatience.of(DEADLINES, 5).overall_s == 5
-
-
-def test_the_fake_clock_is_the_only_time():
-    clock = FakeClock()
-    clock.sleep(5)
-    assert (clock.monotonic(), clock.now().second) == (1005.0, 45)

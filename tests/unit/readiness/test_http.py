@@ -6,7 +6,7 @@ import time
 
 import pytest
 from builders.engines import get, post, stream
-from loopback_engine import LAST, TOKEN, closed_port, healthy, raw_server, serving, sse
+from loopback_engine import closed_port, raw_server, serving
 
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError
 from tgi_deploy.readiness.http import HttpEngine, Timeouts, caller_address, payloads, probe_health
@@ -215,11 +215,6 @@ def test_no_network_is_no_caller_address():
 )
 def test_payloads_of_an_event_stream(stream, events):
     assert list(payloads(stream.splitlines(keepends=True))) == events
-
-
-def test_scripted_stream_reads_back():
-    assert len(list(payloads(sse(TOKEN, LAST, end="data: [DONE]\n\n").splitlines(keepends=True)))) == 2
-    assert set(healthy()) >= {"/health", "/info"}
 
 
 def test_the_events_of_a_stream_arrive_as_they_come():

@@ -52,10 +52,6 @@ def test_names_that_yaml_would_convert_stay_names(name: str):
     assert service(with_engine(env={name: "1"}))["environment"] == {name: "1"}
 
 
-def test_secret_is_taken_from_the_callers_environment():
-    assert service(with_engine(secret_env=("HF_TOKEN",)))["environment"]["HF_TOKEN"] is None
-
-
 def test_local_model_is_mounted_read_only():
     path = "/models/my $model: 13b"
     deployable = plans.deployable(model=plans.profile(local_path=path))

@@ -67,10 +67,6 @@ def test_shared_memory_in_its_largest_unit(size_bytes: int, wanted: str):
     assert values_of(argv(plans.deployable(candidate=plans.candidate(engine=engine))), "--shm-size") == [wanted]
 
 
-def test_secrets_of_the_engine_go_by_name():
-    assert {"API_KEY", "HF_TOKEN"} <= set(values_of(argv(with_engine(secret_env=("HF_TOKEN", "API_KEY"))), "-e"))
-
-
 def local(path: str) -> Deployable:
     engine = plans.engine(model_id=path)
     model = plans.profile(local_path=path, gated=True)

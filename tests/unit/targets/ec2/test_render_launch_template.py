@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ from builders import plans
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
-from tgi_deploy.wiring import written
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
@@ -86,27 +84,11 @@ def test_root_device_can_be_another_images():
     )
 
 
-def test_metadata_is_version_2_and_one_hop():
-    assert data_of(plans.deployable())["MetadataOptions"] == {
-        "HttpEndpoint": "enabled",
-        "HttpTokens": "required",
-        "HttpPutResponseHopLimit": 1,
-        "InstanceMetadataTags": "enabled",
-    }
-
-
 def test_role_by_name_or_arn():
     assert "IamInstanceProfile" not in data_of(plans.deployable())
     assert data_of(plans.deployable(instance_profile="reader"))["IamInstanceProfile"] == {"Name": "reader"}
     arn = "arn:aws:iam::123456789012:instance-profile/reader"
     assert data_of(plans.deployable(instance_profile=arn))["IamInstanceProfile"] == {"Arn": arn}
-
-
-def test_artifact_is_the_very_same_data():
-    deployable = plans.deployable(**FULL)
-    user_data = written("user-data", deployable).text
-    artifact = written("launch-template", deployable)
-    assert json.loads(artifact.text) == launch_template_data(deployable, user_data=user_data)
 
 
 @pytest.mark.parametrize(
