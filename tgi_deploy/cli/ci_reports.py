@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -41,6 +42,17 @@ class Reports:
             check_writable(self.junit, **_JUNIT)
         if self.summary is not None:
             check_writable(self.summary, **_SUMMARY)
+
+    @contextmanager
+    def grouped(self, title: str) -> Iterator[None]:
+        """Collapse what is printed meanwhile in a workflow's log."""
+        if self.annotations:
+            write_stderr(f"::group::{title}\n")
+        try:
+            yield
+        finally:
+            if self.annotations:
+                write_stderr("::endgroup::\n")
 
     def write(self, results: Sequence[Smoked]) -> tuple[Problem, ...]:
         """Write the reports; a failed write does not lose the results."""

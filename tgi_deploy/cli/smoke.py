@@ -144,7 +144,7 @@ def _smoke(models: Sequence[str], plan_words: tuple[str, ...], given: dict[str, 
     if given["sandbox"]:
         wiring.sandbox_start()
     programs = wiring.child_programs(_print_line)
-    with _passing_on(programs.stop):
+    with _passing_on(programs.stop), reports.grouped(f"smoke {one_line(' '.join(models))}"):
         results = smoke(programs, jobs, at_once=given["at_once"], clock=wiring.clock())
     unwritten = reports.write(results)
     return Result(

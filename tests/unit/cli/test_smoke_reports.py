@@ -1,8 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from xml.etree import ElementTree as ET
 
+import pytest
+
+from tgi_deploy.cli.ci_reports import Reports
+from tgi_deploy.cli.output import write_stderr
 from tgi_deploy.cli.views.smoke import smoked_text, verdict
 from tgi_deploy.cli.views.smoke_reports import github_annotations, github_summary, junit
 from tgi_deploy.errors import LeftThing, Problem
@@ -44,6 +49,22 @@ def test_junit_counts_and_keeps_every_character_that_xml_can_carry():
     assert failure.text.endswith("hint: less\nline & two")
     assert failed.findall("testcase")[1].find("skipped") is not None
     assert root.get("time") == "70.500"
+
+
+def test_junit_says_when_and_on_which_machine_at_what_cost():
+    began = datetime(2026, 11, 23, 8, 0, 5, tzinfo=UTC)
+    suite = ET.fromstring(junit([replace(OK, began=began)])).find("testsuite")  # noqa: S314 -- see above
+    assert suite.get("timestamp") == "2026-11-23T08:00:05"
+    found = {item.get("name"): item.get("value") for item in suite.findall("properties/property")}
+    assert found == {"deployment": "smoke-phi3-mini-1", "machine": "g6.xlarge", "usd": "0.0123"}
+
+
+@pytest.mark.parametrize("annotations", [True, False])
+def test_progress_is_a_group_of_a_workflows_log(annotations, capsys):
+    with Reports(annotations=annotations).grouped("smoke phi3-mini"):
+        write_stderr("smoke-1: booting\n")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == (["::group::smoke phi3-mini", "smoke-1: booting", "::endgroup::"] if annotations else lines[:1])
 
 
 def test_a_models_name_may_be_anything_that_was_typed():

@@ -8,7 +8,8 @@ from xml.etree import ElementTree as ET
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
 _UNCARRIED: Final = (*range(32), *range(0xD800, 0xE000), 0xFFFE, 0xFFFF)
 _FORBIDDEN: Final = {code: None for code in _UNCARRIED if chr(code) not in "\t\n\r"}
@@ -27,9 +28,18 @@ class TestCase(Frozen, frozen=True, kw_only=True):
     took_s: float | None = None
 
 
-def suite(name: str, classname: str, cases: Sequence[TestCase], *, took_s: float | None = None) -> ET.Element:
-    """Return a JUnit test suite."""
-    element = _element("testsuite", name=name, time=_seconds(took_s))
+def suite(
+    name: str,
+    classname: str,
+    cases: Sequence[TestCase],
+    *,
+    took_s: float | None = None,
+    began: datetime | None = None,
+    properties: Mapping[str, str] = {},
+) -> ET.Element:
+    """Return a JUnit test suite that `began` at a moment in UTC."""
+    stamp = began.strftime("%Y-%m-%dT%H:%M:%S") if began else ""
+    element = _element("testsuite", name=name, timestamp=stamp, time=_seconds(took_s))
     counts = {
         "tests": len(cases),
         "failures": sum(bool(case.code) for case in cases),
@@ -38,6 +48,10 @@ def suite(name: str, classname: str, cases: Sequence[TestCase], *, took_s: float
     }
     for key, count in counts.items():
         element.set(key, str(count))
+    if properties:
+        ET.SubElement(element, "properties").extend(
+            _element("property", name=key, value=value) for key, value in properties.items() if value
+        )
     element.extend(_case(classname, case) for case in cases)
     return element
 

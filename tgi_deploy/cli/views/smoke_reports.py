@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.cli.views import ci
 from tgi_deploy.cli.views.smoke import verdict
+from tgi_deploy.cli.views.text import accelerated
 from tgi_deploy.text import usd
 
 if TYPE_CHECKING:
@@ -17,10 +18,28 @@ if TYPE_CHECKING:
 def junit(results: Sequence[Smoked]) -> str:
     """Return a suite for each model, with a case for each phase and each probe of the engine."""
     every = [
-        ci.suite(item.job.model, f"smoke.{item.job.model}", list(map(_case, item.cases)), took_s=item.took_s)
+        ci.suite(
+            item.job.model,
+            f"smoke.{item.job.model}",
+            list(map(_case, item.cases)),
+            took_s=item.took_s,
+            began=item.began,
+            properties=_properties(item),
+        )
         for item in results
     ]
     return ci.junit(ci.suites("tgi-deploy smoke", every, took_s=sum(item.took_s for item in results)))
+
+
+def _properties(item: Smoked) -> dict[str, str]:
+    return {
+        "deployment": item.job.name,
+        "machine": str(item.chosen.get("instance_type") or ""),
+        "region": str(item.chosen.get("region") or ""),
+        "market": str(item.chosen.get("market") or ""),
+        "usd": "" if item.usd is None else str(item.usd),
+        "clock": accelerated().strip(" ()"),
+    }
 
 
 def _case(case: Case) -> ci.TestCase:

@@ -29,6 +29,7 @@ from tgi_deploy.values.names import default_name, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel, ReportedAs
@@ -86,13 +87,14 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Smoked:
-    """The result of one job. `usd` is the cost of its machines, None if unknown."""
+    """The result of one job that `began` then. `usd` is the cost of its machines, None if unknown."""
 
     job: Job
     exit_code: int
     cases: tuple[Case, ...]
     took_s: float
     usd: float | None = None
+    began: datetime | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
     left: tuple[LeftThing, ...] = ()
 
@@ -146,7 +148,7 @@ def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reporte
 
 
 def _prove(context: Context, name: str, level: ReadyLevel, reported_as: ReportedAs) -> Proved:
-    job, began = Job(model=name, name=name), context.clock.monotonic()
+    job, at, began = Job(model=name, name=name), context.clock.now(), context.clock.monotonic()
     try:
         deployment = known(context, name)
         proof = prove_known(context, deployment, level, reported_as)
@@ -154,10 +156,12 @@ def _prove(context: Context, name: str, level: ReadyLevel, reported_as: Reported
         took_s = round(context.clock.monotonic() - began, 3)
         step = error.failure.step if error.failure else None
         case = Case(name=f"proof {step}" if step else "proof", took_s=took_s, problem=error.problem)
-        return Proved(smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s), error=error)
+        return Proved(
+            smoked=Smoked(job=job, exit_code=error.exit_code, cases=(case,), took_s=took_s, began=at), error=error
+        )
     took_s = round(context.clock.monotonic() - began, 3)
     cases = tuple(Case(name=f"proof {step.name}", took_s=round(step.took_ms / 1000, 3)) for step in proof.steps)
-    smoked = Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s)
+    smoked = Smoked(job=job, exit_code=OK, cases=cases, took_s=took_s, began=at)
     return Proved(smoked=smoked, proof=proof, unencrypted=unencrypted(deployment))
 
 
@@ -168,7 +172,7 @@ def overall(results: Sequence[Smoked]) -> int:
 
 
 def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
-    began = clock.monotonic()
+    at, began = clock.now(), clock.monotonic()
     if programs.stopping:
         return Smoked(job=job, exit_code=INTERRUPTED, cases=(_interrupted("launching"),), took_s=0.0)
     words = ("up", job.model, "--name", job.name, "--yes", "--on-failure", "keep", *job.plan_words, *job.everywhere)
@@ -183,6 +187,7 @@ def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
         exit_code=LEFT_BEHIND if left else _exit_code(came_up, went_down),
         cases=(*_up_cases(came_up, findings), _removal(went_down, round(ended - began_removal, 3))),
         took_s=round(ended - began, 3),
+        began=at,
         usd=_cost(came_up, went_down),
         chosen=_chosen(came_up),
         left=left,
