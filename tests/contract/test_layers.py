@@ -74,7 +74,7 @@ PARTS = {
 }
 THIRD_PARTY = {
     "click": {"cli"},
-    "msgspec": {"values", "errors"},
+    "msgspec": {"values", "errors", "sandbox"},
     "rich": {"cli"},
     "jinja2": {"templating"},
     "font_lato": {"operations"},

@@ -54,6 +54,8 @@ _STAMPED: Final = re.compile(
     r"(?:(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s+(?:\|\s*)?)?"
     r"(?P<level>TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL)\b"
 )
+# The standard error of a process that died begins with what it logged in its own form; the rest belongs to its death.
+_LOGURU: Final = re.compile(rf"{_STAMPED.pattern}\s+\| \S+:\S+:\d+ - ")
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 # Daemons written in Go, and pretty-printed JSON records.
 _LOGFMT: Final = re.compile(r"^(?:time=\"?[\d:TZ.+-]+\"? level=|\"level\":\s*\")(?P<level>\w+)(?: |\",?$)")
@@ -150,7 +152,8 @@ def _lines(text: str, grammar: LogGrammar, earlier: int) -> Iterator[LogLine]:
     for number, line in enumerate(text.splitlines(), start=earlier + 1):
         raw = _unwrapped(line if line.endswith("}") else _shortened(line))
         level, inherited = _level_of(raw, before)
-        after, before = before, level
+        quoted = before == "ERROR" and _LOGURU.match(raw.text) is not None
+        after, before = before, before if quoted else level
         for at, part in enumerate(raw.text.splitlines()):
             bare = redacted(_shortened(part.strip()), grammar)
             if bare:

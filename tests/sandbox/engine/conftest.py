@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import io
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +21,7 @@ import pytest
 
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 DEADLINE_S = 90
+PARAMETERS = 150_848
 
 
 class Watched(io.StringIO):
@@ -62,6 +65,11 @@ class Engine:
 
     def wait_until_ready(self):
         self.wait_for("Connected")
+        self.wait_until_answering()
+
+    def wait_until_answering(self):
+        """The line comes before the socket is bound."""
+        self._until(lambda: not self.refuses(), "nothing listens")
 
     def _until(self, holds, complaint):
         deadline = time.monotonic() + DEADLINE_S
@@ -76,7 +84,7 @@ class Engine:
         with contextlib.closing(connection):
             connection.request(method, path, body, headers or {})
             reply = connection.getresponse()
-            return reply.status, dict(reply.getheaders()), reply.read().decode()
+            return reply.status, reply.headers, reply.read().decode()
 
     def refuses(self):
         with socket.socket() as probe:
@@ -127,11 +135,23 @@ def started(*launcher_args, options=(), environ=None, speed=2000):
 
 
 @pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """A local model folder with all its files, as small as can be."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    shutil.copytree(Path(__file__).parents[2] / "cases/engine/tiny", folder)
+    (folder / "tokenizer.json").write_text("{}", encoding="utf-8")
+    header = json.dumps({"w": {"dtype": "F32", "shape": [PARAMETERS], "data_offsets": [0, 4 * PARAMETERS]}}).encode()
+    weights = len(header).to_bytes(8, "little") + header + bytes(4 * PARAMETERS)
+    (folder / "model.safetensors").write_bytes(weights)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def start_engine():
     """`with start_engine("--max-total-tokens", "64", options=[…]) as engine`: a small model is served by default."""
 
-    def start(*args, **settings):
+    def start(*args, shards=1, **settings):
         model = () if "--model-id" in args else ("--model-id", SMALL)
-        return started(*model, "--num-shard", "1", *args, **settings)
+        return started(*model, *(("--num-shard", str(shards)) if shards else ()), *args, **settings)
 
     return start

@@ -11,11 +11,13 @@ from io import StringIO
 
 import pytest
 
+from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.host import Host, image_environment
-from tgi_deploy.sandbox.engine.inference import Inference
+from tgi_deploy.sandbox.engine.inference import Asked, Inference
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.pace import Pace
+from tgi_deploy.sandbox.engine.replies import ApiError
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.service import Service
 from tgi_deploy.sandbox.engine.situation import Stage
@@ -23,6 +25,7 @@ from tgi_deploy.sandbox.engine.startup import Container, start
 
 JSON = {"Content-Type": "application/json"}
 REAL_TIME = 1
+HELD = Asked(route="generate", inputs="x", parameters=Parameters())
 
 
 @pytest.fixture
@@ -39,7 +42,8 @@ def server(catalog):
     line = "--model-id HuggingFaceTB/SmolLM2-135M-Instruct --num-shard 1 --max-concurrent-requests 1"
     stage = Stage(log=Log(out=StringIO(), err=StringIO()), pace=Pace(speed=1e9))
     situation, limits = start(container, parse(release.flags, line.split(), container.environ), stage)
-    service = Service(inference=Inference(situation, limits, REAL_TIME), template=True, api_key=None)
+    serving = Stage(log=stage.log, pace=Pace(speed=REAL_TIME))
+    service = Service(inference=Inference(situation, limits, serving), template=True, api_key=None)
     server = EngineServer(("127.0.0.1", 0), service)
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     loop.start()
@@ -63,17 +67,30 @@ def request(server, path, body):
 
 def test_beyond_the_concurrent_requests_it_is_overloaded(server):
     body = {"inputs": "x", "parameters": {"max_new_tokens": 1}}
-    with server.service.inference.admitted(), request(server, "/generate", body) as reply:
+    with server.service.inference.admitted(HELD), request(server, "/generate", body) as reply:
         assert reply.status == 429
         assert json.loads(reply.read()) == {"error": "Model is overloaded", "error_type": "overloaded"}
     with request(server, "/generate", body) as reply:
         assert reply.status == 200
 
 
+def test_requests_that_join_a_batch_are_counted(server):
+    inference = server.service.inference
+    with inference.admitted(HELD):
+        assert "tgi_batch_concat" not in inference.metrics.render()
+        with pytest.raises(ApiError), inference.admitted(HELD):
+            pass
+        assert "tgi_batch_concat" not in inference.metrics.render()
+    inference._slots = threading.BoundedSemaphore(2)
+    with inference.admitted(HELD), inference.admitted(HELD):
+        assert 'tgi_batch_concat{reason="backpressure"} 1' in inference.metrics.render()
+
+
 def test_a_client_that_hangs_up_frees_its_place(server):
     # A forced text of thousands of tokens: at this pace it would go on for many seconds.
-    grammar = {"type": "json", "value": {"const": "on and on " * 1000}}
-    body = {"inputs": "x", "parameters": {"grammar": grammar, "max_new_tokens": 3000}}
+    endless = {"type": "object", "properties": {"said": {"const": "on and on " * 1000}}}
+    grammar = {"type": "json", "value": endless}
+    body = {"inputs": "x", "parameters": {"grammar": grammar, "max_new_tokens": 1000}}
     with request(server, "/generate_stream", body) as reply:
         assert reply.readline().startswith(b"data: ")
     deadline = time.monotonic() + 60

@@ -10,19 +10,20 @@ from io import StringIO
 import pytest
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.capacity import Load, fits
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint, served_weights
 from tgi_deploy.sandbox.engine.download import cache_folder
-from tgi_deploy.sandbox.engine.examples import example
 from tgi_deploy.sandbox.engine.failures import StoppedError, UsageError
 from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.generator import generate
 from tgi_deploy.sandbox.engine.host import Host, devices_found, image_environment
+from tgi_deploy.sandbox.engine.inference import Asked, Prepared
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.pace import Pace
-from tgi_deploy.sandbox.engine.parameters import Parameters
+from tgi_deploy.sandbox.engine.parameters import example
 from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
 from tgi_deploy.values.engine import Flag
 
@@ -164,13 +165,15 @@ def test_cache_folder(environ, folder):
 def test_pieces_join_back_to_the_text(text):
     pieces = TOKENIZER.encode(text)
     assert "".join(piece.text for piece in pieces) == text
-    assert TOKENIZER.count(text) == len(pieces)
+    assert list(TOKENIZER.cut(text)) == [piece.text for piece in pieces]
     assert all(0 < piece.id < TOKENIZER.vocab_size for piece in pieces)
     assert all(text[piece.start : piece.stop] == piece.text for piece in pieces)
 
 
 def steps(prompt="prompt", limit=500, **parameters):
-    return list(generate(prompt, Parameters(**parameters), TOKENIZER, limit))
+    asked = Asked(route="generate", inputs=prompt, parameters=Parameters(**parameters))
+    prepared = Prepared(asked=asked, prompt=prompt, pieces=(), max_new_tokens=limit, seed=None, forced=None)
+    return list(generate(prepared, TOKENIZER))
 
 
 def test_generation_ends_by_itself():
@@ -220,18 +223,22 @@ def test_examples_of_endless_schemas_end():
 
 
 def test_metrics_text():
-    metrics = Metrics()
+    metrics = Metrics(500, 600)
     assert metrics.render() == ""
-    metrics.count("c", err="x")
-    metrics.count("c", err="x")
-    metrics.add("g", 2)
-    metrics.add("g", -1)
-    metrics.observe("h", 60)
+    metrics.count("tgi_request_failure", err="x")
+    metrics.count("tgi_request_failure", err="x")
+    metrics.add("tgi_queue_size", 2)
+    metrics.add("tgi_queue_size", -1)
+    metrics.observe("tgi_request_input_length", 53)
     lines = metrics.render().splitlines()
-    assert lines[:4] == ["# TYPE c counter", 'c{err="x"} 2', "# TYPE g gauge", "g 1"]
-    assert 'h_bucket{le="50"} 0' in lines
-    assert 'h_bucket{le="100"} 1' in lines
-    assert lines[-3:] == ['h_bucket{le="+Inf"} 1', "h_sum 60", "h_count 1"]
+    assert lines[:3] == ["# TYPE tgi_request_failure counter", 'tgi_request_failure{err="x"} 2', ""]
+    assert lines[3:6] == ["# HELP tgi_queue_size Current queue size", "# TYPE tgi_queue_size gauge", "tgi_queue_size 1"]
+    assert 'tgi_request_input_length_bucket{le="50"} 0' in lines
+    assert 'tgi_request_input_length_bucket{le="55"} 1' in lines
+    assert lines[-4:] == [
+        'tgi_request_input_length_bucket{le="+Inf"} 1', "tgi_request_input_length_sum 53",
+        "tgi_request_input_length_count 1", "",
+    ]  # fmt: skip
 
 
 def test_pauses_end_when_asked_to_stop():
@@ -258,7 +265,7 @@ def test_log_shapes():
     launcher, router, launcher_json, router_json = out.getvalue().splitlines()
     stamp = "2026-01-02T03:04:05.000006Z"
     assert launcher == f"{stamp}  INFO shard-manager: text_generation_launcher: Starting shard rank=1"
-    assert router == f"{stamp}  WARN text_generation_router: router/src/server.rs:7: Connected"
+    assert router == f"{stamp}  WARN text_generation_router::server: router/src/server.rs:7: Connected"
     assert json.loads(launcher_json)["fields"] == {"message": "two\nlines"}
     assert json.loads(router_json)["message"] == "Connected"
 

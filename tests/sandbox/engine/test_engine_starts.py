@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tgi_deploy.sandbox.engine.pace import Pace
 from tgi_deploy.sandbox.engine.startup import Container
 
 CASES = sorted((Path(__file__).parents[2] / "cases/engine/starts").glob("*.json"))
+SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
 KEYS = {
     "args", "exit_code", "stderr", "log", "not_log",
     "version", "accelerator", "gpus", "environ", "faults", "stop_at", "stop_count",
@@ -56,18 +59,59 @@ def test_start(path, catalog, watched):
         assert fragment not in out.getvalue()
 
 
-def test_a_local_directory_needs_no_hub(catalog, watched, tmp_path):
-    shape = {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 512, "vocab_size": 1000,
-        "max_position_embeddings": 2048, "torch_dtype": "float16", "tie_word_embeddings": False,
-    }  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(shape), encoding="utf-8")
+def test_a_local_directory_needs_no_hub(catalog, watched, tiny_model):
     stopping = threading.Event()
     out, err = watched("Connected", 1, stopping), StringIO()
     options = Run(
         listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), chat_template=True, out=out, err=err
     )
-    assert run(_container({"faults": ["network"]}, catalog), ["--model-id", str(tmp_path)], options) == 0
+    assert run(_container({"faults": ["network"]}, catalog), ["--model-id", str(tiny_model)], options) == 0
     assert "Files are already present on the host. Skipping download." in out.getvalue()
     assert "Using the Hugging Face API" not in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("config.json", "RuntimeError: Could not determine model type for {model} revision None"),
+        ("tokenizer", "OSError: Can't load tokenizer for '{model}'."),
+    ],
+)
+def test_a_local_directory_that_lacks_a_file_ends_the_shard(catalog, tiny_model, tmp_path, missing, reason):
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in tiny_model.iterdir():
+        if not file.name.startswith(missing):
+            (model / file.name).write_bytes(file.read_bytes())
+    out, err = StringIO(), StringIO()
+    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), chat_template=True, out=out, err=err)
+    assert run(_container({}, catalog), ["--model-id", str(model)], options) == 1
+    assert reason.format(model=model) in out.getvalue()
+    assert err.getvalue() == "Error: ShardCannotStart\n"
+
+
+def test_sharding_by_no_number_and_no_variable_is_a_panic(catalog):
+    container = _container({}, catalog)
+    environ = {name: value for name, value in container.environ.items() if name != "NVIDIA_VISIBLE_DEVICES"}
+    out, err = StringIO(), StringIO()
+    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), chat_template=True, out=out, err=err)
+    assert run(replace(container, environ=environ), ["--sharded", "true"], options) == 101
+    words = "--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES/ZE_AFFINITY_MASK are not set"
+    assert err.getvalue().splitlines()[-1] == words
+
+
+def test_a_port_in_use_is_noticed_after_the_engine_said_connected(catalog):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        out, err = StringIO(), StringIO()
+        options = Run(
+            listen=taken.getsockname(), pace=Pace(speed=1e7), chat_template=True, out=out, err=err, port_held=False
+        )
+        assert run(_container({}, catalog), ["--model-id", SMALL, "--num-shard", "1"], options) == 1
+    said = [
+        "server.rs:2302: Connected", "Failed to bind to 127.0.0.1:", "Address already in use (os error 98)",
+        'Error: WebServer(Axum(Os { code: 98, kind: AddrInUse, message: "Address already in use" }))',
+        "Webserver Crashed", "Shutting down shards", "shard terminated",
+    ]  # fmt: skip
+    places = [out.getvalue().index(words) for words in said]
+    assert places == sorted(places)
+    assert err.getvalue() == "Error: WebserverFailed\n"

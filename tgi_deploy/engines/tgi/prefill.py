@@ -28,7 +28,7 @@ def default_prefill_tokens(model: ModelSpec, accelerator: str, num_shard: int, t
     tflops = None if accelerator in _NOT_BY_THESE_NAMES else _TFLOPS.get(accelerator.partition("-")[0])
     fallback = _FALLBACK_BY_MODEL_TYPE.get(model.model_type, _FALLBACK_TOKENS)
     if tflops is None or model.quantization is not None or model.vision_parameters:
-        return fallback
+        return min(fallback, model.max_position_embeddings)
     work = 2 * (_working_parameters(model) - model.vocab_size * model.hidden_size * (not model.tied_embeddings))
     by_compute = int(tflops * 1e12 * num_shard / work) if work else 0
     if by_compute <= _LEAST_TOKENS:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from tgi_deploy.values.engine import Flag
 
@@ -50,13 +50,30 @@ class Arguments:
         return "\n".join(("Args {", *self._fields(), "}"))
 
     def _fields(self) -> Iterator[str]:
-        for name, flag in self.flags.items():
-            yield from _field(name.replace("-", "_"), flag, self.values[name])
+        for name in _in_source_order(self.flags):
+            yield from _field(name.replace("-", "_"), self.flags[name], self.values[name])
+
+
+# Flags that the source has elsewhere than the table of `--help`: each after another.
+_AFTER: Final = {
+    "kv-cache-dtype": "dtype",
+    "prometheus-port": "port",
+    "otlp-service-name": "otlp-endpoint",
+    "api-key": "cors-allow-origin",
+}
+
+
+def _in_source_order(names: Collection[str]) -> list[str]:
+    order = [name for name in names if name not in _AFTER or _AFTER[name] not in names]
+    for name in names:
+        if _AFTER.get(name) in order:
+            order.insert(order.index(_AFTER[name]) + 1, name)
+    return order
 
 
 def _field(name: str, flag: Flag, value: Value) -> Iterator[str]:
     if value is None:
-        yield f"    {name}: None,"
+        yield f"    {name}: {'[]' if name == 'cors_allow_origin' else None},"
     elif flag.switch or flag.default is not None:
         yield f"    {name}: {_literal(flag, value)},"
     else:

@@ -3,142 +3,77 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.sandbox.engine.examples import example
-from tgi_deploy.sandbox.engine.parameters import Parameters, parse_parameters
-from tgi_deploy.sandbox.engine.replies import ApiError, undeserializable
+from tgi_deploy.sandbox.engine.bodies import Grammar
+from tgi_deploy.sandbox.engine.replies import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.sandbox.engine.bodies import Chat, Message, Parameters
     from tgi_deploy.sandbox.engine.service import Service
-
-_GREEDY: Final = 0
-_WHOLE_NUMBERS: Final = ("max_tokens", "max_completion_tokens", "seed", "top_logprobs", "n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatRequest:
     """`tool` is the function that has to be called, None for an answer in words."""
 
+    body: Chat
     prompt: str
     parameters: Parameters
-    stream: bool
-    include_usage: bool
-    logprobs: bool
     tool: Mapping[str, Any] | None
 
 
-def parse_chat(service: Service, body: Mapping[str, Any]) -> ChatRequest:
-    """A chat request with its template applied.
+def chat_request(service: Service, body: Chat) -> ChatRequest:
+    """Return the request with its template applied.
 
     Raises:
-        RejectionError: 422, the body has not the right shape.
         ApiError: kind `template_error` or `tool_error`.
     """
-    prompt = apply_template(service, body)
+    if body.tools and body.response_format is not None:
+        raise ApiError("tool_error", "Tool error: Grammar and tools are mutually exclusive")
     tool = _required_tool(body)
-    return ChatRequest(
-        prompt=prompt,
-        parameters=_chat_parameters(body, tool),
-        stream=body.get("stream") is True,
-        include_usage=includes_usage(body),
-        logprobs=body.get("logprobs") is True,
-        tool=tool,
+    parameters = body.parameters(
+        top_n_tokens=body.top_logprobs if body.logprobs else None,
+        grammar=body.response_format if tool is None else _call_of(tool),
     )
+    return ChatRequest(body=body, prompt=apply_template(service, body), parameters=parameters, tool=tool)
 
 
-def apply_template(service: Service, body: Mapping[str, Any]) -> str:
-    messages = body.get("messages")
-    if not isinstance(messages, list):
-        raise undeserializable("missing field `messages`")
-    for name in _WHOLE_NUMBERS:
-        value = body.get(name)
-        if value is not None and (type(value) is not int or value < 0):
-            raise undeserializable(f"{name}: invalid value, expected u32")
-    turns = [_turn(message) for message in messages]
+def apply_template(service: Service, body: Chat) -> str:
     if not service.template:
         raise ApiError("template_error", "template not found")
-    return "".join([*turns, "<|assistant|>\n"])
+    return "".join([*map(_turn, body.messages), "<|assistant|>\n"])
 
 
-def _turn(message: object) -> str:
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise undeserializable("messages: missing field `role`")
-    return f"<|{message['role']}|>\n{_content(message)}\n"
-
-
-def _content(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
+def _turn(message: Message) -> str:
+    content = message.content
     if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    if isinstance(content, str):
-        return content
-    if "tool_calls" in message:
-        return json.dumps(message["tool_calls"])
-    raise undeserializable("messages: missing field `content`")
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    elif not isinstance(content, str):
+        content = json.dumps(message.tool_calls)
+    return f"<|{message.role}|>\n{content}\n"
 
 
-def includes_usage(body: Mapping[str, Any]) -> bool:
-    options = body.get("stream_options")
-    return isinstance(options, dict) and options.get("include_usage") is True
+def _call_of(tool: Mapping[str, Any]) -> Grammar:
+    """The router makes of a tool a grammar, which has properties even where the tool has none."""
+    return Grammar(type="json", value={"properties": {}, **_member(tool, "parameters")})
 
 
-def common_parameters(body: Mapping[str, Any], **own: object) -> Parameters:
-    """The settings chat and completions share. Temperature 0 means greedy here, unlike in `/generate`.
-
-    Raises:
-        RejectionError: 422, a setting of the wrong type.
-    """
-    temperature, stop = body.get("temperature"), body.get("stop")
-    raw = {
-        "temperature": None if temperature == _GREEDY else temperature,
-        "do_sample": temperature is not None and temperature != _GREEDY,
-        "top_p": body.get("top_p"),
-        "seed": body.get("seed"),
-        "frequency_penalty": body.get("frequency_penalty"),
-        "stop": [stop] if isinstance(stop, str) else stop,
-        **own,
-    }
-    return parse_parameters(raw, path="")
-
-
-def _chat_parameters(body: Mapping[str, Any], tool: Mapping[str, Any] | None) -> Parameters:
-    limit = body.get("max_completion_tokens")
-    wants_alternatives = body.get("logprobs") is True
-    parameters = common_parameters(
-        body,
-        max_new_tokens=body.get("max_tokens") if limit is None else limit,
-        top_n_tokens=body.get("top_logprobs") if wants_alternatives else None,
-        grammar=_response_format(body),
-    )
-    if tool is None:
-        return parameters
-    return replace(parameters, forced_text=json.dumps(example(tool.get("parameters"))))
-
-
-def _response_format(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    wanted = body.get("response_format")
-    if not isinstance(wanted, dict) or wanted.get("type") == "text":
+def _required_tool(body: Chat) -> Mapping[str, Any] | None:
+    choice = body.tool_choice
+    if choice is None or choice in ("auto", "none") or not body.tools:
         return None
-    return {"type": wanted.get("type"), "value": wanted.get("json_schema", wanted.get("value"))}
-
-
-def _required_tool(body: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    choice = body.get("tool_choice")
-    if choice is None or choice in ("auto", "none"):
-        return None
-    named = _member(choice, "function").get("name") if isinstance(choice, dict) else None
-    tools = body.get("tools")
-    for tool in tools if isinstance(tools, list) else ():
+    named = _member(choice, "function").get("name") if isinstance(choice, dict) else choice
+    for tool in body.tools:
         function = _member(tool, "function")
-        if function and named in (None, function.get("name")):
+        if function and named in ("required", function.get("name")):
             return function
-    raise ApiError("tool_error", f"Tool error: Tool with name {named or choice} not found")
+    raise ApiError("tool_error", f"Tool error: Tool with name {named} not found")
 
 
-def _member(value: object, name: str) -> Mapping[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
+def _member(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name)
     return found if isinstance(found, dict) else {}

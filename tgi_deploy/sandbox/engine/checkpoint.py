@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
 from tgi_deploy.sandbox.engine.weights import (
     UNQUANTIZED,
     Weights,
@@ -28,6 +31,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec, Profile
 
 _FILE_BYTES: Final = 5_000_000_000
+# Stands for the model of a folder that does not say what it holds: it is not loaded.
+_SOME_SHAPE: Final = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 600,
+    "max_position_embeddings": 2048, "torch_dtype": "float32", "tie_word_embeddings": False,
+}  # fmt: skip
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
 
 
 class Models(Protocol):
@@ -62,6 +72,34 @@ class Checkpoint:
         return self.model.local_path is not None
 
     @property
+    def tokenizer(self) -> Tokenizer:
+        """A folder may say that prompts begin with a token of their own; of hub models that is not known."""
+        own = Path(self.model.local_path or "") / "tokenizer_config.json"
+        begins = self.is_local and own.exists() and json.loads(own.read_text("utf-8")).get("add_bos_token") is True
+        return Tokenizer(vocab_size=self.model.vocab_size, begins=begins)
+
+    @property
+    def has_weights(self) -> bool:
+        return any(any(Path(self.model_id).glob(f"*.{kind}")) for kind in ("safetensors", "bin", "pt"))
+
+    @property
+    def broken(self) -> str | None:
+        """What a shard dies of that loads this folder: its own words, recorded from 3.3.7."""
+        folder = Path(self.model_id)
+        if not self.is_local:
+            return None
+        if not (folder / "config.json").exists():
+            return f"RuntimeError: Could not determine model type for {folder} revision None"
+        if not any((folder / name).exists() for name in _TOKENIZERS):
+            return (
+                f"OSError: Can't load tokenizer for '{folder}'. If you were trying to load it from "
+                "'https://huggingface.co/models', make sure you don't already have a local directory with the same "
+                f"name. Otherwise, make sure '{folder}' is the correct path to a directory containing all relevant "
+                "files for a LlamaTokenizerFast tokenizer."
+            )
+        return None if all(map(_is_whole, folder.glob("*.safetensors"))) else _CUT_OFF
+
+    @property
     def commit(self) -> str:
         """The commit hash the hub would name; made up, but always the same, where the catalog has none."""
         return self.model.revision or made_up_hash(self.model_id)
@@ -73,19 +111,56 @@ class Checkpoint:
         return tuple(f"model-{index:05d}-of-{count:05d}.safetensors" for index in range(1, count + 1))
 
 
+_CUT_OFF: Final = (
+    "safetensors._safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not "
+    "fully covered"
+)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether the file is as long as its header says."""
+    size = file.stat().st_size
+    with file.open("rb") as data:
+        length = int.from_bytes(data.read(8), "little")
+        header = data.read(min(length, size))
+    try:
+        ends = [entry["data_offsets"][1] for name, entry in json.loads(header).items() if name != "__metadata__"]
+    except ValueError:
+        return False
+    return size == 8 + length + max(ends, default=0)
+
+
 def made_up_hash(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def find_checkpoint(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:
     """The checkpoint, None where the hub would have no such repository."""
-    if "/" not in model_id and not Path(model_id).is_dir():
+    folder = Path(model_id)
+    if folder.is_dir():
+        return _local(models, release, folder)
+    if "/" not in model_id or model_id.startswith("/"):
         return None
     try:
         profile = models.resolve(model_id)
     except InputError:
         return _published_copy(models, release, model_id)
     return Checkpoint(model_id=model_id, profile=profile, model=profile.model, weights=stored_weights(profile, release))
+
+
+def _local(models: Models, release: TgiRelease, folder: Path) -> Checkpoint:
+    """A folder, whatever is wrong with it: its weights are not looked at before a shard loads them."""
+    with tempfile.TemporaryDirectory() as scratch:
+        config = folder / "config.json"
+        text = config.read_text("utf-8") if config.exists() else json.dumps(_SOME_SHAPE)
+        (Path(scratch) / "config.json").write_text(text, "utf-8")
+        profile = models.resolve(scratch)
+    try:
+        profile = models.resolve(str(folder))
+    except InputError:
+        profile = replaced(profile, model=replaced(profile.model, local_path=str(folder)))
+    weights = stored_weights(profile, release)
+    return Checkpoint(model_id=str(folder), profile=profile, model=profile.model, weights=weights)
 
 
 def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:

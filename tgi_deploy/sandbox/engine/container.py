@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from tgi_deploy.sandbox.engine.failures import HelpAskedError, LauncherError, StoppedError, UsageError
+from tgi_deploy.sandbox.engine.failures import HelpAskedError, LauncherError, PanicError, StoppedError, UsageError
 from tgi_deploy.sandbox.engine.faults import Fault
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.inference import OUT_OF_MEMORY, Inference
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.service import Service
-from tgi_deploy.sandbox.engine.shards import SPAN
+from tgi_deploy.sandbox.engine.shards import SPAN, stop_shards
 from tgi_deploy.sandbox.engine.situation import Stage
 from tgi_deploy.sandbox.engine.startup import Container, start
+from tgi_deploy.sandbox.engine.tracebacks import traceback
+from tgi_deploy.sandbox.engine.warmup import end_of_router
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +33,14 @@ if TYPE_CHECKING:
 _STOPPED: Final = 0
 _FAILED: Final = 1
 _USAGE: Final = 2
+_PANICKED: Final = 101
 _CRASH_AFTER_S: Final = 30.0
 # A flag that no release has, one letter short of one that all have.
 _MISSPELT: Final = ("--max-batch-prefill-token", "4096")
 _DEFAULT_GRACE_S: Final = 90
-_SHARD_STOP_S: Final = 2.0
+# Real time: how long a launcher takes to see that a shard is gone.
+_NOTICED_S: Final = 0.1
+_NOTE: Final = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"
 _POLL_S: Final = 0.05
 
 
@@ -67,8 +73,11 @@ def run(container: Container, argv: Sequence[str], options: Run) -> int:
         situation, limits = start(container, arguments, stage)
         _serve(situation, limits, stage, options)
     except StoppedError:
-        stage.log.launcher("Shutting down shards")
+        stop_shards(stage)
         return _STOPPED
+    except PanicError as panic:
+        stage.log.final(str(panic))
+        return _PANICKED
     except LauncherError as error:
         stage.log.final(f"Error: {error.variant}")
         return _FAILED
@@ -89,29 +98,56 @@ def _log(container: Container, arguments: Arguments, options: Run) -> Log:
 
 
 def _serve(situation: Situation, limits: TokenLimits, stage: Stage, options: Run) -> None:
-    service = _service(situation, limits, options)
+    service = _service(situation, limits, stage, options)
+    _try_metrics_port(situation, stage, options)
+    # The router says so before it binds its socket.
+    stage.log.router("Connected", line=2302)
     try:
         server = EngineServer(options.listen, service, port_held=options.port_held)
     except OSError as error:
-        stage.log.router(f"Failed to bind to {options.listen[0]}:{options.listen[1]}: {error}", level="ERROR")
-        stage.log.launcher("Webserver Crashed", level="ERROR")
-        raise LauncherError("WebserverFailed") from error
-    stage.log.router("Connected", line=2429)
+        where = ":".join(map(str, options.listen))
+        stage.log.router(f"Failed to bind to {where}: {_os_error(error)}", level="ERROR", line=2318)
+        fields = f'code: {error.errno}, kind: AddrInUse, message: "{error.strerror}"'
+        end_of_router(stage, f"Error: WebServer(Axum(Os {{ {fields} }}))")
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": _POLL_S}, daemon=True)
     loop.start()
     try:
         _until_asked_to_stop(service.inference, stage)
     except StoppedError:
-        _shut_down(server, situation, stage)
+        _stop_router(server, situation, stage)
+        stop_shards(stage)
+    except LauncherError:
+        _stop_router(server, situation, stage)
+        stage.log.launcher("Shutting down shards")
+        raise
     finally:
         server.server_close()
 
 
-def _service(situation: Situation, limits: TokenLimits, options: Run) -> Service:
+def _try_metrics_port(situation: Situation, stage: Stage, options: Run) -> None:
+    """The port is bound for a moment, and nothing ever answers there."""
+    port = situation.arguments.number("prometheus-port")
+    if port is None:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # two engines of one computer may meet here
+        try:
+            probe.bind((options.listen[0], port))
+        except OSError as error:
+            reason = f'FailedToCreateHTTPListener("{_os_error(error)}")'
+            panic = "thread 'main' panicked at router/src/server.rs:1991:10:"
+            end_of_router(stage, f"\n{panic}\nfailed to build prometheus recorder: {reason}\n{_NOTE}")
+
+
+def _os_error(error: OSError) -> str:
+    return f"{error.strerror} (os error {error.errno})"
+
+
+def _service(situation: Situation, limits: TokenLimits, stage: Stage, options: Run) -> Service:
     supplied = situation.arguments.text("tokenizer-config-path") is not None
     own = situation.checkpoint.profile.chat and options.chat_template
     return Service(
-        inference=Inference(situation, limits, options.pace.speed),
+        inference=Inference(situation, limits, stage),
         template=(own or supplied) and Fault.NO_CHAT_TEMPLATE not in situation.faults,
         api_key=situation.arguments.text("api-key"),
     )
@@ -121,40 +157,33 @@ def _until_asked_to_stop(inference: Inference, stage: Stage) -> None:
     """Raises LauncherError `ShardFailed` when a shard dies before that."""
     if Fault.CRASH_AFTER_READY in inference.situation.faults:
         stage.pace.pause(_CRASH_AFTER_S)
-        _crash(stage, "RuntimeError: CUDA error: an illegal memory access was encountered")
+        _crash(inference, stage, "Decode", "RuntimeError: CUDA error: an illegal memory access was encountered")
     if Fault.OOM_SERVING not in inference.situation.faults:
         stage.pace.pause(float("inf"))
     while not inference.out_of_memory.is_set():
         stage.pace.pause(_POLL_S * stage.pace.speed)
-    _crash(stage, OUT_OF_MEMORY)
+    _crash(inference, stage, "Prefill", OUT_OF_MEMORY)
 
 
-def _crash(stage: Stage, reason: str) -> NoReturn:
-    stage.log.launcher(
-        f"Shard complete standard error output:\n\n{reason}", level="ERROR", span="shard-manager", rank=0
-    )
+def _crash(inference: Inference, stage: Stage, method: str, reason: str) -> NoReturn:
+    """From here on the router answers that it is unhealthy, until the launcher has noticed."""
+    inference.dead.set()
+    model = inference.situation.checkpoint.model_id
+    failed = f"Method {method} encountered an error.\n{traceback('plain_early', model, reason)}"
+    stage.log.launcher(failed, level="ERROR")
+    left = traceback("boxed_early", model, reason)
+    stage.log.launcher(f"Shard complete standard error output:\n\n{left}", level="ERROR", span=SPAN, rank=0)
+    time.sleep(_NOTICED_S)
     stage.log.launcher("Shard 0 crashed", level="ERROR")
-    stage.log.launcher("Terminating webserver")
-    stage.log.launcher("Shutting down shards")
     raise LauncherError("ShardFailed")
 
 
-def _shut_down(server: EngineServer, situation: Situation, stage: Stage) -> None:
-    """Accept nothing more, let open requests finish, and end the shards; what it takes was measured on TGI 3.3.7."""
+def _stop_router(server: EngineServer, situation: Situation, stage: Stage) -> None:
+    """Accept nothing more and let open requests finish."""
     stage.log.launcher("Terminating webserver")
     stage.log.launcher("Waiting for webserver to gracefully shutdown")
-    stage.log.router("signal received, starting graceful shutdown")
+    stage.log.router("signal received, starting graceful shutdown", line=2399)
     server.leave()
     grace_s = situation.arguments.required_number("graceful-termination-timeout", _DEFAULT_GRACE_S)
     drained = server.drain(grace_s / stage.pace.speed)
     stage.log.launcher("webserver terminated" if drained else "Killing webserver")
-    stage.log.launcher("Shutting down shards")
-    for said in ("Terminating shard", "Waiting for shard to gracefully shutdown"):
-        _of_every_shard(said, situation, stage)
-    time.sleep(_SHARD_STOP_S / stage.pace.speed)
-    _of_every_shard("shard terminated", situation, stage)
-
-
-def _of_every_shard(said: str, situation: Situation, stage: Stage) -> None:
-    for rank in range(situation.num_shard):
-        stage.log.launcher(said, span=SPAN, rank=rank)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine.logs import BACKEND
+from tgi_deploy.sandbox.engine.logs import BACKEND, GPU
 
 if TYPE_CHECKING:
+    from tgi_deploy.engines.tgi.release import TgiRelease
+    from tgi_deploy.sandbox.engine.host import Host
     from tgi_deploy.sandbox.engine.situation import Situation, Stage
 
 # Weights are float32 on a CPU (server, models/causal_lm.py), so a token moves twice the bytes.
@@ -23,15 +25,20 @@ _NO_DRIVER: Final = (
 _NO_ATTENTION: Final = "System cpu doesn't support flash/paged attention"
 
 
-def warn_of_driver(situation: Situation, stage: Stage) -> None:
+def warn_of_driver(host: Host, release: TgiRelease, stage: Stage) -> None:
     """The launcher asks for the GPU where it chooses the attention."""
-    if situation.host.on_cpu and situation.release.default_attention:
-        stage.log.launcher(f"Cannot determine GPU compute capability: {_NO_DRIVER}", level="WARN")
+    if host.on_cpu and release.default_attention:
+        stage.log.launcher(f"Cannot determine GPU compute capability: {_NO_DRIVER}", level="WARN", target=GPU)
 
 
 def warn_of_attention(situation: Situation, stage: Stage) -> None:
     if situation.host.on_cpu:
-        stage.log.launcher(f"Could not import Flash Attention enabled models: {_NO_ATTENTION}", level="WARN")
+        for what, reason in (
+            ("Flash Attention enabled models", _NO_ATTENTION),
+            ("Mamba", "No module named 'mamba_ssm'"),
+            ("Flash Transformers Backend", _NO_ATTENTION),
+        ):
+            stage.log.launcher(f"Could not import {what}: {reason}", level="WARN")
 
 
 def refusal(situation: Situation) -> str | None:

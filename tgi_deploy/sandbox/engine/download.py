@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from tgi_deploy.sandbox.engine.checkpoint import hub_token
 from tgi_deploy.sandbox.engine.failures import LauncherError
 from tgi_deploy.sandbox.engine.faults import Fault
+from tgi_deploy.sandbox.engine.tracebacks import Kind, traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,8 +34,12 @@ def deny_unknown(model_id: str, stage: Stage) -> NoReturn:
         LauncherError: `DownloadError`.
     """
     _begin(model_id, stage)
+    if model_id.startswith("/"):
+        reason = f"Repo id must be in the form 'repo_name' or 'namespace/repo_name': '{model_id}'."
+        _fail(stage, model_id, f"HFValidationError: {reason} Use `repo_type` argument if needed.")
     _fail(
         stage,
+        model_id,
         "huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. Repository Not Found for url: "
         f"{_url(model_id)}.\nInvalid username or password.",
     )
@@ -49,6 +54,8 @@ def check_access(situation: Situation, stage: Stage) -> None:
     checkpoint, faults = situation.checkpoint, situation.faults
     _begin(checkpoint.model_id, stage)
     if checkpoint.is_local:
+        if not checkpoint.has_weights:
+            _fail(stage, checkpoint.model_id, "", kind="no_weights")
         return
     if Fault.NETWORK in faults:
         _fail_on_network(checkpoint.model_id, stage)
@@ -71,6 +78,7 @@ def _url(model_id: str) -> str:
 def _deny(stage: Stage, model_id: str, status: str, ending: str) -> NoReturn:
     _fail(
         stage,
+        model_id,
         f"huggingface_hub.errors.GatedRepoError: {status} Client Error.\n"
         f"Cannot access gated repo for url {_url(model_id)}.\nAccess to model {model_id} is restricted{ending}",
     )
@@ -82,13 +90,14 @@ def _fail_on_network(model_id: str, stage: Stage) -> NoReturn:
         stage.pace.pause(_RETRY_S)
     _fail(
         stage,
+        model_id,
         "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
         f"exceeded with url: /api/models/{model_id} ([Errno -2] Name or service not known)",
     )
 
 
-def _fail(stage: Stage, reason: str) -> NoReturn:
-    evidence = f"Traceback (most recent call last):\n\n{reason}"
+def _fail(stage: Stage, model_id: str, reason: str, kind: Kind = "download") -> NoReturn:
+    evidence = traceback(kind, model_id, reason)
     stage.log.launcher(f"Download encountered an error: \n{evidence}", level="ERROR", span=SPAN)
     raise LauncherError("DownloadError")
 
@@ -131,7 +140,7 @@ def _fetch(situation: Situation, stage: Stage, folder: str) -> None:
         stage.log.launcher(f"Download file: {name}")
         stage.pace.pause(each_s)
         if Fault.DISK_FULL in situation.faults and done > len(files) // 2:
-            _fail(stage, "OSError: [Errno 28] No space left on device")
+            _fail(stage, situation.checkpoint.model_id, "OSError: [Errno 28] No space left on device")
         took = timedelta(seconds=int(each_s))
         left = timedelta(seconds=int(each_s * (len(files) - done)))
         stage.log.launcher(f"Downloaded {folder}/{name} in {took}.")

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
+from tgi_deploy.sandbox.engine import reading
 from tgi_deploy.sandbox.engine.replies import RejectionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from http.server import BaseHTTPRequestHandler
 
+Body = TypeVar("Body", bound=msgspec.Struct)
 JSON: Final = "application/json"
+_EVERY_ANSWER: Final = {
+    "vary": "origin, access-control-request-method, access-control-request-headers",
+    "access-control-allow-origin": "*",
+}
 _LARGEST_DISCARD_BYTES: Final = 64 * 1024**2
 _PART_BYTES: Final = 64 * 1024
 
@@ -23,55 +31,61 @@ class Exchange:
         self._handler = handler
         self._payload_limit = payload_limit
         self._unread = _length(handler.headers.get("Content-Length"))
+        self._chunked = "chunked" in (handler.headers.get("Transfer-Encoding") or "")
 
     def header(self, name: str) -> str | None:
         return self._handler.headers.get(name)
 
-    def json_object(self) -> dict[str, Any]:
-        """The body.
+    def read(self, kind: type[Body]) -> Body:
+        """Return the body.
 
         Raises:
             RejectionError: 400, 413, 415 or 422, as the web framework refuses bodies.
         """
-        if "chunked" in (self.header("Transfer-Encoding") or ""):
-            self._handler.close_connection = True
-            raise RejectionError(411, "Length Required")
-        if self._unread > self._payload_limit:
-            raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
-        if not (self.header("Content-Type") or "").startswith(JSON):
+        return reading.read(self._body(), kind)
+
+    def read_object(self) -> tuple[dict[str, Any], str]:
+        """Return a body of which only its members say what it is, and its text.
+
+        Raises:
+            RejectionError: as `read`.
+        """
+        return reading.read_object(self._body())
+
+    def _body(self) -> bytes:
+        kind = (self.header("Content-Type") or "").partition(";")[0]
+        if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
             raise RejectionError(415, "Expected request with `Content-Type: application/json`")
-        raw = self._handler.rfile.read(self._unread)
+        raw = b"".join(self._chunks()) if self._chunked else b""
+        if max(self._unread, len(raw)) > self._payload_limit:
+            raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
+        raw += self._handler.rfile.read(self._unread)
         self._unread = 0
-        try:
-            body = json.loads(raw, parse_constant=_no_constant)
-            if b"\\u" in raw:
-                json.dumps(body, ensure_ascii=False).encode()  # a lone surrogate is not text
-        except (ValueError, RecursionError) as error:
-            raise RejectionError(400, f"Failed to parse the request body as JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise RejectionError(
-                422, "Failed to deserialize the JSON body into the target type: expected a JSON object"
-            )
-        return body
+        return raw
+
+    def _chunks(self) -> list[bytes]:
+        file, chunks = self._handler.rfile, []
+        while size := int(file.readline().partition(b";")[0] or b"0", 16):
+            chunks.append(file.read(size))
+            file.readline()
+        while file.readline().strip():
+            pass
+        self._chunked = False
+        return chunks
 
     def send(
         self, status: int, body: bytes = b"", *, kind: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
         self._settle()
         handler = self._handler
-        handler.send_response(status)
-        if kind is not None:
-            handler.send_header("Content-Type", kind)
-        for name, value in (headers or {}).items():
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(body)))
-        if handler.close_connection:
-            handler.send_header("Connection", "close")
-        handler.end_headers()
-        handler.wfile.write(body)
+        kinds = {"content-type": kind} if kind is not None else {}
+        ends = {"connection": "close"} if handler.close_connection else {}
+        self._start(status, {**kinds, **(headers or {}), "content-length": str(len(body)), **ends})
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
 
     def send_json(self, status: int, value: object, *, headers: Mapping[str, str] | None = None) -> None:
-        self.send(status, json.dumps(value, ensure_ascii=False).encode(), kind=JSON, headers=headers)
+        self.send(status, _compact(value).encode(), kind=JSON, headers=headers)
 
     def send_text(self, status: int, text: str, *, kind: str = "text/plain; charset=utf-8") -> None:
         self.send(status, text.encode(), kind=kind)
@@ -79,15 +93,18 @@ class Exchange:
     def start_events(self, headers: Mapping[str, str]) -> None:
         """Begin a stream of server-sent events: the status is 200 whatever happens later."""
         self._settle()
+        stream = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+        self._start(200, {**stream, **headers, "transfer-encoding": "chunked"})
+
+    def _start(self, status: int, headers: Mapping[str, str]) -> None:
         handler = self._handler
-        handler.send_response(200)
-        sent = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **headers}
-        for name, value in {**sent, "Transfer-Encoding": "chunked"}.items():
+        handler.send_response_only(status)
+        for name, value in {**headers, **_EVERY_ANSWER, "date": handler.date_time_string()}.items():
             handler.send_header(name, value)
         handler.end_headers()
 
     def send_event(self, value: object) -> None:
-        data = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        data = value if isinstance(value, str) else _compact(value)
         self._chunk(f"data: {data}\n\n".encode())
 
     def end_events(self) -> None:
@@ -98,7 +115,7 @@ class Exchange:
 
     def _settle(self) -> None:
         """A body left unread would be taken for the next request of the connection."""
-        if self._unread > _LARGEST_DISCARD_BYTES:
+        if self._unread > _LARGEST_DISCARD_BYTES or self._chunked:
             self._handler.close_connection = True
             return
         while self._unread:
@@ -108,8 +125,8 @@ class Exchange:
             self._unread -= len(part)
 
 
-def _no_constant(name: str) -> float:
-    raise ValueError(f"expected value, found {name}")
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _length(header: str | None) -> int:

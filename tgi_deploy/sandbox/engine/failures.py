@@ -23,6 +23,10 @@ class LauncherError(Exception):
         self.variant = variant
 
 
+class PanicError(Exception):
+    """The launcher panics; the text is what stderr shows. Exit 101."""
+
+
 class ArgumentValidationError(LauncherError):
     def __init__(self, message: str) -> None:
         super().__init__(f'ArgumentValidation("{message}")')

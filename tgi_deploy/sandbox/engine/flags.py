@@ -111,7 +111,8 @@ def _missing_value(table: Mapping[str, Flag], flag: Flag, name: str, rest: list[
 def _unexpected(token: str, table: Mapping[str, Flag]) -> UsageError:
     close = difflib.get_close_matches(_bare(token), table, n=1, cutoff=0.75) if token.startswith("--") else []
     tip = f"\n  tip: a similar argument exists: '--{close[0]}'" if close else ""
-    return _usage(f"unexpected argument '{token}' found", tip, f"\nUsage: {_PROGRAM} [OPTIONS]")
+    every = "|".join(_signature(flag, name) for name, flag in table.items())
+    return _usage(f"unexpected argument '{token}' found", tip, f"\nUsage: {_PROGRAM} <{every}>")
 
 
 def _usage(message: str, *details: str) -> UsageError:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.sandbox.engine.parameters import Parameters
+    from tgi_deploy.sandbox.engine.bodies import Parameters
+    from tgi_deploy.sandbox.engine.inference import Prepared
     from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
 
 EOS_TEXT: Final = "</s>"
@@ -44,25 +45,26 @@ class Step:
     finish_reason: str | None = None
 
 
-def seed_of(prompt: str, parameters: Parameters) -> int:
+def _seed_of(prepared: Prepared) -> int:
     """Greedy decoding depends on the prompt alone; sampling on the seed too."""
-    salt = f"{parameters.seed}|{parameters.temperature}" if parameters.samples else "greedy"
-    digest = hashlib.sha256(f"{salt}|{prompt}".encode()).digest()
+    parameters = prepared.asked.parameters
+    salt = f"{prepared.seed}|{parameters.temperature}" if parameters.samples else "greedy"
+    digest = hashlib.sha256(f"{salt}|{prepared.prompt}".encode()).digest()
     return int.from_bytes(digest[:8], "big")
 
 
-def generate(prompt: str, parameters: Parameters, tokenizer: Tokenizer, limit: int) -> Iterator[Step]:
-    """At most `limit` tokens, ended by the end-of-sequence token, a stop sequence or the limit."""
-    dice = random.Random(seed_of(prompt, parameters))  # noqa: S311 -- it shall be predictable
-    text = ""
-    for index, piece in enumerate(_pieces(dice, tokenizer, parameters.forced_text), start=1):
+def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
+    """As many tokens as there is room for, or up to the end-of-sequence token or a stop sequence."""
+    dice = random.Random(_seed_of(prepared))  # noqa: S311 -- it shall be predictable
+    parameters, text = prepared.asked.parameters, ""
+    for index, piece in enumerate(_pieces(dice, tokenizer, prepared.forced), start=1):
         if piece is None:
             token = Token(id=EOS_ID, text=EOS_TEXT, logprob=_logprob(dice), special=True)
             yield Step(token=token, top=_top(token, parameters, tokenizer), finish_reason="eos_token")
             return
         text += piece
         token = Token(id=tokenizer.id_of(piece), text=piece, logprob=_logprob(dice))
-        reason = "length" if index >= limit else None
+        reason = "length" if index >= prepared.max_new_tokens else None
         if any(text.endswith(stop) for stop in parameters.stop):
             reason = "stop_sequence"
         yield Step(token=token, top=_top(token, parameters, tokenizer), finish_reason=reason)
@@ -73,11 +75,11 @@ def generate(prompt: str, parameters: Parameters, tokenizer: Tokenizer, limit: i
 def _pieces(dice: random.Random, tokenizer: Tokenizer, forced_text: str | None) -> Iterator[str | None]:
     """Token texts, then None for the end."""
     if forced_text is not None:
-        yield from (piece.text for piece in tokenizer.encode(forced_text))
+        yield from tokenizer.cut(forced_text)
         yield None
         return
     for word in _words(dice, dice.randint(_SHORTEST, _LONGEST)):
-        yield from (piece.text for piece in tokenizer.encode(word))
+        yield from tokenizer.cut(word)
     yield None
 
 

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine import cpu
-from tgi_deploy.sandbox.engine.examples import example
 from tgi_deploy.sandbox.engine.faults import Fault
 from tgi_deploy.sandbox.engine.generator import Step, generate
+from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.parameters import Bounds, Parameters, check_parameters
+from tgi_deploy.sandbox.engine.parameters import Bounds, check_parameters, forced_text
 from tgi_deploy.sandbox.engine.replies import ApiError
-from tgi_deploy.sandbox.engine.tokenizer import Piece, Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    from tgi_deploy.sandbox.engine.situation import Situation
+    from tgi_deploy.sandbox.engine.bodies import Parameters
+    from tgi_deploy.sandbox.engine.situation import Situation, Stage
+    from tgi_deploy.sandbox.engine.tokenizer import Piece
     from tgi_deploy.sandbox.engine.warmup import TokenLimits
 
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
+# What a request asks for is cut to this before it is compared with the room.
+_MOST_NEW_TOKENS: Final = 1024
+# Of a step of the batch, as recorded on a CPU.
+_STEP_PARTS: Final = {"inference": 1.0, "forward": 0.53, "decode": 0.09, "filter": 0.02}
 _BANDWIDTH_SHARE: Final = 0.6
 _COMPUTE_SHARE: Final = 0.4
 _LEAST_STEP_S: Final = 0.004
@@ -38,14 +42,25 @@ OUT_OF_MEMORY: Final = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
-    """A valid request: what is prefilled and how many tokens may follow."""
+class Asked:
+    """A request: the route as the log names it, inside another where one calls it (`within`)."""
 
+    route: str
     inputs: str
+    parameters: Parameters
+    within: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    """A valid request: what is prefilled and how many tokens may follow. `forced` is what a grammar dictates."""
+
+    asked: Asked
     prompt: str
     pieces: tuple[Piece, ...]
-    parameters: Parameters
     max_new_tokens: int
+    seed: int | None
+    forced: str | None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -81,12 +96,12 @@ class Answer:
 class Inference:
     """One served model. Safe to call from many threads. `out_of_memory`: a prefill took the shard down."""
 
-    def __init__(self, situation: Situation, limits: TokenLimits, speed: float) -> None:
+    def __init__(self, situation: Situation, limits: TokenLimits, stage: Stage) -> None:
         arguments = situation.arguments
         self.situation = situation
         self.limits = limits
-        self.metrics = Metrics()
-        self.tokenizer = Tokenizer(vocab_size=situation.checkpoint.model.vocab_size)
+        self.metrics = Metrics(limits.max_input_tokens, limits.max_total_tokens)
+        self.tokenizer = situation.checkpoint.tokenizer
         self.bounds = Bounds(
             max_best_of=arguments.required_number("max-best-of", 2),
             max_stop_sequences=arguments.required_number("max-stop-sequences", 4),
@@ -95,50 +110,62 @@ class Inference:
             grammar_enabled=not arguments.on("disable-grammar-support"),
         )
         self.out_of_memory = threading.Event()
-        self._speed = speed
+        self.dead = threading.Event()
+        self._stage = stage
         self._slots = threading.BoundedSemaphore(arguments.required_number("max-concurrent-requests", 128))
 
     @contextmanager
-    def admitted(self) -> Iterator[Timing]:
+    def admitted(self, asked: Asked) -> Iterator[Timing]:
         """A place among the concurrent requests.
 
         Raises:
             ApiError: kind `overloaded`, when there is none.
         """
         self.metrics.count("tgi_request_count")
-        full = Fault.OVERLOADED in self.situation.faults or not self._slots.acquire(blocking=False)
-        if full:
-            self.metrics.count("tgi_request_failure", err="overloaded")
-            raise ApiError("overloaded", "Model is overloaded")
-        self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
-        self.metrics.add("tgi_batch_current_size", 1)
         try:
-            yield Timing()
+            self._take_place()
+            if self.metrics.add("tgi_batch_current_size", 1) > 1:
+                self.metrics.count("tgi_batch_concat", reason="backpressure")
+            try:
+                yield Timing()
+            finally:
+                self.metrics.add("tgi_batch_current_size", -1)
+                self._slots.release()
         except ApiError as error:
             self.metrics.count("tgi_request_failure", err=error.kind)
+            if error.kind == "generation":
+                self.metrics.count("tgi_batch_inference_failure", method="prefill")
+            self._stage.log.refused(asked.within, asked.route, asked.parameters, error.bare)
             raise
-        finally:
-            self.metrics.add("tgi_batch_current_size", -1)
-            self._slots.release()
 
-    def prepare(self, inputs: str, parameters: Parameters, timing: Timing, *, streaming: bool) -> Prepared:
+    def _take_place(self) -> None:
+        full = Fault.OVERLOADED in self.situation.faults or not self._slots.acquire(blocking=False)
+        if full:
+            raise ApiError("overloaded", "Model is overloaded")
+        self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
+        self.metrics.add("tgi_batch_current_max_tokens", 0)
+
+    def prepare(self, asked: Asked, timing: Timing, *, streaming: bool) -> Prepared:
         """Validate a request.
 
         Raises:
             ApiError: kind `validation`.
         """
+        parameters = asked.parameters
         check_parameters(parameters, self.bounds, streaming=streaming)
-        if not inputs:
+        if not asked.inputs:
             raise ApiError("validation", "`inputs` cannot be empty")
-        pieces = self.tokenizer.encode(inputs)
+        pieces = self.tokenizer.encode(asked.inputs)
         if parameters.truncate is not None:
             pieces = pieces[-parameters.truncate :]
+        drawn = secrets.randbits(64) if parameters.samples else None
         prepared = Prepared(
-            inputs=inputs,
+            asked=asked,
             prompt="".join(piece.text for piece in pieces),
             pieces=pieces,
-            parameters=_settled(parameters),
             max_new_tokens=self._room(len(pieces), parameters.max_new_tokens),
+            seed=parameters.seed if parameters.samples and parameters.seed is not None else drawn,
+            forced=None if parameters.grammar is None else forced_text(parameters.grammar),
         )
         timing.validated = timing.total_s
         self.metrics.observe("tgi_request_validation_duration", timing.validated)
@@ -147,58 +174,74 @@ class Inference:
         return prepared
 
     def _room(self, used: int, wanted: int | None) -> int:
+        """The sum is looked at first, after what was asked for is cut."""
         limits = self.limits
+        left = limits.max_total_tokens - used
+        if wanted is not None:
+            wanted = min(wanted, _MOST_NEW_TOKENS)
+            if wanted > left:
+                raise ApiError(
+                    "validation",
+                    f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}. "
+                    f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`",
+                )
         if used > limits.max_input_tokens:
             raise ApiError(
                 "validation", f"`inputs` must have less than {limits.max_input_tokens} tokens. Given: {used}"
             )
-        left = limits.max_total_tokens - used
-        if wanted is None:
-            return left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
-        if wanted > left:
-            raise ApiError(
-                "validation",
-                f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}. "
-                f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`",
-            )
-        return wanted
+        default = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
+        return default if wanted is None else wanted
 
     def steps(self, prepared: Prepared, timing: Timing) -> Generator[Step]:
         """Tokens as they come, at the card's pace. Counts the request when it is finished."""
-        self.metrics.count("tgi_batch_inference_count", method="prefill")
-        self._take(self._prefill_s(len(prepared.pieces)))
+        self.metrics.observe("tgi_batch_next_size", 1)
+        self._work("prefill", self._prefill_s(len(prepared.pieces)))
         self._check_memory(len(prepared.pieces))
-        self.metrics.count("tgi_batch_inference_success", method="prefill")
         produced = 0
-        for step in generate(prepared.prompt, prepared.parameters, self.tokenizer, prepared.max_new_tokens):
-            self._take(self._step_s())
+        for step in generate(prepared, self.tokenizer):
+            self._work("decode", self._step_s())
             produced += 1
-            self.metrics.count("tgi_batch_inference_success", method="decode")
             yield step
         timing.inferred = timing.total_s - timing.validated
-        self._count_success(produced, timing)
+        self._count_success(prepared, produced, timing)
+
+    def _work(self, method: str, real_s: float) -> None:
+        """One step of the batch; as its parts there are the forward pass and small rests."""
+        self.metrics.count("tgi_batch_inference_count", method=method)
+        time.sleep(real_s / self._stage.pace.speed)
+        if self.dead.is_set():
+            raise ApiError("generation", "Request failed during generation: Server error: transport error")
+        self.metrics.count("tgi_batch_inference_success", method=method)
+        for part, share in _STEP_PARTS.items():
+            self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
+
+    def complain_of_shard(self) -> None:
+        reason = "Server error: error trying to connect: Connection refused (os error 111)"
+        self._stage.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
 
     def _check_memory(self, tokens: int) -> None:
         if Fault.OOM_SERVING in self.situation.faults and tokens >= _LONG_PROMPT_TOKENS:
             self.out_of_memory.set()
             raise ApiError("generation", "Request failed during generation: Server error: CUDA out of memory")
 
-    def answer(self, inputs: str, parameters: Parameters) -> Answer:
+    def answer(self, asked: Asked) -> Answer:
         """The whole generation at once."""
-        with self.admitted() as timing:
-            prepared = self.prepare(inputs, parameters, timing, streaming=False)
+        with self.admitted(asked) as timing:
+            prepared = self.prepare(asked, timing, streaming=False)
             return Answer(prepared=prepared, steps=tuple(self.steps(prepared, timing)), timing=timing)
 
-    def _count_success(self, produced: int, timing: Timing) -> None:
+    def _count_success(self, prepared: Prepared, produced: int, timing: Timing) -> None:
+        per_token = timing.inferred / max(1, produced)
         self.metrics.count("tgi_request_success")
         self.metrics.observe("tgi_request_generated_tokens", produced)
         self.metrics.observe("tgi_request_duration", timing.total_s)
         self.metrics.observe("tgi_request_inference_duration", timing.inferred)
         self.metrics.observe("tgi_request_queue_duration", 0.0)
-        self.metrics.observe("tgi_request_mean_time_per_token_duration", timing.inferred / max(1, produced))
-
-    def _take(self, real_s: float) -> None:
-        time.sleep(real_s / self._speed)
+        self.metrics.observe("tgi_request_mean_time_per_token_duration", per_token)
+        self.metrics.observe("tgi_request_skipped_tokens", 0)
+        times = (timing.total_s, timing.validated, 0.0, timing.inferred, per_token)
+        asked = prepared.asked
+        self._stage.log.answered(asked.within, asked.route, asked.parameters, times, prepared.seed)
 
     def _step_s(self) -> float:
         situation = self.situation
@@ -211,25 +254,3 @@ class Inference:
         tflops = cpu.TFLOPS if situation.host.on_cpu else situation.host.accelerator.fp16_tflops or 100.0
         per_second = tflops * 1e12 * situation.num_shard * _COMPUTE_SHARE
         return tokens * 2 * situation.checkpoint.model.parameters / per_second
-
-
-def _settled(parameters: Parameters) -> Parameters:
-    """With a seed where one is drawn, and the text where a JSON grammar leaves no choice."""
-    seed = parameters.seed
-    if parameters.samples and seed is None:
-        seed = secrets.randbits(64)
-    forced = parameters.forced_text
-    if forced is None and parameters.grammar is not None:
-        forced = _grammar_text(parameters.grammar.get("type"), parameters.grammar.get("value"))
-    return replace(parameters, seed=seed if parameters.samples else None, forced_text=forced)
-
-
-def _grammar_text(kind: object, value: object) -> str | None:
-    if kind not in {"json", "json_object", "json_schema"}:
-        return None
-    if kind == "json_schema" and isinstance(value, dict):
-        value = value.get("schema", value)
-    try:
-        return json.dumps(example(json.loads(value) if isinstance(value, str) else value))
-    except ValueError as error:
-        raise ApiError("validation", f"grammar is not valid: {error}") from error

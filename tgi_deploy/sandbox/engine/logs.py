@@ -1,4 +1,4 @@
-"""The container's log: launcher and router write differently, as text and as JSON."""
+"""The container's log: launcher and router write differently, as text and as JSON (tests/cases/engine/runs)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tgi_deploy.sandbox.engine.bodies import Parameters
 
 Level = Literal["INFO", "WARN", "ERROR"]
 _COLOURS: Final = {"INFO": "32", "WARN": "33", "ERROR": "31"}
+_DIM, _BOLD, _ITALIC = "2", "1", "3"
 _LAUNCHER: Final = "text_generation_launcher"
-ROUTER: Final = ("text_generation_router", "router/src/server.rs")
+GPU: Final = f"{_LAUNCHER}::gpu"
+ROUTER: Final = ("text_generation_router::server", "router/src/server.rs")
 BACKEND: Final = ("text_generation_router_v3", "backends/v3/src/lib.rs")
+MAIN: Final = ("text_generation_router", "backends/v3/src/main.rs")
+CLIENT: Final = ("text_generation_router_v3::client", "backends/v3/src/client/mod.rs")
+_INFER: Final = ("text_generation_router::infer", "router/src/infer/mod.rs")
+_SUCCESS_LINES: Final = {"generate_stream": 637}  # others: 432
+_TIMES: Final = ("total_time", "validation_time", "queue_time", "inference_time", "time_per_token")
 
 
 @dataclass(kw_only=True, slots=True)
 class Log:
-    """`out` takes log records, `err` what Rust's `main` prints when it returns an error."""
+    """`out` takes log records, `err` what the launcher's `main` prints when it returns an error."""
 
     out: TextIO
     err: TextIO
@@ -31,55 +40,134 @@ class Log:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def launcher(
-        self, message: str, *, level: Level = "INFO", span: str | None = None, rank: int | None = None
+        self,
+        message: str,
+        *,
+        level: Level = "INFO",
+        span: str | None = None,
+        rank: int | None = None,
+        target: str = _LAUNCHER,
     ) -> None:
         """A record of the launcher's own, or of a shard's Python side, which arrives through it."""
         if self.json_output:
-            self._json_launcher(message, level, span, rank)
+            self._json_launcher(message, level, span, rank, target)
             return
-        where = f"{_bold(span, on=self.launcher_colour)}: {_LAUNCHER}" if span else _LAUNCHER
-        ending = "" if rank is None else " " + _dim("rank=", on=self.launcher_colour) + str(rank)
-        self._text(f"{where}: {message}{ending}", level, colour=self.launcher_colour)
+        paint = _painter(on=self.launcher_colour)
+        where = f"{paint(_BOLD, span)}: " if span else ""
+        ending = "" if rank is None else f" {paint(_DIM, paint(_ITALIC, 'rank'))}{paint(_DIM, '=')}{rank}"
+        if rank is not None and self.launcher_colour:
+            ending += "\x1b[0m"
+        body = f"{where}{paint(_DIM, target)}{paint(_DIM, ':')} {message}{ending}"
+        self._text(body, level, colour=self.launcher_colour)
 
-    def router(self, message: str, *, level: Level = "INFO", source: tuple[str, str] = ROUTER, line: int = 1) -> None:
+    def router(
+        self,
+        message: str,
+        *,
+        level: Level = "INFO",
+        source: tuple[str, str] = ROUTER,
+        line: int = 1,
+        spans: Sequence[tuple[str, Mapping[str, str]]] = (),
+    ) -> None:
         target, filename = source
         if self.json_output:
-            record = {"timestamp": self._stamp(), "level": level, "message": message, "target": target}
-            self._write(json.dumps({**record, "filename": filename, "line_number": line}))
+            record: dict[str, object] = {"timestamp": self._stamp(), "level": level, "message": message}
+            record |= {"target": target, "filename": filename, "line_number": line}
+            if spans:
+                every = [{**fields, "name": name} for name, fields in spans]
+                record |= {"span": every[-1], "spans": every}
+            self.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
             return
-        self._text(f"{target}: {filename}:{line}: {message}", level, colour=self.router_colour)
+        paint = _painter(on=self.router_colour)
+        within = "".join(f"{_span(name, fields, paint)}{paint(_DIM, ':')}" for name, fields in spans)
+        place = f"{paint(_DIM, filename)}{paint(_DIM, ':')}{paint(_DIM, f'{line}:')}"
+        where = f"{within}{' ' if spans else ''}{paint(_DIM, target)}{paint(_DIM, ':')} {place}"
+        self._text(f"{where} {message}", level, colour=self.router_colour)
+
+    def answered(
+        self, within: str, route: str, parameters: Parameters, times: Sequence[float], seed: int | None
+    ) -> None:
+        """One line for each request that was answered."""
+        shown = {name: f'"{_duration(seconds)}"' for name, seconds in zip(_TIMES, times, strict=True)}
+        fields = {"parameters": _debug(parameters, route), **shown, "seed": f'"{_option(seed)}"'}
+        line = _SUCCESS_LINES.get(route, 432)
+        self.router("Success", line=line, spans=[*_outer(within), (route, fields)])
+
+    def refused(self, within: str, route: str, parameters: Parameters, reason: str) -> None:
+        fields = {"parameters": _debug(parameters, route)}
+        spans = [*_outer(within), (route, fields), ("generate", {}), ("generate_stream", {})]
+        # As in reports of users: github.com/bionic-gpt/bionic-gpt/issues/154
+        self.router(reason, level="ERROR", source=_INFER, line=120, spans=spans)
 
     def final(self, text: str) -> None:
-        """What goes to stderr, bare, as the process ends."""
+        """What goes to stderr, bare, as the launcher ends."""
         with self._lock:
             self.err.write(text + "\n")
             self.err.flush()
 
-    def _json_launcher(self, message: str, level: Level, span: str | None, rank: int | None) -> None:
-        record: dict[str, object] = {"timestamp": self._stamp(), "level": level}
-        record["fields"] = {"message": message} if rank is None else {"message": message, "rank": rank}
-        record["target"] = _LAUNCHER
+    def _json_launcher(self, message: str, level: Level, span: str | None, rank: int | None, target: str) -> None:
+        record: dict[str, object] = {"timestamp": self._stamp(), "level": level, "fields": {"message": message}}
+        record["target"] = target
         if span is not None:
             name = {"name": span} if rank is None else {"rank": rank, "name": span}
             record |= {"span": name, "spans": [name]}
-        self._write(json.dumps(record))
+        self.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
 
     def _text(self, body: str, level: Level, *, colour: bool) -> None:
-        shown = f"\x1b[{_COLOURS[level]}m{level:>5}\x1b[0m" if colour else f"{level:>5}"
-        self._write(f"{_dim(self._stamp(), on=colour)} {shown} {body}")
+        paint = _painter(on=colour)
+        self.write(f"{paint(_DIM, self._stamp())} {paint(_COLOURS[level], f'{level:>5}')} {body}")
 
     def _stamp(self) -> str:
         return self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
-    def _write(self, line: str) -> None:
+    def write(self, line: str) -> None:
+        """Write a line as it is: also what the router prints without a form, which the launcher passes on."""
         with self._lock:
             self.out.write(line + "\n")
             self.out.flush()
 
 
-def _dim(text: str, *, on: bool) -> str:
-    return f"\x1b[2m{text}\x1b[0m" if on else text
+def _painter(*, on: bool) -> Callable[[str, str], str]:
+    return (lambda code, text: f"\x1b[{code}m{text}\x1b[0m") if on else (lambda _code, text: text)
 
 
-def _bold(text: str | None, *, on: bool) -> str:
-    return f"\x1b[1m{text}\x1b[0m" if on else str(text)
+def _span(name: str, fields: Mapping[str, str], paint: Callable[[str, str], str]) -> str:
+    if not fields:
+        return paint(_BOLD, name)
+    inside = " ".join(f"{paint(_ITALIC, key)}{paint(_DIM, '=')}{value}" for key, value in fields.items())
+    return f"{paint(_BOLD, name)}{paint(_BOLD, '{')}{inside}{paint(_BOLD, '}')}"
+
+
+def _outer(within: str) -> list[tuple[str, Mapping[str, str]]]:
+    return [(within, {})] if within else []
+
+
+def _debug(parameters: Parameters, route: str) -> str:
+    """As Rust prints the struct. The OpenAI-shaped routes record it as a text: TGI issue 3203."""
+    members = ", ".join(f"{name}: {_rust(name, getattr(parameters, name))}" for name in parameters.__struct_fields__)
+    shown = f"GenerateParameters {{ {members} }}"
+    return shown if route.startswith("generate") else json.dumps(shown, ensure_ascii=False)
+
+
+def _rust(name: str, value: object) -> str:
+    if isinstance(value, bool) and name != "return_full_text":
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return json.dumps(list(value), ensure_ascii=False)
+    if name == "grammar" and value is not None:
+        return "Some(Json(…))"
+    return _option(value)
+
+
+def _option(value: object) -> str:
+    if value is None:
+        return "None"
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, bool | str) else str(value)
+    return f"Some({text})"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.9g}{unit}"
+    return f"{seconds * 1e9:.0f}ns"

@@ -1,84 +1,152 @@
-"""Prometheus text, with the engine's names, counting for real."""
+"""Prometheus text, counting for real: names, types, labels and buckets as in tests/cases/engine/metrics.json."""
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Labels = tuple[tuple[str, str], ...]
-_SECONDS: Final = tuple(0.0001 * 1.5**power for power in range(0, 42, 3))
-_TOKENS: Final = (1.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 5000.0, 10000.0, 50000.0)
+_PER_METHOD: Final = "per method (prefill or decode)"
+_COUNTERS: Final = {
+    "tgi_batch_concat": None,
+    "tgi_batch_inference_count": f"Inference calls {_PER_METHOD}",
+    "tgi_batch_inference_failure": None,
+    "tgi_batch_inference_success": f"Number of successful inference calls {_PER_METHOD}",
+    "tgi_request_count": "Total number of requests",
+    "tgi_request_failure": None,
+    "tgi_request_success": "Number of successful requests",
+}
+_GAUGES: Final = {
+    "tgi_batch_current_max_tokens": "Maximum tokens for the current batch",
+    "tgi_batch_current_size": "Current batch size",
+    "tgi_queue_size": "Current queue size",
+}
+_HISTOGRAMS: Final = {
+    "tgi_batch_decode_duration": f"Time spent decoding a batch {_PER_METHOD}",
+    "tgi_batch_filter_duration": f"Time spent filtering batches and sending generated tokens {_PER_METHOD}",
+    "tgi_batch_forward_duration": f"Batch forward duration {_PER_METHOD}",
+    "tgi_batch_inference_duration": "Batch inference duration",
+    "tgi_batch_next_size": "Batch size of the next batch",
+    "tgi_request_duration": "Request duration",
+    "tgi_request_generated_tokens": "Generated tokens per request",
+    "tgi_request_inference_duration": "Request inference duration",
+    "tgi_request_input_length": "Input token length per request",
+    "tgi_request_max_new_tokens": "Maximum new tokens per request",
+    "tgi_request_mean_time_per_token_duration": "Mean time per token per request",
+    "tgi_request_queue_duration": "Request queue duration",
+    "tgi_request_validation_duration": "Request validation duration",
+}
+_SUMMARIES: Final = {"tgi_request_skipped_tokens": "Speculated tokens per request"}
+_QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
+_TOKEN_BUCKETS: Final = 100
+_LARGEST_BATCH: Final = 1024
+
+
+def _token_bounds(most: int) -> list[float]:
+    return [most / _TOKEN_BUCKETS * place for place in range(1, _TOKEN_BUCKETS + 1)]
+
+
+# What no other rule is for: seconds, each bound half as much again as the one before.
+_SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, step: bound * step))
 
 
 @dataclass(slots=True)
-class _Histogram:
-    bounds: tuple[float, ...]
+class _Distribution:
+    """`counts` of values up to each bound and above the one before; the last is of values above all bounds."""
+
+    bounds: list[float]
     counts: list[int] = field(init=False)
     total: float = 0.0
-    observed: int = 0
 
     def __post_init__(self) -> None:
-        self.counts = [0] * len(self.bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
 
     def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
-        self.observed += 1
-        for place, bound in enumerate(self.bounds):
-            self.counts[place] += value <= bound
 
-    def lines(self, name: str) -> Iterator[str]:
-        for bound, count in zip(self.bounds, self.counts, strict=True):
-            yield f'{name}_bucket{{le="{bound:g}"}} {count}'
-        yield f'{name}_bucket{{le="+Inf"}} {self.observed}'
-        yield f"{name}_sum {self.total:g}"
-        yield f"{name}_count {self.observed}"
+    def lines(self, name: str, labels: Labels) -> Iterator[str]:
+        below = accumulate(self.counts)
+        for bound, count in zip([*map(_shown, self.bounds), "+Inf"], below, strict=True):
+            yield _line(f"{name}_bucket", (*labels, ("le", bound)), count)
 
 
 class Metrics:
-    """Counters, gauges and histograms by name. Every method may be called from any thread."""
+    """Counters, gauges and distributions by name. Every method may be called from any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, input_tokens: int, total_tokens: int) -> None:
         self._lock = threading.Lock()
         self._counters: dict[str, dict[Labels, int]] = defaultdict(lambda: defaultdict(int))
         self._gauges: dict[str, float] = {}
-        self._histograms: dict[str, _Histogram] = {}
+        self._observed: dict[str, dict[Labels, _Distribution]] = defaultdict(dict)
+        self._bounds = {
+            "tgi_batch_next_size": [float(size) for size in range(1, _LARGEST_BATCH + 1)],
+            "tgi_request_input_length": _token_bounds(input_tokens),
+            "tgi_request_generated_tokens": _token_bounds(total_tokens),
+            "tgi_request_max_new_tokens": _token_bounds(total_tokens),
+        }
 
     def count(self, name: str, **labels: str) -> None:
         with self._lock:
             self._counters[name][tuple(sorted(labels.items()))] += 1
 
-    def add(self, name: str, change: float) -> None:
+    def add(self, name: str, change: float) -> float:
+        """Return the gauge's new value."""
         with self._lock:
             self._gauges[name] = self._gauges.get(name, 0.0) + change
+            return self._gauges[name]
 
-    def observe(self, name: str, value: float) -> None:
-        bounds = _SECONDS if name.endswith("_duration") else _TOKENS
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        key = tuple(sorted(labels.items()))
         with self._lock:
-            self._histograms.setdefault(name, _Histogram(bounds)).observe(value)
+            series = self._observed[name]
+            if key not in series:
+                series[key] = _Distribution(self._bounds.get(name, _SECONDS))
+            series[key].observe(value)
 
     def render(self) -> str:
         with self._lock:
-            lines = [*self._counter_lines(), *self._gauge_lines(), *self._histogram_lines()]
-        return "\n".join(lines) + "\n" if lines else ""
+            return "".join(f"{block}\n" for block in (*self._simple(), *self._distributions()))
 
-    def _counter_lines(self) -> Iterator[str]:
+    def _simple(self) -> Iterator[str]:
         for name, series in self._counters.items():
-            yield f"# TYPE {name} counter"
-            for labels, value in series.items():
-                inside = ",".join(f'{key}="{text}"' for key, text in labels)
-                yield f"{name}{{{inside}}} {value}" if inside else f"{name} {value}"
-
-    def _gauge_lines(self) -> Iterator[str]:
+            yield _block(name, _COUNTERS[name], "counter", [_line(name, labels, n) for labels, n in series.items()])
         for name, value in self._gauges.items():
-            yield f"# TYPE {name} gauge"
-            yield f"{name} {value:g}"
+            yield _block(name, _GAUGES[name], "gauge", [_line(name, (), value)])
 
-    def _histogram_lines(self) -> Iterator[str]:
-        for name, histogram in self._histograms.items():
-            yield f"# TYPE {name} histogram"
-            yield from histogram.lines(name)
+    def _distributions(self) -> Iterator[str]:
+        for name, series in self._observed.items():
+            summary = name in _SUMMARIES
+            about = (_SUMMARIES if summary else _HISTOGRAMS)[name]
+            lines: list[str] = []
+            for labels, found in series.items():
+                lines += _quantiles(name) if summary else found.lines(name, labels)
+                ends = (("sum", found.total), ("count", sum(found.counts)))
+                lines += [_line(f"{name}_{end}", labels, value) for end, value in ends]
+            yield _block(name, about, "summary" if summary else "histogram", lines)
+
+
+def _quantiles(name: str) -> Iterator[str]:
+    """Nothing is speculated here, so nothing is ever skipped."""
+    return (_line(name, (("quantile", quantile),), 0) for quantile in _QUANTILES)
+
+
+def _block(name: str, about: str | None, kind: str, lines: list[str]) -> str:
+    head = [f"# HELP {name} {about}"] if about else []
+    return "\n".join([*head, f"# TYPE {name} {kind}", *lines, ""])
+
+
+def _line(name: str, labels: Labels, value: float) -> str:
+    inside = ",".join(f'{key}="{text}"' for key, text in labels)
+    return f"{name}{{{inside}}} {_shown(value)}" if inside else f"{name} {_shown(value)}"
+
+
+def _shown(value: float) -> str:
+    return repr(value).removesuffix(".0")

@@ -5,8 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.sandbox.engine.parameters import Parameters, parse_parameters
-from tgi_deploy.sandbox.engine.replies import ApiError, undeserializable
+from msgspec.structs import replace
+
+from tgi_deploy.sandbox.engine.bodies import Chat, Generate, Tokenize, Vertex
+from tgi_deploy.sandbox.engine.chat import chat_request
+from tgi_deploy.sandbox.engine.inference import Asked
+from tgi_deploy.sandbox.engine.reading import typed
+from tgi_deploy.sandbox.engine.replies import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,95 +24,89 @@ if TYPE_CHECKING:
 
 
 def generate(service: Service, exchange: Exchange) -> None:
-    inputs, parameters = _request(exchange.json_object())
-    _send_whole(service, exchange, inputs, parameters, as_list=False)
+    _send_whole(service, exchange, _asked("generate", exchange.read(Generate)), as_list=False)
 
 
 def generate_stream(service: Service, exchange: Exchange) -> None:
-    inputs, parameters = _request(exchange.json_object())
-    _send_stream(service, exchange, inputs, parameters)
+    _send_stream(service, exchange, _asked("generate_stream", exchange.read(Generate)))
 
 
 def compatible(service: Service, exchange: Exchange) -> None:
     """`POST /`: a list of one answer, or a stream."""
-    compatible_body(service, exchange, exchange.json_object())
+    compatible_body(service, exchange, exchange.read(Generate))
 
 
-def compatible_body(service: Service, exchange: Exchange, body: Mapping[str, Any]) -> None:
-    inputs, parameters = _request(body)
-    if body.get("stream") is True:
-        _send_stream(service, exchange, inputs, parameters)
+def compatible_body(service: Service, exchange: Exchange, body: Generate) -> None:
+    """The prompt is part of the answer here, unless that was turned off."""
+    if body.parameters.return_full_text is None:
+        body = replace(body, parameters=replace(body.parameters, return_full_text=True))
+    kind = f'default_return_full_text=true compute_type=Extension(ComputeType("{service.compute_type}"))'
+    within = f"compat_generate{{{kind}}}"
+    if body.stream:
+        _send_stream(service, exchange, _asked("generate_stream", body, within))
     else:
-        _send_whole(service, exchange, inputs, parameters, as_list=True)
+        _send_whole(service, exchange, _asked("generate", body, within), as_list=True)
 
 
 def tokenize(service: Service, exchange: Exchange) -> None:
-    inputs, _ = _request(exchange.json_object())
-    if not inputs:
-        raise ApiError("validation", "`inputs` cannot be empty")
-    exchange.send_json(200, token_list(service.inference.tokenizer.encode(inputs)))
+    pieces = service.inference.tokenizer.encode(exchange.read(Tokenize).inputs)
+    exchange.send_json(200, token_list(pieces))
 
 
 def vertex(service: Service, exchange: Exchange) -> None:
-    instances = exchange.json_object().get("instances")
-    if not isinstance(instances, list):
-        raise undeserializable("missing field `instances`")
-    answers = [service.inference.answer(*_request(instance)) for instance in instances]
+    instances = [_instance(service, instance) for instance in exchange.read(Vertex).instances]
+    answers = [service.inference.answer(asked) for asked in instances]
     exchange.send_json(200, {"predictions": [answer.text for answer in answers]})
 
 
+def _instance(service: Service, instance: Mapping[str, Any]) -> Asked:
+    if "messages" not in instance:
+        return _asked("vertex_compatibility", typed(instance, Generate, ""))
+    chat = chat_request(service, typed(instance, Chat, ""))
+    return Asked(route="vertex_compatibility", inputs=chat.prompt, parameters=chat.parameters)
+
+
 def token_list(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
-    return [{"id": piece.id, "text": piece.text, "start": piece.start, "stop": piece.stop} for piece in pieces]
+    return [
+        {"id": piece.id, "text": piece.text if piece.stop else "", "start": piece.start, "stop": piece.stop}
+        for piece in pieces
+    ]
 
 
-def _request(body: Mapping[str, Any]) -> tuple[str, Parameters]:
-    if not isinstance(body, dict) or "inputs" not in body:
-        raise undeserializable("missing field `inputs`")
-    inputs, parameters = body["inputs"], body.get("parameters")
-    if not isinstance(inputs, str):
-        raise undeserializable("inputs: invalid type, expected a string")
-    if parameters is not None and not isinstance(parameters, dict):
-        raise undeserializable("parameters: invalid type, expected struct GenerateParameters")
-    return inputs, parse_parameters(parameters)
+def _asked(route: str, body: Generate, within: str = "") -> Asked:
+    return Asked(route=route, inputs=body.inputs, parameters=body.parameters, within=within)
 
 
-def _send_whole(service: Service, exchange: Exchange, inputs: str, parameters: Parameters, *, as_list: bool) -> None:
-    answer = service.inference.answer(inputs, parameters)
-    body: dict[str, Any] = {"generated_text": _shown_text(answer.prepared, answer.text)}
-    if parameters.details or parameters.decoder_input_details:
+def _send_whole(service: Service, exchange: Exchange, asked: Asked, *, as_list: bool) -> None:
+    answer = service.inference.answer(asked)
+    body: dict[str, Any] = {"generated_text": _shown_text(asked, answer.text)}
+    if asked.parameters.details or asked.parameters.decoder_input_details:
         body["details"] = _details(answer)
     exchange.send_json(200, [body] if as_list else body, headers=service.timing_headers(answer))
 
 
-def _shown_text(prepared: Prepared, text: str) -> str:
-    return prepared.inputs + text if prepared.parameters.return_full_text else text
+def _shown_text(asked: Asked, text: str) -> str:
+    return asked.inputs + text if asked.parameters.return_full_text else text
 
 
 def _details(answer: Answer) -> dict[str, Any]:
-    parameters = answer.prepared.parameters
-    details: dict[str, Any] = {
-        "finish_reason": answer.finish_reason,
-        "generated_tokens": len(answer.steps),
-        "seed": parameters.seed,
-        "prefill": _prefill(answer.prepared.pieces) if parameters.decoder_input_details else [],
-        "tokens": [_token(step.token) for step in answer.steps],
-    }
+    parameters = answer.prepared.asked.parameters
+    prefill = _prefill(answer.prepared.pieces) if parameters.decoder_input_details else []
+    details = {**_sequence_details(answer), "prefill": prefill, "tokens": [_token(step.token) for step in answer.steps]}
     if parameters.top_n_tokens:
         details["top_tokens"] = [[_token(token) for token in step.top] for step in answer.steps]
     if (parameters.best_of or 1) > 1:
-        details["best_of_sequences"] = [_sequence(answer)]
+        # The other candidate; the stub server's do not differ.
+        text = _shown_text(answer.prepared.asked, answer.text)
+        details["best_of_sequences"] = [{"generated_text": text, **details, "prefill": []}]
     return details
 
 
-def _sequence(answer: Answer) -> dict[str, Any]:
-    """The other candidate of `best_of`; the stand-in's candidates do not differ."""
+def _sequence_details(answer: Answer) -> dict[str, Any]:
     return {
-        "generated_text": _shown_text(answer.prepared, answer.text),
         "finish_reason": answer.finish_reason,
         "generated_tokens": len(answer.steps),
-        "prefill": [],
-        "seed": answer.prepared.parameters.seed,
-        "tokens": [_token(step.token) for step in answer.steps],
+        "seed": answer.prepared.seed,
     }
 
 
@@ -122,18 +121,18 @@ def _token(token: Token) -> dict[str, Any]:
     return {"id": token.id, "text": token.text, "logprob": token.logprob, "special": token.special}
 
 
-def _send_stream(service: Service, exchange: Exchange, inputs: str, parameters: Parameters) -> None:
-    exchange.start_events(service.compute_headers())
+def _send_stream(service: Service, exchange: Exchange, asked: Asked) -> None:
+    exchange.start_events(service.stream_headers(asked.inputs))
     try:
-        _stream(service.inference, exchange, inputs, parameters)
+        _stream(service.inference, exchange, asked)
     except ApiError as error:
         exchange.send_event(error.body())
     exchange.end_events()
 
 
-def _stream(inference: Inference, exchange: Exchange, inputs: str, parameters: Parameters) -> None:
-    with inference.admitted() as timing:
-        prepared = inference.prepare(inputs, parameters, timing, streaming=True)
+def _stream(inference: Inference, exchange: Exchange, asked: Asked) -> None:
+    with inference.admitted(asked) as timing:
+        prepared = inference.prepare(asked, timing, streaming=True)
         text = ""
         with closing(inference.steps(prepared, timing)) as steps:
             for index, step in enumerate(steps, start=1):
@@ -142,12 +141,12 @@ def _stream(inference: Inference, exchange: Exchange, inputs: str, parameters: P
 
 
 def _event(prepared: Prepared, step: Step, index: int, text: str) -> dict[str, Any]:
+    parameters, ended = prepared.asked.parameters, step.finish_reason is not None
     event: dict[str, Any] = {"index": index, "token": _token(step.token)}
-    if prepared.parameters.top_n_tokens:
+    if parameters.top_n_tokens:
         event["top_tokens"] = [_token(token) for token in step.top]
-    event["generated_text"] = None if step.finish_reason is None else _shown_text(prepared, text)
-    wanted = step.finish_reason is not None and prepared.parameters.details
-    event["details"] = _stream_details(prepared, step, index) if wanted else None
+    event["generated_text"] = _shown_text(prepared.asked, text) if ended else None
+    event["details"] = _stream_details(prepared, step, index) if ended and parameters.details else None
     return event
 
 
@@ -155,6 +154,6 @@ def _stream_details(prepared: Prepared, step: Step, index: int) -> dict[str, Any
     return {
         "finish_reason": step.finish_reason,
         "generated_tokens": index,
-        "seed": prepared.parameters.seed,
+        "seed": prepared.seed,
         "input_length": len(prepared.pieces),
     }

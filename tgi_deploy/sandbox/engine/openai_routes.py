@@ -7,38 +7,42 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine import native
-from tgi_deploy.sandbox.engine.chat import ChatRequest, apply_template, common_parameters, includes_usage, parse_chat
-from tgi_deploy.sandbox.engine.replies import ApiError, undeserializable
+from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate
+from tgi_deploy.sandbox.engine.chat import ChatRequest, apply_template, chat_request
+from tgi_deploy.sandbox.engine.inference import Asked
+from tgi_deploy.sandbox.engine.reading import typed, undeserializable
+from tgi_deploy.sandbox.engine.replies import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator, Mapping
 
     from tgi_deploy.sandbox.engine.exchange import Exchange
     from tgi_deploy.sandbox.engine.generator import Step
     from tgi_deploy.sandbox.engine.inference import Answer
-    from tgi_deploy.sandbox.engine.parameters import Parameters
     from tgi_deploy.sandbox.engine.service import Service
 
 _DONE: Final = "[DONE]"
 
 
 def chat_completions(service: Service, exchange: Exchange) -> None:
-    _chat(service, exchange, exchange.json_object())
+    _chat(service, exchange, exchange.read(Chat))
 
 
 def completions(service: Service, exchange: Exchange) -> None:
-    _complete(service, exchange, exchange.json_object())
+    _complete(service, exchange, exchange.read(Completion))
 
 
 def invocations(service: Service, exchange: Exchange) -> None:
     """SageMaker's one route takes any of the three bodies."""
-    body = exchange.json_object()
+    body, text = exchange.read_object()
     if "messages" in body:
-        _chat(service, exchange, body)
+        _chat(service, exchange, typed(body, Chat, text))
     elif "prompt" in body:
-        _complete(service, exchange, body)
+        _complete(service, exchange, typed(body, Completion, text))
+    elif "inputs" in body:
+        native.compatible_body(service, exchange, typed(body, Generate, text))
     else:
-        native.compatible_body(service, exchange, body)
+        raise undeserializable("data did not match any variant of untagged enum SagemakerRequest")
 
 
 def models(service: Service, exchange: Exchange) -> None:
@@ -47,22 +51,23 @@ def models(service: Service, exchange: Exchange) -> None:
 
 
 def chat_tokenize(service: Service, exchange: Exchange) -> None:
-    prompt = apply_template(service, exchange.json_object())
+    prompt = apply_template(service, exchange.read(Chat))
     pieces = native.token_list(service.inference.tokenizer.encode(prompt))
     exchange.send_json(200, {"tokenize_response": pieces, "templated_text": prompt})
 
 
-def _chat(service: Service, exchange: Exchange, body: Mapping[str, Any]) -> None:
-    request = parse_chat(service, body)
-    if request.stream:
-        _stream(service, exchange, _chat_chunks(service, request))
+def _chat(service: Service, exchange: Exchange, body: Chat) -> None:
+    request = chat_request(service, body)
+    asked = Asked(route="chat_completions", inputs=request.prompt, parameters=request.parameters)
+    if body.stream:
+        _stream(service, exchange, asked, _chat_chunks(service, asked, request))
         return
-    answer = service.inference.answer(request.prompt, request.parameters)
+    answer = service.inference.answer(asked)
     choice = {
         "index": 0,
         "message": _message(request, answer),
-        "logprobs": _logprobs(answer.steps) if request.logprobs else None,
-        "finish_reason": "tool_calls" if request.tool else _finish(answer.finish_reason),
+        "logprobs": _logprobs(answer.steps) if body.logprobs else None,
+        "finish_reason": _finish(answer.finish_reason),
     }
     reply = _envelope(service, "chat.completion", choices=[choice], usage=_usage([answer]))
     exchange.send_json(200, reply, headers=service.timing_headers(answer))
@@ -105,9 +110,8 @@ def _usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
 
 
 def _usage(answers: list[Answer]) -> dict[str, int]:
-    return _usage_of(
-        sum(len(answer.prepared.pieces) for answer in answers), sum(len(answer.steps) for answer in answers)
-    )
+    prompts = sum(len(answer.prepared.pieces) for answer in answers)
+    return _usage_of(prompts, sum(len(answer.steps) for answer in answers))
 
 
 def _envelope(service: Service, kind: str, **fields: object) -> dict[str, Any]:
@@ -121,9 +125,9 @@ def _envelope(service: Service, kind: str, **fields: object) -> dict[str, Any]:
     }
 
 
-def _stream(service: Service, exchange: Exchange, chunks: Generator[dict[str, Any]]) -> None:
+def _stream(service: Service, exchange: Exchange, asked: Asked, chunks: Generator[dict[str, Any]]) -> None:
     """Everything that fails from here on is reported inside a 200."""
-    exchange.start_events(service.compute_headers())
+    exchange.start_events(service.stream_headers(asked.inputs))
     with closing(chunks):
         try:
             for chunk in chunks:
@@ -134,20 +138,19 @@ def _stream(service: Service, exchange: Exchange, chunks: Generator[dict[str, An
     exchange.end_events()
 
 
-def _chat_chunks(service: Service, request: ChatRequest) -> Generator[dict[str, Any]]:
-    def chunk(step: Step) -> dict[str, Any]:
+def _chat_chunks(service: Service, asked: Asked, request: ChatRequest) -> Generator[dict[str, Any]]:
+    used = (0, 0)
+    for step, used in _steps(service, asked):  # noqa: B007 -- what was used last is reported after the last step
         reason = None if step.finish_reason is None else _finish(step.finish_reason)
-        if request.tool is not None:
-            reason = reason and "tool_calls"
         choice = {
             "index": 0,
             "delta": _delta(request, step),
-            "logprobs": _logprobs((step,)) if request.logprobs else None,
-            "finish_reason": reason,
+            "logprobs": _logprobs((step,)) if request.body.logprobs else None,
+            "finish_reason": reason and "tool_calls" if request.tool is not None else reason,
         }
-        return _envelope(service, "chat.completion.chunk", choices=[choice], usage=None)
-
-    yield from _chunks(service, (request.prompt, request.parameters), chunk, usage=request.include_usage)
+        yield _envelope(service, "chat.completion.chunk", choices=[choice], usage=None)
+    if request.body.include_usage:
+        yield _envelope(service, "chat.completion.chunk", choices=[], usage=_usage_of(*used))
 
 
 def _delta(request: ChatRequest, step: Step) -> dict[str, Any]:
@@ -157,74 +160,47 @@ def _delta(request: ChatRequest, step: Step) -> dict[str, Any]:
     return {"role": "assistant", "tool_calls": [{"index": 0, **_tool_call(request.tool, text)}]}
 
 
-def _chunks(
-    service: Service,
-    wanted: tuple[str, Parameters],
-    chunk: Callable[[Step], dict[str, Any]],
-    *,
-    usage: bool,
-) -> Generator[dict[str, Any]]:
+def _steps(service: Service, asked: Asked) -> Generator[tuple[Step, tuple[int, int]]]:
+    """Each step with the tokens of the prompt and of the answer so far."""
     inference = service.inference
-    with inference.admitted() as timing:
-        prepared = inference.prepare(*wanted, timing, streaming=True)
-        produced, last = 0, {}
-        for step in inference.steps(prepared, timing):
-            produced += 1
-            last = chunk(step)
-            yield last
-        if usage:
-            yield {**last, "choices": [], "usage": _usage_of(len(prepared.pieces), produced)}
+    with inference.admitted(asked) as timing:
+        prepared = inference.prepare(asked, timing, streaming=True)
+        for produced, step in enumerate(inference.steps(prepared, timing), start=1):
+            yield step, (len(prepared.pieces), produced)
 
 
-def _complete(service: Service, exchange: Exchange, body: Mapping[str, Any]) -> None:
-    if body.get("suffix") is not None:
-        raise ApiError(
-            "suffix not supported", "Suffix is not supported and can be achieved by preprocessing the prompt."
-        )
-    prompts, parameters = _prompts(service, body), _completion_parameters(body)
-    if body.get("stream") is True:
-        _stream(service, exchange, _completion_chunks(service, prompts, parameters, usage=includes_usage(body)))
-        return
-    answers = [service.inference.answer(prompt, parameters) for prompt in prompts]
-    choices = [
-        {"index": place, "text": answer.text, "logprobs": None, "finish_reason": _finish(answer.finish_reason)}
-        for place, answer in enumerate(answers)
-    ]
-    reply = _envelope(service, "text_completion", choices=choices, usage=_usage(answers))
-    exchange.send_json(200, reply, headers=service.timing_headers(answers[-1]))
-
-
-def _prompts(service: Service, body: Mapping[str, Any]) -> list[str]:
-    prompt = body.get("prompt")
-    prompts = [prompt] if isinstance(prompt, str) else prompt
-    if not isinstance(prompts, list) or not prompts or not all(isinstance(item, str) for item in prompts):
-        raise undeserializable("missing field `prompt`")
+def _complete(service: Service, exchange: Exchange, body: Completion) -> None:
+    if body.suffix is not None:
+        problem = "Suffix is not supported and can be achieved by preprocessing the prompt."
+        raise ApiError("suffix not supported", problem)
     most = service.inference.situation.arguments.required_number("max-client-batch-size", 4)
-    if len(prompts) > most:
+    if len(body.prompt) > most:
         raise ApiError("batch size exceeded", f"Number of prompts exceeds the maximum allowed batch size of {most}")
-    return prompts
+    parameters = body.parameters(repetition_penalty=body.repetition_penalty)
+    every = [Asked(route="completions", inputs=prompt, parameters=parameters) for prompt in body.prompt]
+    if body.stream:
+        _stream(service, exchange, every[0], _completion_chunks(service, every))
+        return
+    answers = [service.inference.answer(asked) for asked in every]
+    choices = [_choice(place, answer.text, _finish(answer.finish_reason)) for place, answer in enumerate(answers)]
+    reply = _envelope(service, "text_completion", choices=choices, usage=_usage(answers))
+    headers = service.timing_headers(answers[-1])
+    exchange.send_json(200, reply, headers={name: value for name, value in headers.items() if name != _WHOLE_TIME})
 
 
-def _completion_parameters(body: Mapping[str, Any]) -> Parameters:
-    return common_parameters(
-        body,
-        repetition_penalty=body.get("repetition_penalty"),
-        max_new_tokens=body.get("max_tokens"),
-    )
+# The one route whose answers lack it.
+_WHOLE_TIME: Final = "x-compute-time"
 
 
-def _completion_chunks(
-    service: Service, prompts: list[str], parameters: Parameters, *, usage: bool
-) -> Generator[dict[str, Any]]:
-    for place, prompt in enumerate(prompts):
+def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
+    return {"index": place, "text": text, "logprobs": None, "finish_reason": reason}
 
-        def chunk(step: Step, place: int = place) -> dict[str, Any]:
-            choice = {
-                "index": place,
-                "text": "" if step.token.special else step.token.text,
-                "logprobs": None,
-                "finish_reason": None if step.finish_reason is None else _finish(step.finish_reason),
-            }
-            return _envelope(service, "text_completion", choices=[choice], usage=None)
 
-        yield from _chunks(service, (prompt, parameters), chunk, usage=usage)
+def _completion_chunks(service: Service, every: list[Asked]) -> Generator[dict[str, Any]]:
+    """The last chunk of a prompt has the shape of a whole answer, with what was used; the others have no usage."""
+    for place, asked in enumerate(every):
+        for step, used in _steps(service, asked):
+            reason = "" if step.finish_reason is None else _finish(step.finish_reason)
+            choices = [_choice(place, "" if step.token.special else step.token.text, reason)]
+            usage = {"usage": _usage_of(*used)} if reason else {}
+            yield _envelope(service, "text_completion", choices=choices, **usage)

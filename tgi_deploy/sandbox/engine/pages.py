@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.sandbox.engine.replies import ApiError
+
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.exchange import Exchange
     from tgi_deploy.sandbox.engine.service import Service
@@ -11,7 +13,11 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = "/api-doc/openapi.json"
 
 
-def health(_service: Service, exchange: Exchange) -> None:
+def health(service: Service, exchange: Exchange) -> None:
+    """Ready as long as the shards live; with one dead the router answers until the launcher ends it."""
+    if service.inference.dead.is_set():
+        service.inference.complain_of_shard()
+        raise ApiError("healthcheck", "unhealthy")
     exchange.send(200)
 
 
@@ -19,10 +25,15 @@ def metrics(service: Service, exchange: Exchange) -> None:
     exchange.send_text(200, service.inference.metrics.render(), kind="text/plain; charset=utf-8")
 
 
-def docs(service: Service, exchange: Exchange) -> None:
+def docs(_service: Service, exchange: Exchange) -> None:
+    exchange.send(303, headers={"location": "/docs/"})
+
+
+def docs_page(service: Service, exchange: Exchange) -> None:
     """Where the engine has its Swagger UI: a link to what that would show."""
-    page = f"<!doctype html><title>Text Generation Inference {service.version}</title><a href={DESCRIPTION}>API</a>"
-    exchange.send_text(200, page, kind="text/html; charset=utf-8")
+    title = f"<title>Text Generation Inference {service.version}</title>"
+    page = f"<!-- HTML for static distribution bundle build -->\n<!DOCTYPE html>{title}<a href={DESCRIPTION}>API</a>"
+    exchange.send_text(200, page, kind="text/html")
 
 
 def info(service: Service, exchange: Exchange) -> None:
@@ -38,7 +49,7 @@ def _info(service: Service) -> dict[str, Any]:
         "model_id": service.model_id,
         "model_sha": None if checkpoint.is_local else checkpoint.commit,
         **_older_fields(service),
-        "model_pipeline_tag": "text-generation",
+        "model_pipeline_tag": None if checkpoint.is_local else "text-generation",
         "max_concurrent_requests": arguments.number("max-concurrent-requests"),
         "max_best_of": inference.bounds.max_best_of,
         "max_stop_sequences": inference.bounds.max_stop_sequences,

@@ -1,52 +1,17 @@
-"""`parameters` of a generate request: types as the framework checks them, values as the validator does."""
+"""The validator's rules about single parameters (TGI `router/src/validation.rs`)."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.sandbox.engine.replies import ApiError, undeserializable
+from tgi_deploy.sandbox.engine.replies import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_UNSIGNED: Final = ("best_of", "top_k", "max_new_tokens", "truncate", "seed", "top_n_tokens")
-_REAL: Final = ("temperature", "repetition_penalty", "frequency_penalty", "top_p", "typical_p")
-_BOOLEAN: Final = ("do_sample", "return_full_text", "watermark", "details", "decoder_input_details")
-_FREE: Final[Mapping[str, type]] = {"grammar": dict, "adapter_id": str, "stop": list}
-_SIGNED: Final = ("top_k", "max_new_tokens")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parameters:
-    """`forced_text` is what a grammar or a tool call leaves no choice about."""
-
-    best_of: int | None = None
-    temperature: float | None = None
-    repetition_penalty: float | None = None
-    frequency_penalty: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    typical_p: float | None = None
-    do_sample: bool = False
-    max_new_tokens: int | None = None
-    return_full_text: bool = False
-    stop: tuple[str, ...] = ()
-    truncate: int | None = None
-    watermark: bool = False
-    details: bool = False
-    decoder_input_details: bool = False
-    seed: int | None = None
-    top_n_tokens: int | None = None
-    grammar: Mapping[str, Any] | None = None
-    adapter_id: str | None = None
-    forced_text: str | None = None
-
-    @property
-    def samples(self) -> bool:
-        chosen = (self.temperature, self.top_k, self.top_p, self.typical_p)
-        return self.do_sample or any(value is not None for value in chosen)
+    from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,51 +25,8 @@ class Bounds:
     grammar_enabled: bool
 
 
-def parse_parameters(raw: Mapping[str, Any] | None, *, path: str = "parameters.") -> Parameters:
-    """Parameters of the right types. `path` is what the framework puts before a field's name.
-
-    Raises:
-        RejectionError: 422 plain text, as the framework words it.
-    """
-    values: dict[str, Any] = {}
-    for name, value in (raw or {}).items():
-        if value is None or name not in (*_UNSIGNED, *_REAL, *_BOOLEAN, *_FREE):
-            continue
-        problem = _type_problem(name, value)
-        if problem is not None:
-            raise undeserializable(f"{path}{name}: invalid type: {problem}")
-        values[name] = tuple(value) if name == "stop" else value
-    return Parameters(**values)
-
-
-def _type_problem(name: str, value: object) -> str | None:
-    if name in _BOOLEAN:
-        return None if isinstance(value, bool) else f"{_shown(value)}, expected a boolean"
-    if name in _UNSIGNED:
-        least = -(2**31) if name in _SIGNED else 0
-        right = isinstance(value, int) and not isinstance(value, bool) and value >= least
-        return None if right else f"{_shown(value)}, expected {'i32' if least else 'u64'}"
-    if name in _REAL:
-        right = isinstance(value, int | float) and not isinstance(value, bool)
-        return None if right else f"{_shown(value)}, expected f32"
-    if name == "stop":
-        right = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return None if right else f"{_shown(value)}, expected a sequence of strings"
-    return None if isinstance(value, _FREE[name]) else f"{_shown(value)}, expected {name}"
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return f"boolean `{str(value).lower()}`"
-    if isinstance(value, str):
-        return f'string "{value}"'
-    if isinstance(value, int):
-        return f"integer `{value}`"
-    return f"floating point `{value}`" if isinstance(value, float) else type(value).__name__
-
-
 def check_parameters(parameters: Parameters, bounds: Bounds, *, streaming: bool) -> None:
-    """The validator's rules about single values.
+    """Check single values.
 
     Raises:
         ApiError: kind `validation`.
@@ -121,9 +43,9 @@ def check_parameters(parameters: Parameters, bounds: Bounds, *, streaming: bool)
 
 def _best_of_problem(parameters: Parameters, bounds: Bounds, *, streaming: bool) -> str | None:
     count = parameters.best_of
-    if count is None or count == 1:
+    if count is None or count <= 1:
         return None
-    if count < 1 or count > bounds.max_best_of:
+    if count > bounds.max_best_of:
         return f"`best_of` must be > 0 and <= {bounds.max_best_of}. Given: {count}"
     if streaming:
         return "`best_of` != 1 is not supported when streaming tokens"
@@ -150,7 +72,7 @@ def _sampling_problem(parameters: Parameters) -> str | None:
 
 
 def _length_problem(parameters: Parameters, bounds: Bounds) -> str | None:
-    if parameters.max_new_tokens is not None and parameters.max_new_tokens <= 0:
+    if parameters.max_new_tokens == 0:
         return "`max_new_tokens` must be strictly positive"
     cut = parameters.truncate
     if cut is not None and not 0 < cut <= bounds.max_input_tokens:
@@ -169,3 +91,46 @@ def _output_problem(parameters: Parameters, bounds: Bounds, *, streaming: bool) 
     if parameters.grammar is not None and not bounds.grammar_enabled:
         return "grammar is not supported"
     return None
+
+
+def forced_text(grammar: Grammar) -> str | None:
+    """Return what a grammar leaves no choice about, None where it leaves one.
+
+    Raises:
+        ApiError: kind `validation` or `generation`.
+    """
+    if grammar.type == "regex":
+        try:
+            re.compile(str(grammar.value))
+        except re.error as error:
+            raise ApiError("generation", "Request failed during generation: Server error: ") from error
+        return None
+    try:
+        schema = json.loads(grammar.value) if isinstance(grammar.value, str) else grammar.value
+    except ValueError as error:
+        raise ApiError("validation", f"grammar is not valid: {error}") from error
+    if grammar.type == "json_schema" and isinstance(schema, dict):
+        schema = schema.get("schema", schema)
+    if not isinstance(schema, dict) or "properties" not in schema:
+        raise ApiError("validation", "grammar is not valid: Grammar must have a 'properties' field")
+    return json.dumps(example(schema))
+
+
+_SIMPLE = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
+_DEPTH = 12
+
+
+def example(schema: object, depth: int = _DEPTH) -> Any:  # noqa: ANN401 -- any JSON value
+    """Return the smallest value that a schema lets through; few keywords are looked at."""
+    if not isinstance(schema, dict) or depth == 0:
+        return {}
+    if "const" in schema or schema.get("enum"):
+        return schema["const"] if "const" in schema else schema["enum"][0]
+    kind = schema.get("type", "object")
+    kind = str(kind[0]) if isinstance(kind, list) and kind else str(kind)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind == "array":
+        return [example(schema["items"], depth - 1)] if "items" in schema else []
+    properties = schema.get("properties")
+    return {name: example(part, depth - 1) for name, part in properties.items()} if isinstance(properties, dict) else {}

@@ -13,15 +13,15 @@ _TFLOPS: Final = {
     "A10G": 125, "A100-40GB": 312, "A100-80GB": 312, "A100-80GB-PCIe": 312, "H100-80GB": 900, "H100-NVL": 900,
     "H200-141GB": 989, "L4": 121, "L40S": 363,
 }  # fmt: skip
-_FALLBACK: Final = 4096
+FALLBACK: Final = 4096
 _FALLBACK_OF_VISION_MODELS: Final = {"qwen2_vl": 10_000, "qwen2_5_vl": 10_000, "gemma3": 8_000}
 _LEAST: Final = 100
 
 
 def default_prefill_tokens(model: ModelSpec, card: str, ranks: int, memory_bytes: int) -> int:
-    fallback = _FALLBACK_OF_VISION_MODELS.get(model.model_type, _FALLBACK)
+    fallback = _FALLBACK_OF_VISION_MODELS.get(model.model_type, FALLBACK)
     if card not in _TFLOPS or model.quantization is not None or model.vision_parameters:
-        return fallback
+        return min(fallback, model.max_position_embeddings)
     by_compute = int(_TFLOPS[card] * 10**12 * ranks / (2 * _multiplied(model)))
     room = 0.95 * memory_bytes * ranks - 2 * model.parameters
     a_token = 2 * (2 * model.layers * model.kv_heads * model.head_dim + model.intermediate_size)

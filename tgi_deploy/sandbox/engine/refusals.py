@@ -10,6 +10,7 @@ from tgi_deploy.sandbox.engine.weights import UNQUANTIZED, indivisible
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.situation import Situation
 
+_EXPECTED: Final = "{'paged', 'flashdecoding', 'flashinfer'}"
 _ATTENTION_KERNELS: Final = frozenset({"flashinfer", "flashdecoding", "paged", "flashdecoding-ipex"})
 
 # Methods the transformers backend accepts and then ignores.
@@ -19,6 +20,8 @@ _TURING_REFUSAL: Final = "arch_flash_attention"
 
 def load_refusal(situation: Situation) -> str | None:
     """The last line of the shard's stderr, None if it loads (memory apart)."""
+    if situation.checkpoint.broken is not None:
+        return situation.checkpoint.broken
     checks = _CPU_CHECKS if situation.host.on_cpu else _LOAD_CHECKS
     refusals = (check(situation) for check in checks)
     return next((text for text in refusals if text is not None), None)
@@ -54,13 +57,15 @@ def _dtype_with_quantize(situation: Situation) -> str | None:
         return None
     if weights.rule is not None and weights.rule.takes_dtype:
         return None
-    return "RuntimeError: Only 1 can be set between `dtype` and `quantize`, as they both decide the final dtype"
+    return (
+        "RuntimeError: Only 1 can be set between `dtype` and `quantize`, as they both decide how goes the final model."
+    )
 
 
 def _attention(situation: Situation) -> str | None:
     kernels = situation.attention
     if kernels not in _ATTENTION_KERNELS:
-        return f"AssertionError: unknown attention {kernels}"
+        return f"AssertionError: Attention is not valid {kernels}, expected {_EXPECTED}"
     if situation.arguments.text("kv-cache-dtype") is not None and kernels == "flashdecoding":
         return "ValueError: FP8 KV cache is currently only supported for flashinfer"
     if kernels == "paged" and situation.environ.get("PREFIX_CACHING") in {"1", "true"}:
@@ -80,17 +85,14 @@ def _quantization_on_transformers(situation: Situation) -> str | None:
         return None
     if weights.rule.transformers_backend or weights.name in _SILENTLY_IGNORED:
         return None
-    return f"ValueError: {weights.name} quantization is not supported for AutoModel"
+    return f"NotImplementedError: {weights.name} quantization is not supported for AutoModel"
 
 
 def _quantization_of_checkpoint(situation: Situation) -> str | None:
     weights = situation.weights
     if weights.known:
         return None
-    return (
-        f"RuntimeError: weight model.layers.0.self_attn.q_proj.qweight does not exist for `{weights.name}`: "
-        "make sure the model is already quantized"
-    )
+    return f"RuntimeError: Cannot load `{weights.name}` weight, make sure the model is already quantized"
 
 
 def _quantization_on_card(situation: Situation) -> str | None:

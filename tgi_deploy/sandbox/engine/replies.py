@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
-_STATUS: Final = {"generation": 424, "overloaded": 429}  # 422 for all the others
+_STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 422 for all the others
 
 
 class ApiError(Exception):
@@ -14,6 +14,7 @@ class ApiError(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+        self.bare = message
         self.message = PREFIXES.get(kind, "") + message
 
     @property
@@ -35,7 +36,3 @@ class RejectionError(Exception):
         super().__init__(text)
         self.status = status
         self.text = text
-
-
-def undeserializable(reason: str) -> RejectionError:
-    return RejectionError(422, f"Failed to deserialize the JSON body into the target type: {reason}")

@@ -42,7 +42,8 @@ def _describe(service: Service, exchange: Exchange) -> None:
     for path in (*_OPEN_GET, *_OPEN_POST, *_PROTECTED):
         paths[path] = {method.lower(): ok for method in ("GET", "POST") if _route(service, method, path)[0] is not None}
     known = {path: methods for path, methods in paths.items() if methods}
-    info = {"title": "Text Generation Inference", "version": service.version}
+    about = {"title": "Text Generation Inference", "description": "Text Generation Webserver"}
+    info = {**about, "version": service.version}
     exchange.send_json(200, {"openapi": "3.0.3", "info": info, "paths": known})
 
 
@@ -53,6 +54,7 @@ _OPEN_GET: Final[Mapping[str, Handler]] = {
     "/info": pages.info,
     "/metrics": pages.metrics,
     "/docs": pages.docs,
+    "/docs/": pages.docs_page,
     pages.DESCRIPTION: _describe,
     "/v1/models": openai_routes.models,
 }
@@ -128,50 +130,38 @@ def _read_no_more(connection: socket.socket) -> None:
 
 class _RequestHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server_version = "text-generation-router"
-    sys_version = ""
     disable_nagle_algorithm = True
     server: EngineServer
 
     def do_GET(self) -> None:
-        self._serve("GET")
-
-    def do_POST(self) -> None:
-        self._serve("POST")
-
-    def do_PUT(self) -> None:
-        self._serve("PUT")
-
-    def do_DELETE(self) -> None:
-        self._serve("DELETE")
-
-    def do_PATCH(self) -> None:
-        self._serve("PATCH")
-
-    def log_message(self, *_arguments: object) -> None:
-        """The engine logs no line a request at its default level."""
-
-    def handle_one_request(self) -> None:
-        self.server.rest(self.connection)
-        super().handle_one_request()
-
-    def _serve(self, method: str) -> None:
         self.server.begin(self.connection)
         self.close_connection = self.close_connection or self.server.leaving
         try:
-            dispatch(self.server.service, Exchange(self, self.server.payload_limit), method, self.path)
+            dispatch(self.server.service, Exchange(self, self.server.payload_limit), self.command, self.path)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
             self.server.end()
 
+    do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_GET  # noqa: N815 -- as the base class asks
+
+    def log_message(self, *_arguments: object) -> None:
+        """The routes write the engine's own line."""
+
+    def handle_one_request(self) -> None:
+        self.server.rest(self.connection)
+        super().handle_one_request()
+
 
 def dispatch(service: Service, exchange: Exchange, method: str, target: str) -> None:
     """Find the route, check the key, answer, and turn refusals into replies."""
     path = target.partition("?")[0]
-    handler, protected = _route(service, method, path)
-    if handler is None:
-        exchange.send(405 if _known(service, path) else 404)
+    handler, protected = _route(service, "GET" if method == "HEAD" else method, path)
+    allowed = _allowed(service, path)
+    if method == "OPTIONS":
+        exchange.send(200)
+    elif handler is None:
+        exchange.send(405 if allowed else 404, headers={"allow": allowed} if allowed else {})
     elif protected and not _authorized(service, exchange):
         exchange.send(401)
     else:
@@ -188,8 +178,9 @@ def _route(service: Service, method: str, path: str) -> tuple[Handler | None, bo
     return None, False
 
 
-def _known(service: Service, path: str) -> bool:
-    return any(_route(service, method, path)[0] is not None for method in ("GET", "POST"))
+def _allowed(service: Service, path: str) -> str:
+    methods = {"GET": "GET,HEAD", "POST": "POST"}
+    return ",".join(shown for method, shown in methods.items() if _route(service, method, path)[0] is not None)
 
 
 def _authorized(service: Service, exchange: Exchange) -> bool:

@@ -52,9 +52,9 @@ class Service:
         """Milliseconds, as the router sends them with a whole answer."""
         timing, produced = answer.timing, len(answer.steps)
         return {
-            **self.compute_headers(),
+            "x-compute-type": self.compute_type,
             "x-compute-time": str(timing.total_s),
-            "x-compute-characters": str(len(answer.prepared.prompt)),
+            "x-compute-characters": str(len(answer.prepared.asked.inputs)),
             "x-total-time": _ms(timing.total_s),
             "x-validation-time": _ms(timing.validated),
             "x-queue-time": "0",
@@ -64,14 +64,18 @@ class Service:
             "x-generated-tokens": str(produced),
         }
 
-    def compute_headers(self) -> dict[str, str]:
+    def stream_headers(self, inputs: str) -> dict[str, str]:
+        return {
+            "x-compute-type": self.compute_type,
+            "x-compute-characters": str(len(inputs)),
+            "x-accel-buffering": "no",
+        }
+
+    @property
+    def compute_type(self) -> str:
         situation = self.inference.situation
-        kind = situation.environ.get("COMPUTE_TYPE") or f"{situation.host.gpus}-{_card(self)}"
-        return {"x-compute-type": kind, "x-accel-buffering": "no"}
-
-
-def _card(service: Service) -> str:
-    return f"nvidia-{service.inference.situation.host.accelerator.name.lower()}"
+        card = f"{situation.host.gpus}-nvidia-{situation.host.accelerator.name.lower()}"
+        return situation.environ.get("COMPUTE_TYPE") or card
 
 
 def _ms(seconds: float) -> str:

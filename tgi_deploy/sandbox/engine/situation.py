@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine.capacity import Load
@@ -28,10 +28,11 @@ _SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """Where phases write and how fast they go."""
+    """Where phases write and how fast they go. `ranks` are the shards that were started."""
 
     log: Log
     pace: Pace
+    ranks: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

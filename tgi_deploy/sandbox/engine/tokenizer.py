@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 _RESERVED_IDS: Final = 3
@@ -19,20 +22,25 @@ class Piece:
     stop: int
 
 
+_BEGIN: Final = Piece(id=1, text="<s>", start=0, stop=0)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokenizer:
-    """`vocab_size` bounds the ids; the model's real pieces are not known here."""
+    """`vocab_size` bounds the ids; the model's real pieces are not known here. `begins`: with a token of its own."""
 
     vocab_size: int
+    begins: bool = False
 
     def encode(self, text: str) -> tuple[Piece, ...]:
-        return tuple(
+        pieces = (
             Piece(id=self.id_of(match.group()), text=match.group(), start=match.start(), stop=match.end())
             for match in _PIECE.finditer(text)
         )
+        return (_BEGIN, *pieces) if self.begins else tuple(pieces)
 
-    def count(self, text: str) -> int:
-        return sum(1 for _ in _PIECE.finditer(text))
+    def cut(self, text: str) -> Iterator[str]:
+        return (match.group() for match in _PIECE.finditer(text))
 
     def id_of(self, piece: str) -> int:
         return zlib.crc32(piece.encode()) % max(1, self.vocab_size - _RESERVED_IDS) + _RESERVED_IDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tgi_deploy.sandbox.engine.failures import ArgumentValidationError, LauncherError
+from tgi_deploy.sandbox.engine.failures import ArgumentValidationError, LauncherError, PanicError
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.arguments import Arguments
@@ -20,17 +20,19 @@ def validate(arguments: Arguments) -> None:
     if arguments.number("validation-workers") == 0:
         raise ArgumentValidationError("`validation_workers` must be > 0")
     _validate_ngrok(arguments)
-    _validate_lora(arguments)
 
 
 def _validate_token_limits(arguments: Arguments) -> None:
     if {"max-input-tokens", "max-input-length"} <= arguments.given:
         raise ArgumentValidationError(
-            "Both `max_input_tokens` and `max_input_length` are set. Please define only one of them."
+            f"Both `max_input_tokens` ({arguments.number('max-input-tokens')}) and `max_input_length` "
+            f"({arguments.number('max-input-length')}) are set. Please define only `max_input_tokens` as "
+            "`max_input_length is deprecated for naming consistency."
         )
     given_input, total = input_limit(arguments), arguments.number("max-total-tokens")
     if given_input is not None and total is not None and given_input >= total:
-        raise ArgumentValidationError("`max_input_tokens` must be < `max_total_tokens`")
+        problem = f"`max_input_tokens`({given_input}) must be < `max_total_tokens`({total})"
+        raise ArgumentValidationError(problem)
     batch_total = arguments.number("max-batch-total-tokens")
     if batch_total is not None and total is not None and total > batch_total:
         raise ArgumentValidationError(
@@ -43,14 +45,18 @@ def _validate_ngrok(arguments: Arguments) -> None:
         return
     for name in ("ngrok-authtoken", "ngrok-edge"):
         if arguments.text(name) is None:
-            field = name.replace("-", "_")
-            raise ArgumentValidationError(f"`{name}` must be set when using ngrok tunneling (`{field}`)")
+            raise ArgumentValidationError(f"`{name}` must be set when using ngrok tunneling")
 
 
-def _validate_lora(arguments: Arguments) -> None:
+def validate_adapters(arguments: Arguments) -> None:
+    """The form of adapters, which is looked at after the model is there.
+
+    Raises:
+        ArgumentValidationError: with the launcher's words.
+    """
     for adapter in (arguments.text("lora-adapters") or "").split(","):
         if adapter.count("@") > 1:
-            raise ArgumentValidationError(f"LoRA adapter `{adapter}` must be an id, `id@revision` or `id=path`")
+            raise ArgumentValidationError(f"Invalid LoRA adapter format: {adapter}")
 
 
 def input_limit(arguments: Arguments) -> int | None:
@@ -63,6 +69,7 @@ def resolve_shards(arguments: Arguments, devices: int | None) -> int:
 
     Raises:
         LauncherError: `NotEnoughCUDADevices` or `ArgumentValidation`.
+        PanicError: with neither a number nor a variable that names devices.
     """
     wanted = arguments.number("num-shard")
     count = _shards_if_sharded(wanted, devices) if arguments.sharded() else _shards(arguments, wanted, devices)
@@ -79,7 +86,10 @@ def _shards_if_sharded(wanted: int | None, devices: int | None) -> int:
             raise ArgumentValidationError("`sharded` is true but `num_shard` <= 1")
         return wanted
     if devices is None:
-        raise LauncherError("--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES are not set")
+        raise PanicError(
+            "thread 'main' panicked at launcher/src/main.rs:\n"
+            "--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES/ZE_AFFINITY_MASK are not set"
+        )
     if devices <= 1:
         raise LauncherError(f'NotEnoughCUDADevices("`sharded` is true but only found {devices} CUDA devices")')
     return devices

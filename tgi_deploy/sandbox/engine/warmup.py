@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.capacity import Capacity, fits
 from tgi_deploy.sandbox.engine.cpu import assumed_batch_tokens
 from tgi_deploy.sandbox.engine.failures import LauncherError
 from tgi_deploy.sandbox.engine.faults import Fault
-from tgi_deploy.sandbox.engine.logs import BACKEND
+from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, MAIN
 from tgi_deploy.sandbox.engine.refusals import warmup_refusal
+from tgi_deploy.sandbox.engine.shards import stop_shards
+from tgi_deploy.sandbox.engine.tracebacks import traceback
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.situation import Situation, Stage
@@ -39,6 +42,8 @@ def warm_up(situation: Situation, stage: Stage) -> TokenLimits:
     """
     stage.log.launcher("Starting Webserver")
     stage.pace.pause(_START_S)
+    if situation.arguments.number("max-batch-size") == 0:
+        _crash(stage, 'ArgumentValidation("`max_batch_size` must be > 0")')
     stage.log.router("Warming up model", source=BACKEND, line=125)
     stage.pace.pause(_PREFILL_S)
     refusal = warmup_refusal(situation)
@@ -63,6 +68,7 @@ def warm_up(situation: Situation, stage: Stage) -> TokenLimits:
 def _settled(situation: Situation, stage: Stage, capacity: Capacity) -> TokenLimits:
     limits = _limits(situation, stage, capacity)
     _announce_limits(situation, stage, limits)
+    _check_router_rules(situation, stage, limits)
     return limits
 
 
@@ -80,49 +86,47 @@ def _sizes(graphs: object) -> str:
 
 
 def _fail_in_prefill(situation: Situation, stage: Stage, *, evidence: str, sentence: str) -> NoReturn:
-    stage.log.launcher(
-        f"Method Warmup encountered an error.\nTraceback (most recent call last):\n\n{evidence}", level="ERROR"
-    )
-    stage.log.router(
-        f"Server error: {sentence}", level="ERROR", source=("text_generation_client", "backends/client/src/lib.rs")
-    )
+    shown = traceback("plain_early", situation.checkpoint.model_id, evidence)
+    stage.log.launcher(f"Method Warmup encountered an error.\n{shown}", level="ERROR")
+    stage.log.router(f"Server error: {sentence}", level="ERROR", source=CLIENT, line=45, spans=[("warmup", {})] * 2)
     inner = f'Warmup(Generation("{sentence}"))'
     _crash(stage, f"Backend({inner})" if situation.release.chunked_prefill else inner)
 
 
 def _crash(stage: Stage, router_error: str) -> NoReturn:
-    stage.log.final(f"Error: {router_error}")
+    end_of_router(stage, f"Error: {router_error}")
+
+
+def end_of_router(stage: Stage, last_words: str) -> NoReturn:
+    """The launcher passes on what the router printed last, and ends.
+
+    Raises:
+        LauncherError: `WebserverFailed`.
+    """
+    stage.log.write(last_words)
     stage.log.launcher("Webserver Crashed", level="ERROR")
-    stage.log.launcher("Shutting down shards")
+    stop_shards(stage)
     raise LauncherError("WebserverFailed")
 
 
 def _limits(situation: Situation, stage: Stage, capacity: Capacity) -> TokenLimits:
     total = situation.total_tokens(capacity.tokens)
+    if total > capacity.tokens:
+        not_enough = f"NotEnoughMemory({total})"
+        _crash(stage, f"Backend({not_enough})" if situation.release.chunked_prefill else f"Warmup({not_enough})")
     limit = situation.input_tokens(total)
-    _check_router_rules(situation, stage, capacity, (limit, total))
     return TokenLimits(max_input_tokens=limit, max_total_tokens=total, max_batch_total_tokens=capacity.tokens)
 
 
-def _check_router_rules(situation: Situation, stage: Stage, capacity: Capacity, limits: tuple[int, int]) -> None:
-    limit, total = limits
-    prefill = situation.prefill_tokens
-    if total > capacity.tokens:
-        sentence = f"Not enough memory to handle `max_total_tokens={total}`"
-        stage.log.router(sentence, level="ERROR", source=BACKEND)
-        not_enough = f"NotEnoughMemory({total})"
-        _crash(stage, f"Backend({not_enough})" if situation.release.chunked_prefill else f"Warmup({not_enough})")
+def _check_router_rules(situation: Situation, stage: Stage, limits: TokenLimits) -> None:
+    limit, prefill, batch = limits.max_input_tokens, situation.prefill_tokens, limits.max_batch_total_tokens
     problem = None
-    if limit >= total:
+    if limit >= limits.max_total_tokens:
         problem = "`max_input_tokens` must be < `max_total_tokens`"
     elif prefill < limit and not situation.chunks_prefill:
         problem = f"`max_batch_prefill_tokens` must be >= `max_input_tokens`. Given: {prefill} and {limit}"
-    elif prefill > capacity.tokens:
-        problem = (
-            f"`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`. Given: {prefill} and {capacity.tokens}"
-        )
-    elif situation.arguments.number("max-batch-size") == 0:
-        problem = "`max_batch_size` must be > 0"
+    elif prefill > batch:
+        problem = f"`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`. Given: {prefill} and {batch}"
     if problem is not None:
         _crash(stage, f'ArgumentValidation("{problem}")')
 
@@ -134,18 +138,19 @@ def _announce_limits(situation: Situation, stage: Stage, limits: TokenLimits) ->
             "`max_batch_total_tokens` is deprecated for flash models: the value of the warm-up is used",
             level="WARN", source=BACKEND,
         )  # fmt: skip
-    log.router(f"Setting max batch total tokens to {limits.max_batch_total_tokens}", source=BACKEND, line=132)
+    log.router(f"Setting max batch total tokens to {limits.max_batch_total_tokens}", source=BACKEND, line=137)
+    log.router("Using backend V3", source=BACKEND, line=166)
     if arguments.number("max-total-tokens") is None:
-        log.router(f"Maximum total tokens defaulted to {limits.max_total_tokens}", source=BACKEND)
-        log.router(f"Maximum input tokens defaulted to {limits.max_input_tokens}", source=BACKEND)
-    log.router("Using backend V3", source=BACKEND, line=165)
+        log.router(f"Maximum input tokens defaulted to {limits.max_input_tokens}", source=MAIN, line=168)
+        log.router(f"Maximum total tokens defaulted to {limits.max_total_tokens}", source=MAIN, line=168)
 
 
 def start_router(situation: Situation, stage: Stage) -> None:
     """Tokenizer and configuration; the socket is bound right after."""
     checkpoint, log = situation.checkpoint, stage.log
     if checkpoint.is_local:
-        log.router("Using the local tokenizer and configuration", line=219)
+        own = Path(checkpoint.model_id) / "tokenizer_config.json"
+        log.router(f'Tokenizer_config None - Some("{own}")', level="WARN", line=1674)
     else:
         log.router("Using the Hugging Face API", line=219)
     stage.pace.pause(_TOKENIZER_S)
@@ -153,4 +158,6 @@ def start_router(situation: Situation, stage: Stage) -> None:
         revision = situation.arguments.text("revision") or checkpoint.commit
         log.router(f"Serving revision {revision} of model {checkpoint.model_id}", line=348)
     kind = checkpoint.model.model_type.replace("_", " ").title().replace(" ", "")
-    log.router(f"Using config Some({kind})", line=391)
+    log.router(f"Using config Some({kind})", line=1742)
+    if checkpoint.is_local:
+        log.router(f"no pipeline tag found for model {checkpoint.model_id}", level="WARN", line=1802)

@@ -1,0 +1,197 @@
+"""Reads bodies as the router does, and refuses them in its parser's words (axum, serde_path_to_error, serde_json)."""
+
+from __future__ import annotations
+
+import json
+import re
+from json import JSONDecodeError, JSONDecoder
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+
+from tgi_deploy.sandbox.engine.bodies import EXPECTED, Prompts
+from tgi_deploy.sandbox.engine.replies import RejectionError
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+_COMPLAINT: Final = re.compile(r"(?P<words>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_KINDS: Final = {"{": "an object", "[": "a list"}
+# The parser's own words for what Python's says otherwise.
+_SYNTAX: Final = {
+    "Expecting ',' delimiter": "expected `,` or `}`",
+    "Expecting ':' delimiter": "expected `:`",
+    "Expecting property name enclosed in double quotes": "key must be a string",
+}
+
+
+class _DuplicateError(Exception):
+    """A member comes twice."""
+
+
+def read(raw: bytes, kind: type[Body]) -> Body:
+    """Return the body.
+
+    Raises:
+        RejectionError: 400 or 422.
+    """
+    text = raw.decode("utf-8", "replace")
+    return typed(_parsed(text), kind, text)
+
+
+def read_object(raw: bytes) -> tuple[dict[str, Any], str]:
+    """Return a body of which only its members say what it is, and its text.
+
+    Raises:
+        RejectionError: 400 or 422.
+    """
+    text = raw.decode("utf-8", "replace")
+    value = _parsed(text)
+    if not isinstance(value, dict):
+        raise undeserializable("data did not match any variant of untagged enum SagemakerRequest")
+    return value, text
+
+
+def typed(value: object, kind: type[Body], text: str) -> Body:
+    """Return the value as the struct; one that is sent as a list has its members in order.
+
+    Raises:
+        RejectionError: 422.
+    """
+    names = kind.__struct_fields__
+    as_list = isinstance(value, list)
+    members = dict(zip(names, value, strict=False)) if isinstance(value, list) else value
+    if isinstance(members, dict) and "max_completion_tokens" in members:
+        members = {**members, "max_tokens": members.get("max_tokens", members["max_completion_tokens"])}
+    if isinstance(members, dict) and members.get("parameters") == []:
+        members = {**members, "parameters": {}}
+    try:
+        return msgspec.convert(members, kind, strict=True, dec_hook=_hook)
+    except msgspec.ValidationError as error:
+        path, words = _complaint(str(error), members)
+        if as_list and path:
+            path = (names.index(str(path[0])), *path[1:])
+        raise undeserializable(_shown(path) + words, _end(text, path, custom="expected" not in words)) from error
+
+
+def undeserializable(reason: str, place: str = "") -> RejectionError:
+    return RejectionError(422, f"Failed to deserialize the JSON body into the target type: {reason}{place}")
+
+
+def _hook(_kind: type, value: object) -> object:
+    return Prompts.parse(value)
+
+
+def _parsed(text: str) -> object:
+    """The first JSON value; what follows it is not looked at."""
+    try:
+        value = JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant).raw_decode(text.lstrip())[0]
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is not text
+    except _DuplicateError as error:
+        second = [match.end() for match in re.finditer(re.escape(f'"{error}"'), text)][1]
+        raise undeserializable(f"duplicate field `{error}`", _place(text[:second])) from error
+    except (ValueError, RecursionError) as error:
+        raise RejectionError(400, f"Failed to parse the request body as JSON: {_syntax(text, error)}") from error
+    return value
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _DuplicateError(name)
+        found[name] = value
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+def _syntax(text: str, error: Exception) -> str:
+    if not isinstance(error, JSONDecodeError):
+        constant = re.search(rf"\b{re.escape(str(error))}\b", text)
+        start = constant.start() if constant else len(text) - 1
+        return f"{_open(text[:start])[0]}expected value{_place(text[: start + 1])}"
+    path, kind = _open(text[: error.pos])
+    if error.msg.startswith("Unterminated string"):
+        return f"{path}EOF while parsing a string{_place(text)}"
+    if error.pos >= len(text.rstrip()):
+        return f"{path}EOF while parsing {kind}{_place(text)}"
+    return f"{path}{_SYNTAX.get(error.msg, 'expected value')}{_place(text[: error.pos + 1])}"
+
+
+def _open(text: str) -> tuple[str, str]:
+    """What is unfinished at the end of `text`: the path to it, and its kind."""
+    stack: list[list[str]] = []
+    tokens = _TOKEN.findall(text)
+    for piece, following in zip(tokens, [*tokens[1:], ""], strict=False):
+        if piece in _KINDS:
+            stack.append([_KINDS[piece], ""])
+        elif piece in ("}", "]"):
+            stack = stack[:-1]
+        if stack and piece not in (*_KINDS, ":"):
+            stack[-1][1] = piece.strip('"') if following == ":" else ""
+    path = ".".join(name for _, name in stack if name)
+    kind = stack[-1][0] if stack and tokens[-1] != ":" else "a value"
+    return (f"{path}: " if path else ""), kind
+
+
+def _complaint(message: str, body: object) -> tuple[tuple[str | int, ...], str]:
+    """Where the body has not its type, and the parser's words for that."""
+    parts = _COMPLAINT.fullmatch(message)
+    words, steps = (parts["words"], parts["path"] or "") if parts else (message, "")
+    path = tuple(name or int(number) for name, number in _STEP.findall(steps))
+    if words.startswith("Object missing required field"):
+        return path, f"missing field {words.rpartition(' ')[2]}"
+    if words.startswith(("Expected", "Invalid enum")):
+        value: Any = body
+        for step in path:
+            value = value[step]
+        return path, _mismatch(words, path, value)
+    return path, words
+
+
+def _mismatch(words: str, path: tuple[str | int, ...], value: object) -> str:
+    if words.startswith("Invalid enum"):
+        return f"unknown variant `{value}`, expected one of `json`, `json_object`, `regex`, `json_schema`"
+    kind = re.search(r"`(\w+)", words)
+    name = next((step for step in reversed(path) if isinstance(step, str)), "")
+    by_kind = EXPECTED.get(kind[1], kind[1]) if kind else ""
+    wrong = "value" if re.search(r"[<>]=", words) else "type"
+    expected = by_kind if path and isinstance(path[-1], int) else EXPECTED.get(name, by_kind)
+    return f"invalid {wrong}: {_unexpected(value)}, expected {expected}"
+
+
+def _unexpected(value: object) -> str:
+    """A value in serde's words."""
+    if value is None or isinstance(value, list | dict):
+        return "null" if value is None else "sequence" if isinstance(value, list) else "map"
+    if isinstance(value, bool):
+        return f"boolean `{str(value).lower()}`"
+    if isinstance(value, str):
+        return f'string "{value}"'
+    return f"{'integer' if isinstance(value, int) else 'floating point'} `{value}`"
+
+
+def _shown(path: tuple[str | int, ...]) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return f"{steps.lstrip('.')}: " if path else ""
+
+
+def _end(text: str, path: tuple[str | int, ...], *, custom: bool) -> str:
+    """Where a value ends. Errors that are no mismatch of types are noticed after a brace that follows."""
+    node: Any = yaml.compose(text or "{}", Loader=yaml.SafeLoader)
+    for step in path if text else ():
+        members = node.value if isinstance(step, int) else {key.value: value for key, value in node.value}
+        node = members[step]
+    end = int(node.end_mark.index)
+    closed = re.match(r"\s*}", text[end:]) if custom and not isinstance(node, yaml.MappingNode) else None
+    return _place(text[: end + closed.end()] if closed else text[:end])
+
+
+def _place(before: str) -> str:
+    line = before.count("\n") + 1
+    return f" at line {line} column {len(before) - before.rfind(chr(10)) - 1}"

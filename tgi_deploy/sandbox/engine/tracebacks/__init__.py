@@ -1,0 +1,32 @@
+"""How a process of the real engine dies: recorded from TGI 3.3.7 on a CPU on 2026-11-22, with the reason left open.
+
+The plain form is logged as the model fails to load; the form that rich boxes, with local variables and wrapped at 80
+columns, is what the process leaves on its standard error. Source lines quoted in it were replaced by an ellipsis.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
+from string import Template
+from typing import Final, Literal
+
+Kind = Literal["plain_early", "plain_loading", "boxed_early", "boxed_loading", "download", "no_weights"]
+_FOLDER: Final = Path(__file__).parent
+_COLUMNS: Final = 80
+_MODULE: Final = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*)")
+
+
+def traceback(kind: Kind, model: str, reason: str) -> str:
+    """Return what is printed where `reason` ends a process that works on `model`."""
+    text = (_FOLDER / f"{kind}.txt").read_text(encoding="utf-8")
+    shown = reason if kind.startswith("plain") else _wrapped(_MODULE.sub("", reason))
+    stamp = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    return Template(text).substitute(model=model, reason=shown, stamp=stamp).rstrip("\n")
+
+
+def _wrapped(reason: str) -> str:
+    lines = (textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""] for line in reason.splitlines())
+    return "\n".join(line for wrapped in lines for line in wrapped)
