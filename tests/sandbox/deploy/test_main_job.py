@@ -143,21 +143,12 @@ def test_a_cloud_that_is_gone_is_one_sentence(program, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--allow-cidr", "0.0.0.0/0"), "world_exposed"),
-        (("--allow-cidr", "::/0"), "world_exposed"),
-        (("--allow-cidr", "0.0.0.0/1", "--allow-cidr", "128.0.0.0/1"), "world_exposed"),
-        (("--allow-cidr", "2000::/3"), "world_exposed"),
-        (("--allow-cidr", "10.0.0.1/8"), "bad_cidr"),
-        (("--allow-cidr", "203.0.113.7"), "bad_cidr"),
-        (("--allow-cidr", "me"), "bad_cidr"),
-        (("--name", "a;rm -rf /"), "bad_name"),
         (("--hub-token-parameter", "/hf/token"), "instance_profile_missing"),
         (("--ami", "ami-0;x"), "no_machine_image"),
         (("--subnet", "subnet-0"), "unknown_subnet"),
-        (("--ttl", "soon"), "bad_duration"),
     ],
 )
-def test_bad_options_of_up(program, words, code):
+def test_options_of_up_that_the_cloud_cannot_meet(program, words, code):
     said = program.here(*UP, "--no-wait", *words)
     assert (said.code, said.json["errors"][0]["code"]) == (2, code)
     assert said.json["errors"][0]["message"]
@@ -178,17 +169,6 @@ def test_exposing_to_the_world_takes_a_word(program):
     program.here(*UP, "--no-wait", "--expose-to-world")
     (call,) = program.calls("AuthorizeSecurityGroupIngress")
     assert call["params"]["IpPermissions.1.IpRanges.1.CidrIp"] == "0.0.0.0/0"
-
-
-def test_a_machine_of_ones_own_is_not_started(program):
-    said = program.here("up", "llama3-8b", "--hardware", "1xRTX-4090", "--yes")
-    assert (said.code, said.json["errors"][0]["code"]) == (2, "not_rentable")
-
-
-def test_down_takes_one_name_or_all(program):
-    for words in ((), ("x", "--all")):
-        said = program.here("down", *words)
-        assert (said.code, said.json["errors"][0]["code"]) == (2, "bad_usage")
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "open"])

@@ -40,7 +40,6 @@ SYNTHETIC: dict[str, dict[str, Any]] = {
                      "ttft_ms": "2500"},
     "odd-shards": {"num_shard": "3", "budget": "0.6", "context": "2048"},
     "pinned-small": {"model": "llama2-13b", "instance": "g5.xlarge", "quantize": "none", "context": "2000"},
-    "slow": {"ttft_ms": "30", "budget": "1", "context": "2048", "concurrency": "3"},
     "slow-and-dear": {"budget": "0.2", "concurrency": "1", "ttft_ms": "30", "market": "spot"},
     "old-card": {"instance": "g4dn.xlarge", "context": "2048", "concurrency": "2"},
     "wrong-size": {"model": "llama3-70b", "budget": "2", "context": "2000", "concurrency": "2"},
