@@ -1,0 +1,134 @@
+"""Write how the diagnosis does on public logs (tests/cases/public_logs) into docs/diagnosis.md. With `--check`: exit 1.
+
+Each excerpt has the thread that it is from, and a cause that was written down before the diagnosis read it. Half of the
+repositories are for working on the tables of failures; the other half is held out: `half` decides by the name alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy import wiring
+from tgi_deploy.diagnosis.reader import read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_ROOT: Final = Path(__file__).resolve().parents[1]
+TARGET: Final = _ROOT / "docs" / "diagnosis.md"
+_CASES: Final = _ROOT / "tests" / "cases" / "public_logs"
+_BEGIN: Final = "<!-- public logs: written by scripts/public_logs.py -->\n"
+_END: Final = "<!-- end of public logs -->\n"
+HALVES: Final = ("held out", "working")
+_CLEAN: Final = "none"
+_HEAD: Final = (
+    "| place | half | repositories | with a cause | right first | right where it speaks | silent | clean | accused |",
+    "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublicLog:
+    """An excerpt of a public thread. `causes`: each of them is right; empty for a clean log. `found`: the first."""
+
+    place: str
+    source: str
+    causes: tuple[str, ...]
+    found: str | None
+
+    @property
+    def repository(self) -> str:
+        return self.source.partition("#")[0].lower()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Share:
+    """How many of some logs have a cause, and what the diagnosis made of them."""
+
+    repositories: int
+    failed: int
+    right: int
+    silent: int
+    clean: int
+    accused: int
+
+    @property
+    def right_of_all(self) -> float:
+        return self.right / self.failed if self.failed else 1.0
+
+    @property
+    def right_of_spoken(self) -> float:
+        return self.right / (self.failed - self.silent) if self.failed > self.silent else 1.0
+
+
+def half(repository: str) -> str:
+    """Return the half that a repository's logs belong to: the first byte of its name's hash, odd for held out."""
+    return HALVES[1 - hashlib.sha256(repository.lower().encode()).digest()[0] % 2]
+
+
+def public_logs() -> list[PublicLog]:
+    """Every excerpt, as the diagnosis reads it today."""
+    return [
+        _read(path.stem, item)
+        for path in sorted(_CASES.glob("*.toml"))
+        for item in tomllib.loads(path.read_text(encoding="utf-8"))["excerpt"]
+    ]
+
+
+def _read(place: str, item: dict[str, str]) -> PublicLog:
+    found = read(item["log"], wiring.log_grammar(wiring.engine_of_log(item["log"]))).findings
+    causes = () if item["cause"] == _CLEAN else tuple(item["cause"].split(","))
+    return PublicLog(place=place, source=item["source"], causes=causes, found=found[0].code if found else None)
+
+
+def share_of(logs: Iterable[PublicLog]) -> Share:
+    every = list(logs)
+    failed, clean = [item for item in every if item.causes], [item for item in every if not item.causes]
+    return Share(
+        repositories=len({item.repository for item in every}),
+        failed=len(failed),
+        right=sum(item.found in item.causes for item in failed),
+        silent=sum(item.found is None for item in failed),
+        clean=len(clean),
+        accused=sum(item.found is not None for item in clean),
+    )
+
+
+def page() -> str:
+    """The whole page with the table of today's figures, the worst place first."""
+    before, _, rest = TARGET.read_text(encoding="utf-8").partition(_BEGIN)
+    logs = public_logs()
+    rows = [_row("all", name, share_of(item for item in logs if half(item.repository) == name)) for name in HALVES]
+    for name in HALVES:
+        mine = [item for item in logs if half(item.repository) == name]
+        places = {place: share_of(item for item in mine if item.place == place) for place in {i.place for i in mine}}
+        worst = sorted(places.items(), key=lambda item: (item[1].right_of_all, item[0]))
+        rows += [_row(place, name, share) for place, share in worst]
+    return "".join((before, _BEGIN, *(f"{line}\n" for line in (*_HEAD, *rows)), _END, rest.partition(_END)[2]))
+
+
+def _row(place: str, name: str, share: Share) -> str:
+    right = f"{share.right} ({share.right_of_all:.0%})".replace("%", " %") if share.failed else ""
+    spoken = f"{share.right_of_spoken:.0%}".replace("%", " %") if share.failed else ""
+    cells = (place, name, share.repositories, share.failed, right, spoken, share.silent, share.clean, share.accused)
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is out of date")
+    text = page()
+    if parser.parse_args(argv).check:
+        return int(TARGET.read_text(encoding="utf-8") != text)
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
