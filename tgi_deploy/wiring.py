@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import __version__
-from tgi_deploy.data_files import HOME_VARIABLE, state_home
+from tgi_deploy.data_files import state_home
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.values.base import Frozen, replaced
 
@@ -47,7 +47,8 @@ _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 class Setup(Frozen, frozen=True, kw_only=True):
     """What the caller decides about the surroundings. No `regions`: the first target's own.
 
-    `command` is what a lock says about its holder, `owner` who begins deployments, empty for the person here.
+    `command` is what a lock says about its holder, `owner` who begins deployments, empty for the person here. `home`
+    is the folder of the sandbox, None for the user's.
     """
 
     progress: Callable[[ProgressEvent], None] | None = None
@@ -59,6 +60,12 @@ class Setup(Frozen, frozen=True, kw_only=True):
     api_key_variable: str | None = None
     offline: bool = False
     owner: str = ""
+    home: Path | None = None
+
+    @property
+    def records(self) -> Path:
+        """The folder of records. The sandbox's are part of it, because its deployments end with it."""
+        return (self.home or sandbox_home()) / "records" if self.sandbox else state_home()
 
 
 def context(setup: Setup) -> Context:
@@ -73,7 +80,7 @@ def context(setup: Setup) -> Context:
     unsearched: dict[tuple[str, str], str] = {}
     there = tuple(make(setup, unsearched) for make in _TARGETS.values())
     return Context(
-        store=LocalStore(_records(sandbox=setup.sandbox)),
+        store=LocalStore(setup.records),
         clock=SystemClock(),
         reporter=events,
         listener=events,
@@ -148,7 +155,7 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
     from tgi_deploy.targets.ec2.options import hub_token_variable  # noqa: PLC0415 -- startup time
     from tgi_deploy.targets.ec2.target import Ec2Target  # noqa: PLC0415 -- startup time
 
-    local = sandbox_start() if setup and setup.sandbox else None
+    local = sandbox_start(setup.home) if setup and setup.sandbox else None
     environ = environment(sandbox=local is not None)
     connection = Connection(
         secret_of=lambda name: _secret_of(name, environ),
@@ -295,7 +302,7 @@ def sandbox_home() -> Path:
     return state_home() / "sandbox"
 
 
-def sandbox_start() -> SandboxInfo:
+def sandbox_start(home: Path | None = None) -> SandboxInfo:
     """Raises DeployError `sandbox_not_installed` without its extra."""
     try:
         from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
@@ -307,7 +314,7 @@ def sandbox_start() -> SandboxInfo:
             f"starting the sandbox: the package '{error.name}' is missing",
             hint=install_command("sandbox"),
         ) from error
-    return control.start(sandbox_home())
+    return control.start(home or sandbox_home())
 
 
 def sandbox_stop() -> bool:
@@ -326,21 +333,18 @@ def rehearsable() -> tuple[RehearsedTrouble, ...]:
 @contextmanager
 def rehearsal(setup: Setup) -> Iterator[tuple[Context, Stage]]:
     """Surroundings in a sandbox of their own, with a home of its own: both are gone afterwards."""
+    from pathlib import Path  # noqa: PLC0415 -- startup time
     from tempfile import TemporaryDirectory  # noqa: PLC0415 -- see rehearsable()
 
     from tgi_deploy.sandbox import control  # noqa: PLC0415 -- startup time
     from tgi_deploy.sandbox.rehearsal import SandboxStage  # noqa: PLC0415 -- startup time
 
-    before = os.environ.get(HOME_VARIABLE)
-    with TemporaryDirectory(prefix="tgi-deploy-rehearsal-", ignore_cleanup_errors=True) as home:
-        os.environ[HOME_VARIABLE] = home
+    with TemporaryDirectory(prefix="tgi-deploy-rehearsal-", ignore_cleanup_errors=True) as folder:
+        home = Path(folder) / "sandbox"
         try:
-            yield context(replaced(setup, sandbox=True)), SandboxStage(sandbox=sandbox_start())
+            yield context(replaced(setup, sandbox=True, home=home)), SandboxStage(sandbox=sandbox_start(home))
         finally:
-            control.stop(sandbox_home())
-            os.environ.pop(HOME_VARIABLE)
-            if before is not None:
-                os.environ[HOME_VARIABLE] = before
+            control.stop(home)
 
 
 def sandbox_status() -> SandboxInfo | None:
@@ -353,7 +357,7 @@ def recorded_names(*, sandbox: bool) -> tuple[str, ...]:
     """Deployments that are on record here; nothing is started and nobody is asked."""
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- see context()
 
-    return LocalStore(_records(sandbox=sandbox)).names()
+    return LocalStore(Setup(sandbox=sandbox).records).names()
 
 
 def child_programs(on_line: Callable[[Sequence[str], str], None]) -> ChildPrograms:
@@ -367,11 +371,6 @@ def clock() -> Clock:
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- see context()
 
     return SystemClock()
-
-
-def _records(*, sandbox: bool) -> Path:
-    """The sandbox's records live and go with it: what they tell of is gone when it is."""
-    return sandbox_home() / "records" if sandbox else state_home()
 
 
 def _pace(*, sandbox: bool) -> Pace:
@@ -457,4 +456,4 @@ def _hub_access(hub_id: str, revision: str) -> None:
 def workstation(*, sandbox: bool) -> Workstation:
     from tgi_deploy.operations.checking.local_checks import Workstation  # noqa: PLC0415 -- see context()
 
-    return Workstation(home=_records(sandbox=sandbox))
+    return Workstation(home=Setup(sandbox=sandbox).records)

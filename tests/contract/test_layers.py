@@ -51,8 +51,7 @@ ALLOWED = {
 }  # fmt: skip
 # Commands that do not go through the API yet: this list only gets shorter.
 STILL_BELOW = {
-    "ci_reports", "options", "progress", "rehearse", "smoke", "up_file",
-    "views/smoke", "views/smoke_reports",
+    "up_file",
 }  # fmt: skip
 # Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
 KNOW_ENGINES = {"engines", "sandbox", "wiring"}

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.rollout import Update as Update
     from tgi_deploy.operations.deploying.service import Proof as Proof
     from tgi_deploy.operations.deploying.service import ReadyLevel as ReadyLevel
+    from tgi_deploy.operations.deploying.smoke import Case as Case
+    from tgi_deploy.operations.deploying.smoke import Proved as Proved
+    from tgi_deploy.operations.deploying.smoke import Smoked as Smoked
     from tgi_deploy.operations.deploying.up import Decision as Decision
     from tgi_deploy.operations.deploying.up import Proposal as Proposal
     from tgi_deploy.operations.deploying.up import UpOutcome as UpOutcome

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from tgi_deploy import wiring
 from tgi_deploy.api.watching import Watching
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError
 from tgi_deploy.values.base import Result, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
@@ -22,14 +22,24 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.pausing import Question, Switched, SwitchRequest
     from tgi_deploy.operations.deploying.service import ReadyLevel
+    from tgi_deploy.operations.deploying.smoke import Proved, Smoked
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
     from tgi_deploy.operations.removing.down import DownOutcome, Removal
     from tgi_deploy.operations.removing.gc import GcOutcome, Group
     from tgi_deploy.operations.stops import Stops
     from tgi_deploy.sandbox.control import SandboxInfo as RunningSandbox
-    from tgi_deploy.values.change_results import DownData, GcData, SwitchData, UpData
+    from tgi_deploy.values.change_results import (
+        DownData,
+        GcData,
+        ProofsData,
+        RehearsalData,
+        SmokeData,
+        SwitchData,
+        UpData,
+    )
     from tgi_deploy.values.deployment import Strategy
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan_request import PlanRequest
     from tgi_deploy.values.results import (
         SandboxData,
         SandboxInfo,
@@ -285,6 +295,101 @@ class Changing(Watching):
             advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what there is",
         )
         return switch_result(found)
+
+    def deployed(self, *names: str) -> tuple[str, ...]:
+        """Return those that name a deployment: by a record, or by the tags of a machine."""
+        from tgi_deploy.operations.deploying.smoke import deployed
+
+        return deployed(self._look(), names)
+
+    def prove(
+        self, *names: str, ready: ReadyLevel = "full", stops: Stops | None = None
+    ) -> Result[ProofsData, tuple[Proved, ...]]:
+        """Prove that deployments answer as promised. What one breaks is an error of the result."""
+        from tgi_deploy.operations.deploying.smoke import prove_all
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.trials import proofs_result
+
+        catalog = self._catalog()
+        found = run_again(
+            self._look(),
+            stops,
+            lambda guarded: prove_all(guarded, names, ready, lambda release: catalog.release(release).reported_as),
+            doing="smoke",
+            advice="run it again: nothing is changed by a proof",
+        )
+        return proofs_result(found)
+
+    def smoke(
+        self,
+        *models: str,
+        at_once: int = 1,
+        ready: ReadyLevel = "full",
+        confirm: Callable[[tuple[str, ...]], bool] | None = None,
+        stops: Stops | None = None,
+        **options: Unpack[UpRequest],
+    ) -> Result[SmokeData, tuple[Smoked, ...]]:
+        """Bring models up, prove them and remove them, whatever happens; `at_once` of them together.
+
+        Each is a run of this program in a process of its own. A request to stop has them remove what they created. A
+        failure is an error of the result, with the gravest exit code.
+        """
+        from tgi_deploy.operations.deploying.smoke import check_smoke, job_for, named_line, smoke
+        from tgi_deploy.operations.planning.no_plan import given_options, option_words
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.results.trials import smoke_result
+        from tgi_deploy.operations.stops import Stops
+        from tgi_deploy.values.options import flag_of
+        from tgi_deploy.values.progress import Events
+
+        _, own, request = self._own_options(options)
+        check_smoke(models, self.target, self._catalog(), at_once=at_once)
+        if not (confirm or _yes)(models):
+            raise InterruptedByUserError("interrupted", "nothing was brought up", hint="run it again, and confirm it")
+        own |= {"profiles_dir": str(self._profiles_dir) if self._profiles_dir else None}
+        words = [word for _, several in given_options(texts_of("", request)) for word in several]
+        words += [word for name, value in own.items() if value for word in option_words(flag_of(name), value)]
+        jobs = [job_for(model, self.target, words, os.environ, ready=ready, sandbox=self._sandbox) for model in models]
+        if self._sandbox:
+            wiring.sandbox_start()
+        events = Events(self._progress)
+        programs = wiring.child_programs(lambda words, line: events.note(named_line(words, line)))
+        with (stops or Stops()).passed_on(programs.stop):
+            found = smoke(programs, jobs, at_once=at_once, clock=wiring.clock())
+        return smoke_result(found)
+
+    def rehearse(
+        self,
+        model: str,
+        *,
+        faults: Sequence[str] = (),
+        seed: int = 1,
+        name: str | None = None,
+        stops: Stops | None = None,
+        **request: Unpack[PlanRequest],
+    ) -> Result[RehearsalData, RehearsalData]:
+        """Play `up` and `down` of a plan in an isolated sandbox with faults. Something left is an error."""
+        from tgi_deploy.operations.deploying.rehearse import chosen, plan_to_rehearse, rehearse, request_of
+        from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.trials import rehearsal_result
+        from tgi_deploy.values.progress import Events
+
+        texts, catalog = texts_of(model, request), self._catalog()
+        troubles = chosen(faults, wiring.rehearsable())
+        plan = plan_to_rehearse(texts, catalog, os.environ, troubles)
+        regions = tuple(dict.fromkeys(item.offer.region for item in (plan.chosen, *plan.fallbacks)))
+        Events(self._progress).note("starting an isolated sandbox; your records are not touched")
+        with wiring.rehearsal(self._setup(regions)) as (context, stage):
+            asked = request_of(plan, texts, catalog, context.targets[0], name)
+            found = run_again(
+                context,
+                stops,
+                lambda guarded: rehearse(guarded, stage, asked, troubles, seed=seed),
+                doing="rehearse",
+                advice="nothing is left of it: run it again",
+            )
+        return rehearsal_result(found)
 
     def sandbox_start(self) -> Result[SandboxData, SandboxInfo]:
         """Start the local cloud, or find it running."""

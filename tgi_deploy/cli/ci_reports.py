@@ -6,7 +6,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from tgi_deploy.cli.output import write_stderr
 from tgi_deploy.errors import InputError, Problem
@@ -15,7 +15,7 @@ from tgi_deploy.files import check_writable, write_file
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tgi_deploy.operations.deploying.smoke import Smoked
+    from tgi_deploy.api import Smoked
 
 SUMMARY: Final = "GITHUB_STEP_SUMMARY"
 _JUNIT: Final = {"what": "the JUnit report", "option": "--junit"}
@@ -31,10 +31,10 @@ class Reports:
     annotations: bool = False
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], environ: Mapping[str, str] = os.environ) -> Self:
+    def of(cls, *, junit: Path | None, github: bool, environ: Mapping[str, str] = os.environ) -> Self:
         """Return the reports that `--junit` and `--github` select."""
-        summary = environ.get(SUMMARY) if given["github"] else None
-        return cls(junit=given["junit"], summary=Path(summary) if summary else None, annotations=given["github"])
+        summary = environ.get(SUMMARY) if github else None
+        return cls(junit=junit, summary=Path(summary) if summary else None, annotations=github)
 
     def check(self) -> None:
         """Check the files before anything is brought up. Raises InputError `unwritable_file`."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tgi_deploy import wiring
+from tgi_deploy.api import target_names
+from tgi_deploy.api import target_options as options_of_targets
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import SectionOption, wrap_command
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
@@ -41,53 +42,34 @@ _COMPLETERS: Final = {
 }
 
 
-def _plan_option(row: PlanOption, into: str) -> Decorator:
-    """Return the option whose raw text becomes the field of `OptionTexts` that the row names."""
+def _plan_option(row: PlanOption) -> Decorator:
+    """Return the option whose raw text becomes a key of `request`, under the name of the row's field."""
     kind: dict[str, Any] = {"metavar": row.metavar, "multiple": row.repeats} if row.metavar else {"is_flag": True}
     completer = complete.words(*row.choices) if row.choices else _COMPLETERS.get(row.flag)
-    return _option(row.flag, row.field, section=row.section, help=row.help, shell_complete=completer, into=into, **kind)
+    return _option(
+        row.flag, row.field, section=row.section, help=row.help, shell_complete=completer, into="request", **kind
+    )
 
 
 _MODEL: Final = click.argument("model", shell_complete=complete.models)
 _MODEL_OR_FILE: Final = click.argument("model", required=False, shell_complete=complete.models)
 
 
-def _with_plan_options(decorated: CommandFunction, into: str = "") -> CommandFunction:
+def with_request(function: CommandFunction) -> CommandFunction:
+    """Add every option of a plan; the function gets those given as `request`."""
     for row in reversed(PLAN_OPTIONS):
-        decorated = _plan_option(row, into)(decorated)
-    return decorated
-
-
-def plan_options(function: CommandFunction) -> CommandFunction:
-    """Add MODEL and every option of a plan; the function gets them as one argument, `texts`."""
-    return _with_options(function, ())
-
-
-def plan_options_or(*files: str) -> Decorator:
-    """Do the same for a command that may read its request from a file: MODEL is empty if one of `files` is given."""
-    return lambda function: _with_options(function, files)
-
-
-def _with_options(function: CommandFunction, files: tuple[str, ...]) -> CommandFunction:
-    def with_texts(model: str | None, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        from tgi_deploy.operations.planning.option_texts import OptionTexts  # noqa: PLC0415 -- help is printed without the planner
-
-        check_model(model, *(given[option] for option in files))
-        given_here = {row.field: given.pop(row.field) for row in PLAN_OPTIONS}
-        return function(texts=OptionTexts(model=model or "", **given_here), **given)
-
-    decorated = _with_plan_options(wrap_command(with_texts, function))
-    return click.argument("model", required=not files, shell_complete=complete.models)(decorated)
+        function = _plan_option(row)(function)
+    return function
 
 
 def request_options(function: CommandFunction) -> CommandFunction:
     """Add MODEL and every option of a plan; the function gets `model`, and the options given as `request`."""
-    return _MODEL(_with_plan_options(function, into="request"))
+    return _MODEL(with_request(function))
 
 
 def request_options_or_file(function: CommandFunction) -> CommandFunction:
     """The same for a command that may take its request from a file: MODEL is None if it is not given."""
-    return _MODEL_OR_FILE(_with_plan_options(function, into="request"))
+    return _MODEL_OR_FILE(with_request(function))
 
 
 def check_model(model: str | None, *instead: object) -> str:
@@ -95,19 +77,6 @@ def check_model(model: str | None, *instead: object) -> str:
     if model is None and all(item is None for item in instead):
         raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
     return model or ""
-
-
-def plan_option_words(function: CommandFunction) -> CommandFunction:
-    """Add every option of a plan without a MODEL; the function gets them as words of a command line, `plan_words`."""
-
-    def with_words(**given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        from tgi_deploy.operations.planning.no_plan import option_words  # noqa: PLC0415 -- help is printed without it
-
-        texts = [(row.flag, given.pop(row.field)) for row in PLAN_OPTIONS]
-        words = (word for flag, value in texts if value for word in option_words(flag, value))
-        return function(plan_words=tuple(words), **given)
-
-    return _with_plan_options(wrap_command(with_words, function))
 
 
 profiles_dir_option: Final = _option(
@@ -142,8 +111,8 @@ sandbox_option: Final = _option(
 )
 target_option: Final = _option(
     "--target",
-    type=click.Choice(wiring.target_names()),
-    default=wiring.target_names()[0],
+    type=click.Choice(target_names()),
+    default=target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     section=_PLACES,
@@ -155,7 +124,7 @@ def target_options(name: str) -> Decorator:
     """Add the options that targets add to the command of that name."""
 
     def add(function: CommandFunction) -> CommandFunction:
-        for item in reversed(wiring.target_options(name)):
+        for item in reversed(options_of_targets(name)):
             kind: dict[str, Any] = {"metavar": item.metavar} if item.metavar else {"is_flag": True}
             function = click.option(item.flag, help=item.help, multiple=item.repeats, **kind)(function)
         return function
@@ -186,8 +155,8 @@ _LOOK_IN: Final = click.option(
 )
 _LOOK_AT: Final = click.option(
     "--target",
-    type=click.Choice(wiring.target_names()),
-    default=wiring.target_names()[0],
+    type=click.Choice(target_names()),
+    default=target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
     help="Where to search: in its regions, or on its host.",
@@ -198,15 +167,6 @@ def ready_option(function: CommandFunction) -> CommandFunction:
     return click.option(
         "--ready", type=click.Choice(("fast", "full")), default="full", show_default=True, help="How much to prove."
     )(function)
-
-
-def region_option(function: CommandFunction) -> CommandFunction:
-    """Add both; the function gets one argument, `regions`: the locations of the target."""
-
-    def with_places(*, target: str, regions: tuple[str, ...], **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        return function(regions=wiring.target_named(target).locations(regions), **given)
-
-    return _LOOK_IN(_LOOK_AT(wrap_command(with_places, function)))
 
 
 def cloud_options(function: CommandFunction) -> CommandFunction:

@@ -18,13 +18,11 @@ from tgi_deploy.values.progress import PhaseEvent, StepEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from types import TracebackType
 
     from rich.status import Status
 
     from tgi_deploy.api import Client
-    from tgi_deploy.operations.context import Context
     from tgi_deploy.values.progress import ProgressEvent
 
 # Without a terminal, print the progress of a phase only now and then.
@@ -102,23 +100,6 @@ def _new_status() -> Status:
     from rich.status import Status  # noqa: PLC0415 -- startup time
 
     return Status("", console=Console(stderr=True), spinner="dots")
-
-
-@contextmanager
-def acting(*, sandbox: bool, regions: tuple[str, ...] = (), profiles_dir: Path | None = None) -> Iterator[Context]:
-    """Show progress, and yield the context in which a command runs."""
-    from tgi_deploy import wiring  # noqa: PLC0415 -- help is printed without what acts
-
-    with Progress() as progress:
-        yield wiring.context(
-            wiring.Setup(
-                progress=progress,
-                command=command_line(),
-                sandbox=sandbox,
-                regions=regions,
-                profiles_dir=profiles_dir,
-            )
-        )
 
 
 @contextmanager

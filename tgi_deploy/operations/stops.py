@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tgi_deploy.values.resource import Found
 
@@ -27,11 +27,26 @@ class Stops:
         self.made: list[str] = []
         self.adopted: list[str] = []
         self.from_before: set[str] = set()
+        self._instead: Callable[[], None] | None = None
+
+    @contextmanager
+    def passed_on(self, to: Callable[[], None]) -> Iterator[None]:
+        """Call `to` for each request during the block, which then ends by itself."""
+        if self.count:
+            to()
+        self._instead = to
+        try:
+            yield
+        finally:
+            self._instead = None
 
     def request(self) -> None:
         """Ask to stop, from any thread: it ends where nothing is cut that must not be."""
         self.count += 1
-        self.pending = True
+        if self._instead:
+            self._instead()
+        else:
+            self.pending = True
 
     def arrive(self, *, hasty: bool) -> None:
         """Somebody wants to stop; `hasty` (a termination signal) leaves no time to ask or to wait.
@@ -40,6 +55,9 @@ class Stops:
         """
         self.count += 1
         self.hasty = self.hasty or hasty
+        if self._instead:
+            self._instead()
+            return
         if self.holding and self.count == 1:
             self.pending = True
             return
@@ -48,7 +66,8 @@ class Stops:
     def now(self) -> None:
         """Raise KeyboardInterrupt whatever is under way."""
         self.holding = self.pending = False
-        raise KeyboardInterrupt
+        if not self._instead:
+            raise KeyboardInterrupt
 
     def check(self) -> None:
         if self.pending:

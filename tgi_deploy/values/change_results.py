@@ -1,16 +1,18 @@
-"""What commands that change something give: `data` of `up`, `rollback`, `down`, `gc`, `stop`, `start`, `restart`."""
+"""What commands that act give: `data` of `up`, `down`, `gc`, `stop`, `start`, `smoke`, `rehearse` and others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from msgspec import UnsetType
 
-from tgi_deploy.errors import Healed
+from tgi_deploy.errors import Healed, LeftThing
 from tgi_deploy.values.base import UNSET, Value
 from tgi_deploy.values.deployment import Strategy
+from tgi_deploy.values.request import Market
 from tgi_deploy.values.resource import Action
 from tgi_deploy.values.results import DeploymentData, EndData
 
@@ -246,3 +248,98 @@ class UpFileData(Value, frozen=True, kw_only=True):
 
     deployments: tuple[UpData, ...]
     pruned: DownData | None
+
+
+class RehearsedMachine(Value, frozen=True, kw_only=True):
+    instance_type: str
+    region: str
+    market: Market
+
+
+class FaultData(Value, frozen=True, kw_only=True):
+    name: str
+    description: str
+
+
+class MomentData(Value, frozen=True, kw_only=True):
+    """`at_s`: simulated seconds since the start."""
+
+    at_s: float
+    code: str
+    text: str
+
+
+class EndingData(Value, frozen=True, kw_only=True):
+    """The result that a command would have had."""
+
+    command: str
+    exit_code: int
+    code: str | None = None
+    message: str | None = None
+    hint: str | None = None
+
+
+class LeftoverData(Value, frozen=True, kw_only=True):
+    """Something left in the sandbox."""
+
+    kind: str
+    id: str
+
+
+class RehearsalData(Value, frozen=True, kw_only=True):
+    """`data` of `rehearse`. `usd` counts simulated time; it is `safe` if nothing is left."""
+
+    name: str
+    model: str
+    machine: RehearsedMachine
+    seed: int
+    faults: tuple[FaultData, ...]
+    timeline: tuple[MomentData, ...]
+    calls: Mapping[str, int]
+    machine_seconds: int
+    usd: Decimal
+    endings: tuple[EndingData, ...]
+    left: tuple[LeftoverData, ...]
+    safe: bool
+
+
+class FailedCaseData(Value, frozen=True, kw_only=True):
+    """`text` is what is known beside the message: hint, evidence and diagnosis."""
+
+    code: str
+    message: str
+    text: str
+
+
+class CaseData(Value, frozen=True, kw_only=True):
+    """One phase, or one question to the engine."""
+
+    name: str
+    took_s: float
+    skipped: bool
+    failure: FailedCaseData | None
+
+
+class SmokedData(Value, frozen=True, kw_only=True):
+    """What came of one model. `chosen` is the plan's choice; `usd` is None if the price is unknown."""
+
+    model: str
+    name: str
+    exit_code: int
+    took_s: float
+    usd: float | None
+    chosen: Mapping[str, Any]
+    cases: tuple[CaseData, ...]
+    left_behind: tuple[LeftThing, ...]
+
+
+class SmokeData(Value, frozen=True, kw_only=True):
+    """`data` of `smoke` for models."""
+
+    results: tuple[SmokedData, ...]
+
+
+class ProofsData(Value, frozen=True, kw_only=True):
+    """`data` of `smoke` for deployments: the proof of each that keeps what was promised."""
+
+    proofs: Mapping[str, ProofData]

@@ -5,35 +5,40 @@ from __future__ import annotations
 from decimal import Decimal
 
 import click
-from fakes.surroundings import plan
 
-from tgi_deploy.cli.rehearse import rehearsal_document, rehearsal_text
-from tgi_deploy.operations.deploying.rehearse import Ending, Leftover, Moment, Rehearsal
+from tgi_deploy.cli.rehearse import rehearsal_text
+from tgi_deploy.operations.results.trials import rehearsal_result
+from tgi_deploy.values.change_results import EndingData, LeftoverData, MomentData, RehearsalData, RehearsedMachine
 
 
 def a_rehearsal(**changes):
     values = {
         "name": "demo",
+        "model": "acme/demo-1b",
+        "machine": RehearsedMachine(instance_type="g6.xlarge", region="us-east-1", market="on-demand"),
         "seed": 4,
-        "troubles": (),
+        "faults": (),
         "timeline": (
-            Moment(at_s=0, code="command", text="tgi-deploy up"),
-            Moment(at_s=130.4, code="x", text="pulling"),
+            MomentData(at_s=0, code="command", text="tgi-deploy up"),
+            MomentData(at_s=130.4, code="x", text="pulling"),
         ),
         "calls": {"DescribeInstances": 12, "RunInstances": 1},
         "machine_seconds": 600,
         "usd": Decimal("0.3101"),
         "endings": (
-            Ending(command="up", exit_code=5, code="engine_failed", message="it is too big", hint="take a bigger one"),
-            Ending(command="down", exit_code=0),
+            EndingData(
+                command="up", exit_code=5, code="engine_failed", message="it is too big", hint="take a bigger one"
+            ),
+            EndingData(command="down", exit_code=0),
         ),
         "left": (),
+        "safe": True,
     }
-    return Rehearsal(**(values | changes))
+    return RehearsalData(**(values | changes))
 
 
 def text(rehearsal):
-    return click.unstyle(rehearsal_text(rehearsal, plan()))
+    return click.unstyle(rehearsal_text(rehearsal))
 
 
 def test_the_timeline_has_minutes_and_seconds():
@@ -58,14 +63,12 @@ def test_calls_money_and_what_is_left():
 
 
 def test_what_is_left_is_named():
-    rehearsal = a_rehearsal(left=(Leftover(kind="instance", id="i-1"),))
+    rehearsal = a_rehearsal(left=(LeftoverData(kind="instance", id="i-1"),))
     assert text(rehearsal).endswith("Left   1 thing\n  instance i-1\n")
-    document = rehearsal_document(rehearsal, plan())
-    assert (document["safe"], document["left"]) == (False, [{"kind": "instance", "id": "i-1"}])
 
 
-def test_the_document_has_an_ending_for_each_command():
-    document = rehearsal_document(a_rehearsal(), plan())
-    assert [item["exit_code"] for item in document["endings"]] == [5, 0]
-    assert document["endings"][1]["code"] is None
-    assert document["machine"]["market"] == "on-demand"
+def test_something_left_is_an_error():
+    left = a_rehearsal(left=(LeftoverData(kind="instance", id="i-1"),), safe=False)
+    found = rehearsal_result(left)
+    assert (found.exit_code, found.errors[0].code) == (6, "left_behind")
+    assert found.to_dict()["left"] == [{"kind": "instance", "id": "i-1"}]

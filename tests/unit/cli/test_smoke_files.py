@@ -153,5 +153,5 @@ def test_without_a_terminal_no_option_is_named_that_smoke_lacks(monkeypatch, cap
 
 def test_what_is_said_where_no_summary_is_set(monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    reports = ci_reports.Reports.of({"junit": None, "github": True})
+    reports = ci_reports.Reports.of(junit=None, github=True)
     assert (reports.summary, reports.annotations) == (None, True)

@@ -1,58 +1,66 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
-from tgi_deploy.cli import smoke
+from tgi_deploy.api import Client
+from tgi_deploy.cli.progress import Progress
 from tgi_deploy.errors import InputError
-from tgi_deploy.wiring import target_options
-
-NOTHING = dict.fromkeys(("profiles_dir", "sandbox", *(item.name for item in target_options("smoke")))) | {
-    "target": "ec2",
-    "ready": "full",
-}
+from tgi_deploy.operations.deploying import smoke as use_case
+from tgi_deploy.operations.deploying.smoke import Job, named_line
+from tgi_deploy.values.progress import NoteEvent
 
 
-def job(*plan_words, **given):
-    return smoke._job("phi3-mini", plan_words, NOTHING | given)
+@pytest.fixture
+def job(monkeypatch):
+    """What a client would run for a model, and nothing is run."""
+    jobs: list[Job] = []
+    monkeypatch.setattr(use_case, "smoke", lambda _programs, asked, **_: jobs.extend(asked) or ())
+    monkeypatch.setattr("tgi_deploy.wiring.sandbox_start", lambda: None)
+
+    def job(*, target="ec2", profiles_dir=None, sandbox=False, **options):
+        Client(target=target, profiles_dir=profiles_dir, sandbox=sandbox).smoke("phi3-mini", **options)
+        return jobs.pop()
+
+    return job
 
 
-def test_a_smoke_ends_itself_even_if_nobody_says_when():
+def test_a_smoke_ends_itself_even_if_nobody_says_when(job):
     assert job().plan_words == ("--ttl", "1h", "--ready", "full")
 
 
 @pytest.mark.parametrize("end", ["--ttl", "--max-spend", "--lease", "--idle-timeout"])
-def test_an_end_of_ones_own_stands(end):
-    assert job(end, "2").plan_words[:2] == (end, "2")
-    assert "1h" not in job(end, "2").plan_words
+def test_an_end_of_ones_own_stands(end, job):
+    words = job(**{end.removeprefix("--").replace("-", "_"): "2"}).plan_words
+    assert words[:2] == (end, "2")
+    assert "1h" not in words
 
 
-def test_an_end_of_the_environment_stands(monkeypatch):
+def test_an_end_of_the_environment_stands(monkeypatch, job):
     monkeypatch.setenv("TGI_DEPLOY_TTL", "20m")
     assert "--ttl" not in job().plan_words
 
 
-def test_a_host_of_ones_own_has_no_end():
+def test_a_host_of_ones_own_has_no_end(job):
     assert "--ttl" not in job(target="docker").plan_words
 
 
-def test_every_run_looks_where_it_was_brought_up():
+def test_every_run_looks_where_it_was_brought_up(job):
     """Without a record `down` and `diagnose` ask what they are reported to ask."""
     assert job().everywhere == ("--target", "ec2")
     assert job(target="docker").everywhere == ("--target", "docker")
 
 
-def test_options_are_passed_on_as_they_were_given():
-    words = job("--budget", "2", api_key_from_env="KEY", plaintext=True, external_ttl=True, sandbox=True)
+def test_options_are_passed_on_as_they_were_given(job):
+    words = job(budget="2", ttl="1h", api_key_from_env="KEY", plaintext=True, external_ttl=True, sandbox=True)
     assert words.plan_words[:2] == ("--budget", "2")
     assert words.plan_words[-6:] == ("--api-key-from-env", "KEY", "--plaintext", "--external-ttl", "--ready", "full")
     assert words.everywhere == ("--target", "ec2", "--sandbox")
 
 
-def test_a_profiles_folder_is_passed_on_as_a_word():
-    assert job(profiles_dir=Path("mine")).plan_words[2:4] == ("--profiles-dir", "mine")
+def test_a_profiles_folder_is_passed_on_as_a_word(job, tmp_path):
+    assert job(profiles_dir=tmp_path).plan_words[:2] == ("--profiles-dir", str(tmp_path))
 
 
 @pytest.mark.slow
@@ -62,17 +70,17 @@ def test_a_reader_that_has_gone_does_not_stop_the_output(monkeypatch):
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stderr:
         monkeypatch.setattr("sys.stderr", stderr)
-        smoke._print_line(("up", "phi3-mini"), "booting")
-        smoke._print_line(("up", "phi3-mini"), "ready")
+        progress = Progress()
+        progress(NoteEvent(text="booting"))
+        progress(NoteEvent(text="ready"))
 
 
-def test_a_line_has_the_name_of_its_run_once(capsys):
-    smoke._print_line(("up", "phi3-mini", "--name", "smoke-1"), "smoke-1: g6.xlarge in us-east-1a (on-demand)")
-    assert capsys.readouterr().err == "smoke-1: g6.xlarge in us-east-1a (on-demand)\n"
+def test_a_line_has_the_name_of_its_run_once():
+    line = named_line(("up", "phi3-mini", "--name", "smoke-1"), "smoke-1: g6.xlarge in us-east-1a (on-demand)")
+    assert line == "smoke-1: g6.xlarge in us-east-1a (on-demand)"
 
 
 def test_every_model_is_known_before_the_first_is_brought_up():
-    given = NOTHING | {"at_once": 1, "yes": True}
     with pytest.raises(InputError) as caught:
-        smoke._bring_up(["phi3-mini", "nosuchmodel"], (), given, reports=None)
+        Client().smoke("phi3-mini", "nosuchmodel")
     assert caught.value.code == "unknown_model"

@@ -382,3 +382,20 @@ def test_an_interrupted_down_keeps_the_record_until_proof(tmp_path, moment):
         if not stops.count:
             break
     assert point > 15
+
+
+@pytest.mark.parametrize("ask", [Stops.request, lambda stops: stops.arrive(hasty=True)])
+def test_a_request_is_passed_on_to_who_does_the_work(ask):
+    stops, asked = Stops(), []
+    with stops.passed_on(lambda: asked.append("stop")):
+        ask(stops)
+        stops.check()
+        stops.now()  # even what is overdue ends by itself
+    assert asked == ["stop"]
+
+
+def test_a_request_from_before_is_passed_on_at_once():
+    stops, asked = Stops(), []
+    stops.request()
+    with stops.passed_on(lambda: asked.append("stop")):
+        assert asked == ["stop"]

@@ -11,8 +11,9 @@ import pytest
 from fakes.surroundings import Surroundings, plan, request
 
 from tgi_deploy.errors import DeployError, InputError, warning
-from tgi_deploy.operations.deploying.rehearse import Leftover, Story, check_market, chosen, rehearse
+from tgi_deploy.operations.deploying.rehearse import Story, check_market, chosen, rehearse
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.values.change_results import LeftoverData
 from tgi_deploy.values.resource import Step
 
 
@@ -91,7 +92,7 @@ def test_up_and_down_are_played_and_nothing_is_left(here):
 def test_a_machine_that_nobody_knows_is_not_safe(here):
     reported = rehearse(here.context(), Stage(still=("i-0123456789abcdef0",)), request(), [], seed=1)
     assert not reported.safe
-    assert reported.left == (Leftover(kind="instance", id="i-0123456789abcdef0"),)
+    assert reported.left == (LeftoverData(kind="instance", id="i-0123456789abcdef0"),)
 
 
 def test_a_failure_is_told_with_code_and_hint(here):
@@ -171,13 +172,13 @@ def test_what_passes_is_no_part_of_the_story(here):
 
 def test_troubles_are_chosen_by_name_once_each():
     one, two = Trouble(name="one"), Trouble(name="two")
-    assert chosen(["two", "one", "two"], [one, two], lambda _word: ()) == [two, one]
+    assert chosen(["two", "one", "two"], [one, two]) == [two, one]
 
 
-@pytest.mark.parametrize(("close", "hint"), [(("one",), "did you mean one?"), ((), "one of: one, two")])
-def test_an_unknown_trouble_is_refused_with_a_suggestion(close, hint):
+@pytest.mark.parametrize(("name", "hint"), [("ona", "did you mean one?"), ("x", "one of: one, two")])
+def test_an_unknown_trouble_is_refused_with_a_suggestion(name, hint):
     with pytest.raises(InputError) as error:
-        chosen(["ona"], [Trouble(name="one"), Trouble(name="two")], lambda _word: close)
+        chosen([name], [Trouble(name="one"), Trouble(name="two")])
     assert (error.value.code, error.value.hint) == ("unknown_fault", hint)
 
 

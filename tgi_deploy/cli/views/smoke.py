@@ -1,47 +1,17 @@
-"""Smokes and proofs, as JSON-like documents and as text."""
+"""Smokes and proofs as text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tgi_deploy.cli.views.receipt import left_text
 from tgi_deploy.cli.views.text import accelerated, table
-from tgi_deploy.operations.results.changing import proof_data
 from tgi_deploy.text import usd
-from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.operations.deploying.service import Proof
-    from tgi_deploy.operations.deploying.smoke import Case, Smoked
-
-
-def smoked_document(results: Sequence[Smoked]) -> dict[str, Any]:
-    return {"results": [_result(result) for result in results]}
-
-
-def _result(result: Smoked) -> dict[str, Any]:
-    return {
-        "model": result.job.model,
-        "name": result.job.name,
-        "exit_code": result.exit_code,
-        "took_s": result.took_s,
-        "usd": result.usd,
-        "chosen": dict(result.chosen),
-        "cases": [_case(case) for case in result.cases],
-        "left_behind": [as_dict(item) for item in result.left],
-    }
-
-
-def _case(case: Case) -> dict[str, Any]:
-    problem = case.problem
-    return {
-        "name": case.name,
-        "took_s": case.took_s,
-        "skipped": case.skipped,
-        "failure": None if problem is None else {"code": problem.code, "message": problem.message, "text": case.text},
-    }
+    from tgi_deploy.api import Proof, Smoked
 
 
 def smoked_text(results: Sequence[Smoked]) -> str:
@@ -57,10 +27,6 @@ def verdict(result: Smoked) -> str:
     for case, problem in result.failures[:1]:
         return f"{case.name}: {problem.code}"
     return "ok" if result.exit_code == 0 else f"exit {result.exit_code}"
-
-
-def proofs_document(proofs: Mapping[str, Proof]) -> dict[str, Any]:
-    return {"proofs": {name: proof_data(proof) for name, proof in proofs.items()}}
 
 
 def proofs_text(proofs: Mapping[str, Proof]) -> str:

@@ -12,7 +12,7 @@ from tgi_deploy.text import usd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tgi_deploy.operations.deploying.smoke import Case, Smoked
+    from tgi_deploy.api import Case, Smoked
 
 
 def junit(results: Sequence[Smoked]) -> str:

@@ -6,25 +6,41 @@ expects, so that the same seed tells the same story on any computer.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Decimal
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.deploying.up import UpRequest, up
+from tgi_deploy.operations.planning.no_plan import without_plan
+from tgi_deploy.operations.planning.option_texts import wanted_ends
+from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.planner.time_to_ready import estimate
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.change_results import (
+    EndingData,
+    FaultData,
+    LeftoverData,
+    MomentData,
+    RehearsalData,
+    RehearsedMachine,
+)
+from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.resource import TAG_ID
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Mapping, Sequence
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.deploying.up import UpRequest
+    from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Step
 
@@ -74,61 +90,47 @@ class Stage(Protocol):
     def running(self) -> tuple[str, ...]: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Moment:
-    """`at_s`: simulated seconds since the start."""
-
-    at_s: float
-    code: str
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
-    """The result that a command would have had."""
-
-    command: str
-    exit_code: int
-    code: str = ""
-    message: str = ""
-    hint: str = ""
-
-
-class Leftover(Frozen, frozen=True, kw_only=True):
-    """Something in the sandbox, known to its own view of itself or by tags."""
-
-    kind: str
-    id: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rehearsal:
-    """`left`: the remaining resources. `usd` counts simulated time."""
-
-    name: str
-    seed: int
-    troubles: tuple[Trouble, ...]
-    timeline: tuple[Moment, ...]
-    calls: Mapping[str, int]
-    machine_seconds: int
-    usd: Decimal
-    endings: tuple[Ending, ...]
-    left: tuple[Leftover, ...]
-
-    @property
-    def safe(self) -> bool:
-        return not self.left
-
-
-def chosen(names: Sequence[str], known: Sequence[Trouble], nearest: Callable[[str], Sequence[str]]) -> list[Trouble]:
-    """The troubles of those names. Raises InputError `unknown_fault`."""
+def chosen(names: Sequence[str], known: Sequence[Trouble]) -> list[Trouble]:
+    """Return the troubles of those names. Raises InputError `unknown_fault`."""
     by_name = {item.name: item for item in known}
     for name in names:
         if name not in by_name:
-            close = nearest(name)
+            close = get_close_matches(name[:100], by_name, n=2)
             hint = f"did you mean {' or '.join(close)}?" if close else f"one of: {', '.join(by_name)}"
             raise InputError("unknown_fault", f"there is no fault {name[:60]!r} to rehearse", hint=hint)
     return [by_name[name] for name in dict.fromkeys(names)]
+
+
+def plan_to_rehearse(
+    texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], troubles: Sequence[Trouble]
+) -> Plan:
+    """Return the plan that is rehearsed. Raises NoPlanError, InputError `not_rentable`, `fault_cannot_happen`."""
+    made = plan(texts, catalog, environ)
+    if isinstance(made, NoFeasiblePlan):
+        raise without_plan("rehearse", texts, made)
+    if made.chosen.offer.market == "owned":
+        raise InputError(
+            "not_rentable",
+            f"{made.chosen.offer.instance_type.name} is your own machine: there is no cloud to rehearse",
+            hint="leave --hardware out",
+        )
+    check_market(made, troubles)
+    return made
+
+
+def request_of(made: Plan, texts: OptionTexts, catalog: Catalog, target: Target, name: str | None) -> UpRequest:
+    """Return the `up` of a plan that asks nothing and keeps nothing, with the ends it would have."""
+    return UpRequest(
+        plan=made,
+        target=target.name,
+        options=target.options(),
+        ends=WantedEnds(ttl_s=wanted_ends(texts, os.environ).lifetime_s(made.chosen.cost.usd_per_hour)),
+        environ={},
+        confirm=lambda _proposal: True,
+        on_failure=lambda _error: "remove",
+        versions=catalog.release(made.chosen.engine.version).reported_as,
+        name=name,
+    )
 
 
 def check_market(plan: Plan, troubles: Sequence[Trouble]) -> None:
@@ -145,7 +147,7 @@ def check_market(plan: Plan, troubles: Sequence[Trouble]) -> None:
 
 def rehearse(
     context: Context, stage: Stage, request: UpRequest, troubles: Sequence[Trouble], *, seed: int
-) -> Rehearsal:
+) -> RehearsalData:
     """Play `up` with the troubles, then `down` if something came up, and look what is left."""
     name = request.deployment_name
     story = Story(context=context, stage=stage, plan=request.plan, name=name, troubles=tuple(troubles))
@@ -158,25 +160,29 @@ def rehearse(
     if context.store.load(name) is not None:
         endings.append(story.play("down", lambda: down(observed, [name], lambda _removals: True)))
     story.end_machines()
-    return Rehearsal(
+    left, offer = _left(context, stage), request.plan.chosen.offer
+    return RehearsalData(
         name=name,
+        model=request.plan.chosen.engine.settings.model_id,
+        machine=RehearsedMachine(instance_type=offer.instance_type.name, region=offer.region, market=offer.market),
         seed=seed,
-        troubles=tuple(troubles),
+        faults=tuple(FaultData(name=item.name, description=item.description) for item in troubles),
         timeline=tuple(story.moments),
         calls=dict(sorted(Counter(stage.calls()).items())),
         machine_seconds=round(story.machine_s),
         usd=story.usd.quantize(_MICRO, ROUND_HALF_UP),
         endings=tuple(endings),
-        left=_left(context, stage),
+        left=left,
+        safe=not left,
     )
 
 
-def _left(context: Context, stage: Stage) -> tuple[Leftover, ...]:
+def _left(context: Context, stage: Stage) -> tuple[LeftoverData, ...]:
     tagged = [found for region in context.regions for found in context.cloud(region).find({TAG_ID: ""})]
     known = {found.id for found in tagged}
     kind = context.targets[0].facts.machine_kind  # the sandbox is a cloud of that target
-    machines = [Leftover(kind=kind, id=name) for name in stage.running() if name not in known]
-    return (*(Leftover(kind=found.kind, id=found.id) for found in tagged), *machines)
+    machines = [LeftoverData(kind=kind, id=name) for name in stage.running() if name not in known]
+    return (*(LeftoverData(kind=found.kind, id=found.id) for found in tagged), *machines)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -189,7 +195,7 @@ class Story:
     name: str
     troubles: tuple[Trouble, ...]
     now_s: float = 0.0
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[MomentData] = field(default_factory=list)
     machine_s: float = 0.0
     usd: Decimal = Decimal(0)
     _ids: dict[str, str] = field(default_factory=dict)
@@ -199,7 +205,7 @@ class Story:
     _struck: set[str] = field(default_factory=set)
 
     def tell(self, code: str, text: str) -> None:
-        self.moments.append(Moment(at_s=round(self.now_s, 1), code=code, text=self.masked(text)))
+        self.moments.append(MomentData(at_s=round(self.now_s, 1), code=code, text=self.masked(text)))
 
     def masked(self, text: str) -> str:
         """`text` with ids replaced by numbers in the order of their appearance."""
@@ -210,22 +216,22 @@ class Story:
         count = sum(known.startswith(f"{kind}-") for known in self._ids)
         return self._ids.setdefault(match[0], f"{kind}-{count + 1}")
 
-    def play(self, command: str, run: Callable[[], object]) -> Ending:
+    def play(self, command: str, run: Callable[[], object]) -> EndingData:
         self.tell("command", f"tgi-deploy {command}")
         try:
             run()
         except DeployError as error:
-            ending = Ending(
+            ending = EndingData(
                 command=command,
                 exit_code=error.exit_code,
                 code=error.code,
                 message=self.masked(error.message),
-                hint=self.masked(error.hint or ""),
+                hint=self.masked(error.hint or "") or None,
             )
             self.tell("failed", f"{command}: {error.code}")
             return ending
         self.tell("done", f"{command}: {'the engine answers' if command == 'up' else 'nothing is left'}")
-        return Ending(command=command, exit_code=0)
+        return EndingData(command=command, exit_code=0)
 
     def step(self, step: Step, outcome: str) -> None:
         """Report a step, except for resources attached to a machine or already gone."""

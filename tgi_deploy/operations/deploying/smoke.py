@@ -6,6 +6,7 @@ its removal is still done. What comes back is the envelope that every command pr
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -26,17 +27,23 @@ from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.known import known
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.values.names import default_name, is_name
+from tgi_deploy.values.plan_options import END_FIELDS, OPTION, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import datetime
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel, ReportedAs
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.reconcile.programs import Programs, Reply
+    from tgi_deploy.targets.protocol import Target
 
 _LONGEST_BASE: Final = 32
+# Smokes end themselves even if their CI runner dies with its disk.
+_TTL: Final = ("--ttl", "1h")
+_ENDS: Final = frozenset(OPTION[name].flag for name in END_FIELDS)
 OK: Final = 0
 FAILED: Final = DeployError.exit_code
 UNHEALTHY: Final = NotHealthyError.exit_code
@@ -102,6 +109,46 @@ class Smoked:
     def failures(self) -> tuple[tuple[Case, Problem], ...]:
         """The failed cases with their problems; the first has the machine's state."""
         return tuple((case, case.problem) for case in self.cases if case.problem is not None)
+
+
+def check_smoke(models: Sequence[str], target: Target, catalog: Catalog, *, at_once: int) -> None:
+    """Check all that can be known before the first machine is rented. Raises InputError."""
+    alone = target.facts.one_at_a_time
+    if alone and at_once > 1:
+        raise InputError(
+            "conflicting_options",
+            f"-j with --target {target.name}: {alone}",
+            hint="leave out -j: they run one after another",
+        )
+    for model in models:
+        catalog.resolve(model)
+
+
+def job_for(
+    model: str, target: Target, words: Sequence[str], environ: Mapping[str, str], *, ready: str, sandbox: bool
+) -> Job:
+    """Return the run of a model with these words of the command line, under a name that no other run uses."""
+    facts = target.facts
+    refused = {name for item in facts.refuses for name in item.options}
+    end = () if "ttl" in refused or _has_end(words, environ) else _TTL
+    return Job(
+        model=model,
+        name=smoke_name(model, os.urandom(3).hex()),
+        plan_words=(*words, *end, "--ready", ready),
+        everywhere=("--target", target.name, *(("--sandbox",) if sandbox else ())),
+        machine_kind=facts.machine_kind,
+    )
+
+
+def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Return whether an option or the environment sets a limit that ends the machines."""
+    return not _ENDS.isdisjoint(words) or any(environ.get(variable_of(option)) for option in _ENDS)
+
+
+def named_line(words: Sequence[str], line: str) -> str:
+    """Return an output line of a run, prefixed with its deployment."""
+    name = words[words.index("--name") + 1] if "--name" in words else words[1]
+    return f"{name}: {line.removeprefix(f'{name}: ')}"
 
 
 def smoke_name(model: str, unique: str) -> str:

@@ -59,8 +59,8 @@ def given_options(texts: OptionTexts) -> list[tuple[str, list[str]]]:
     return [(flag, option_words(flag, value)) for flag, value in given if value]
 
 
-def option_words(flag: str, value: bool | str | tuple[str, ...]) -> list[str]:  # noqa: FBT001 -- a switch's own value
+def option_words(flag: str, value: object) -> list[str]:
     if isinstance(value, bool):
         return [flag]
     values = value if isinstance(value, tuple) else (value,)
-    return [word for item in values for word in (flag, item)]
+    return [word for item in values for word in (flag, str(item))]

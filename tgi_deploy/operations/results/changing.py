@@ -89,7 +89,7 @@ def up_data(found: UpOutcome, cures: Sequence[Cure] = ()) -> UpData:
         refused_s=None if found.refused_s is None else round(found.refused_s, 1),
         healed=tuple(Healed(code=cure.code, edit=cure.edit, what=cure.what) for cure in cures),
         ready=_ready(found.ready),
-        proof=proof_data(found.proof),
+        proof=None if found.proof is None else proof_data(found.proof),
     )
 
 
@@ -129,9 +129,7 @@ def _ready(ready: ReadyReport | None) -> ReadyData | None:
     return ReadyData(elapsed_s=round(ready.elapsed_s, 1), phases=phases)
 
 
-def proof_data(proof: Proof | None) -> ProofData | None:
-    if proof is None:
-        return None
+def proof_data(proof: Proof) -> ProofData:
     return ProofData(
         level=proof.level,
         steps=tuple(ProofStepData(name=item.name, took_ms=item.took_ms) for item in proof.steps),
@@ -152,7 +150,7 @@ def switch_result(found: Switched) -> Result[SwitchData, Switched]:
         endpoint=found.endpoint,
         ends=ends_data(found.ends),
         ready=_ready(found.ready),
-        proof=proof_data(found.proof),
+        proof=None if found.proof is None else proof_data(found.proof),
     )
     return Result(data=data, outcome=found)
 
