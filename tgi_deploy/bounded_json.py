@@ -70,7 +70,7 @@ def _check_size(data: bytes) -> None:
         + len(data) * (_ASCII_COPIES if is_narrow else _WIDE_COPIES)
     )
     if needed > _MOST_MEMORY_BYTES:
-        raise ValueError("it holds more than there is memory set aside for")
+        raise ValueError("it is larger than its memory limit")
 
 
 def _check_depth(document: object) -> None:
@@ -94,24 +94,24 @@ def _check_pairs(document: object) -> None:
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise ValueError("a text in it holds half of a surrogate pair") from None
+        raise ValueError("a string in it has half of a surrogate pair") from None
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"it holds a number of {len(digits):,} digits")
+        raise ValueError(f"it has a number of {len(digits):,} digits")
     return int(digits)
 
 
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
-        raise ValueError("it holds a number beyond all bounds")
+        raise ValueError("it has a number that is out of range")
     return number
 
 
 def _constant(name: str) -> float:
-    raise ValueError(f"it holds {name}, which is not a number")
+    raise ValueError(f"it has {name}, which is not a number")
 
 
 _STRICT: Final = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_constant)

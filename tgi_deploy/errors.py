@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Severity = Literal["ok", "warning", "error"]
 
 # What becomes of a failed run's resources, in words.
-MADE_GONE: Final = "what this run created was removed; what existed before is kept"
-GONE: Final = "everything was removed again; --on-failure keep leaves the machine and its log"
+MADE_GONE: Final = "what this run created was removed; what already existed is kept"
+GONE: Final = "everything was removed; --on-failure keep would keep the machine and its log"
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class RecordedThing(Thing, frozen=True, kw_only=True):
     phase: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.id or '(asked for, not confirmed)'} in {self.region}"
+        return f"{self.kind} {self.id or '(requested, not confirmed)'} in {self.region}"
 
 
 class LeftThing(Thing, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     """What is known of a failed deployment beside the problem; each part is None until it is known.
 
     `step` is the question of the proof that failed. `fate` is that of its machine, `left` where the removal failed;
-    `before` was there before this run and is kept, `exists` is on record, `left_behind` is what a removal left.
+    `before` is older than this run and is kept, `exists` is on record, `left_behind` is what a removal left.
     `healed` are the changes of the plan that did not help.
     """
 
@@ -254,7 +254,7 @@ class DefectError(DeployError):
     """A defect of this program: `cause` was raised where nothing is known to raise it."""
 
     def __init__(self, cause: Exception) -> None:
-        super().__init__("internal_error", f"something unforeseen happened: {type(cause).__name__}: {cause}")
+        super().__init__("internal_error", f"an unexpected error occurred: {type(cause).__name__}: {cause}")
         self.cause = cause
 
 

@@ -45,7 +45,7 @@ def _unwritable(path: Path, error: OSError | ValueError, what: str, option: str)
     return InputError(
         "unwritable_file",
         f"writing {what} to {str(path)!r} failed: {reason}",
-        hint=f"give {option} a file in a folder that exists and that you may write to",
+        hint=f"give {option} a file in an existing, writable folder",
     )
 
 
@@ -58,5 +58,5 @@ def read_file(path: Path, *, what: str) -> str:
         raise InputError(
             "unreadable_path",
             f"reading {what} from {str(path)!r} failed: {reason}",
-            hint="name a file that exists and that you may read",
+            hint="name an existing, readable file",
         ) from error

@@ -37,8 +37,8 @@ def render_text(template: str, values: Mapping[str, Any], *, templates_dir: Path
 
 def _hint(templates_dir: Path | None) -> str:
     if templates_dir is None:
-        return "the installation is damaged: install tgi-deploy again"
-    return f"mend it in {templates_dir}, or do without --templates-dir"
+        return "the installation is damaged: reinstall tgi-deploy"
+    return f"fix it in {templates_dir}, or omit --templates-dir"
 
 
 @lru_cache(maxsize=4)

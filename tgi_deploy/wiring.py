@@ -444,7 +444,7 @@ def _secret_of(reference: str, environ: Mapping[str, str]) -> Secret:
 def _hub_skipped_reason(setup: Setup) -> str:
     """Why the hub is not to be asked; empty where it is."""
     if setup.sandbox:
-        return "the sandbox asks no hub"
+        return "the sandbox does not contact the hub"
     offline = any(os.environ.get(name, "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TGI_DEPLOY_OFFLINE"))
     return "offline mode is on" if setup.offline or offline else ""
 

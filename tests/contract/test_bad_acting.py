@@ -62,7 +62,7 @@ def test_an_occupied_port(home):
     code, message, hint = last_error(finished)
     assert (finished.returncode, code) == (5, "engine_failed")
     assert "port_in_use" in message
-    assert "everything was removed again" in hint
+    assert "everything was removed" in hint
     assert json.loads(run("list", "--sandbox", "--json").stdout)["data"]["deployments"] == []
 
 

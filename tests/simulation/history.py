@@ -243,7 +243,7 @@ def _updated(chance, seed):
 
 
 def _lost(chance, seed):
-    """A machine that dies, or is taken back, before it serves or later, and what brings it back."""
+    """A machine that dies, or is reclaimed, before it serves or later, and what brings it back."""
     first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((1, 1, 0)), waits=True)
     commands = [replace(first, heals=chance.random() < 0.6)]
     for _ in range(chance.choice((1, 1, 2, 2, 3))):

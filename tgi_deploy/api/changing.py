@@ -192,7 +192,7 @@ class Changing(Watching):
 
         if bool(names) == everything:
             raise InputError(
-                "bad_usage", "name one deployment, or give --all", hint="'tgi-deploy list' shows what there is"
+                "bad_usage", "name one deployment, or give --all", hint="'tgi-deploy list' shows what exists"
             )
         context, ask = self._look(), confirm or _yes
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))
@@ -292,7 +292,7 @@ class Changing(Watching):
             stops,
             lambda guarded: act(guarded, request),
             doing=again,
-            advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what there is",
+            advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what exists",
         )
         return switch_result(found)
 

@@ -150,7 +150,7 @@ def _check_alone(option: str, model: str, request: Mapping[str, Any]) -> None:
     if given is not None:
         raise InputError(
             "conflicting_options",
-            f"{option} and {given} exclude each other: the lock holds the request",
+            f"{option} and {given} exclude each other: the lock contains the request",
             hint=f"leave {given} out, or plan without {option}",
         )
 

@@ -88,5 +88,5 @@ def _stays_inside(name: str) -> bool:
 
 def _list(value: object) -> list[Any]:
     if value is not None and not isinstance(value, list):
-        raise ValueError("it has something other than a list where a list should be")
+        raise ValueError("it has another type where a list is expected")
     return value or []

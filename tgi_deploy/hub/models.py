@@ -67,7 +67,7 @@ class HubModels:
         source = self._connect().open(hub_id, wanted)
         commit = source.revision or ""
         if not COMMIT.fullmatch(commit) or (COMMIT.fullmatch(wanted) and commit != wanted):
-            raise bad_hub_answer(hub_id, f"it is about another commit than {wanted}")
+            raise bad_hub_answer(hub_id, f"it is for a commit other than {wanted}")
         profile = self._kept.profile(hub_id, commit)
         if profile is None:
             profile = read_profile(source, hub_id)

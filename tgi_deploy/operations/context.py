@@ -95,7 +95,7 @@ class Context:
         return self.keyed_engine_client(url, api_key_variable)
 
     def ready_deadline_s(self, candidate: Candidate) -> int:
-        """Return how long a candidate's engine may take until it answers."""
+        """Return how long a candidate's engine may take until it is ready."""
         return ready_deadline_s(candidate)
 
     def executor(self) -> Executor:

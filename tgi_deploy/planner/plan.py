@@ -107,7 +107,7 @@ def _is_well_below(usd_per_hour: Decimal | int, chosen: Configuration) -> bool:
 
 
 def _nothing_on_offer(request: Request) -> Rejection:
-    """Return the rejection for an empty search: nothing is on offer there."""
+    """Return the rejection for an empty search: there is no offer there."""
     what = request.instance_type or "no accelerated instance type"
     where = ", ".join(request.regions) if len(request.regions) <= _FEW_REGIONS else f"{len(request.regions)} regions"
     verb = "is not offered" if request.instance_type else "is offered"

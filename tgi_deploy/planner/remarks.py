@@ -25,15 +25,15 @@ _NAMES: Final[dict[Metric, tuple[str, str, str]]] = {
 def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:
     offer = chosen.offer
     if offer.market == "owned":
-        price = "no price" if offer.usd_per_hour is None else "its price is what your books come to"
-        yield f"the machine is yours: {price}, and the accelerators are taken to be free of other work"
+        price = "no price" if offer.usd_per_hour is None else "its price is your own cost"
+        yield f"the machine is yours: {price}, and the accelerators are assumed to be free"
     else:
         kind = "estimated" if offer.estimated else "listed"
         yield f"{offer.market} price as {kind} on {offer.price_date} ({offer.price_source})"
         extras = supply.extra_prices.get(offer.region)
         if extras is not None and extras.estimated:
             yield f"volume and address prices in {offer.region} are estimates"
-        yield "quota and capacity of the account are not known to the planner"
+        yield "the planner does not know the account's quota and capacity"
     if request.model.model.source and request.model.model.parameters:
         yield f"model shape from {request.model.model.source.partition(';')[0]}"
     yield "speed is predicted by an analytic model at the promised load, fully used"
@@ -41,11 +41,11 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
     chip = chosen.offer.instance_type.accelerator
     if chosen.engine.container.host is not None:
         yield chosen.engine.container.host.remark
-        yield f"no measured speed of {chip.name} is behind the prediction, only its figures"
+        yield f"the prediction is based on the figures of {chip.name}, not on measured speed"
     if request.utilisation < 1:
-        yield f"tokens are priced as if that load were there {request.utilisation * 100:.4g} % of the time"
+        yield f"tokens are priced for that load during {request.utilisation * 100:.4g} % of the time"
     if chip.confidence != "high":
-        yield f"figures of {chip.name} are of {chip.confidence} confidence"
+        yield f"the figures of {chip.name} have {chip.confidence} confidence"
 
 
 def _limits_said(chosen: Candidate) -> Iterator[str]:
@@ -53,7 +53,7 @@ def _limits_said(chosen: Candidate) -> Iterator[str]:
     memory, settings = chosen.memory, chosen.engine.settings
     if memory.tight:
         left, unsure = (round(size / MIB) for size in (memory.margin_bytes, memory.uncertainty_bytes))
-        yield f"memory is tight: {left} MiB are left on each card, and start-up logs have differed by {unsure} MiB"
+        yield f"memory is tight: {left} MiB are left on each card, and start-up logs vary by {unsure} MiB"
     if settings.max_input_tokens < settings.max_total_tokens - 1:
         yield f"prompts may have {settings.max_input_tokens} of the context's {settings.max_total_tokens} tokens"
 
@@ -82,14 +82,14 @@ def missed_limits(request: Request, chosen: Configuration) -> Iterator[str]:
     shortfall, within = chosen.evaluation.shortfall, chosen.key[0].times
     nearest = within == (shortfall.answer if shortfall.unusable else shortfall.times)
     how = (
-        "this comes nearest"
+        "this comes closest"
         if nearest
         else f"not even to a request alone; this is the cheapest that comes within {within:g} times"
     )
     price = "" if request.budget_usd_per_hour is None else f" for ${request.budget_usd_per_hour}/h"
     yield (
         f"the default service level is missed: {figures}; nothing on offer{price} meets it, and {how}. "
-        "--slo none accepts that without a word"
+        "--slo none accepts that without a warning"
     )
 
 
@@ -106,7 +106,7 @@ def _quality(request: Request, chosen: Candidate, supply: Supply) -> Iterator[st
     scores = f": published scores fall by {min(lost):.1f} to {max(lost):.1f} points" if lost else ""
     yield (
         f"{chosen.quantize} weights have 4 bits{scores}. Nothing near-lossless fits and is usable; "
-        "--quality any accepts that without a word, --quality near-lossless never takes it"
+        "--quality any accepts that without a warning, --quality near-lossless rules it out"
     )
 
 
@@ -118,5 +118,5 @@ def _several(more: Configuration) -> str:
     price = f", ${more.cost.usd_per_hour:.2f}/h" if more.cost.usd_per_hour else ""
     return (
         f"{evaluation.replicas} replicas on {where} would do better{price}{rate}: "
-        f"--replicas {evaluation.replicas} plans them; one replica is what 'up' runs so far"
+        f"--replicas {evaluation.replicas} plans them; 'up' runs one replica so far"
     )

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.supply import Offer, Supply
 
 _UNPRICED: Final = {
-    "capacity_block_only": "on-demand hours are sold only inside a Capacity Block that is paid for in advance",
-    "price_unknown": "no {offer.market} price is known in {offer.region}; an unknown price is never free",
+    "capacity_block_only": "it is sold only as a Capacity Block, paid in advance",
+    "price_unknown": "no {offer.market} price is known in {offer.region}, and an unknown price does not count as free",
 }
 
 
@@ -116,7 +116,7 @@ class Search:
         if most is not None and needed > most:
             yield Problem(
                 code="too_many_machines",
-                message=f"{evaluation.replicas} replicas take {needed} of these machines, more than {most}",
+                message=f"{evaluation.replicas} replicas need {needed} of these machines, more than {most}",
                 data={"machines": needed, "max_machines": most},
             )
 
@@ -349,7 +349,7 @@ def _price_problem(offer: Offer, usd_per_hour: Decimal | None, budget_usd_per_ho
         return None
     return Problem(
         code="over_budget",
-        message=f"costs ${usd_per_hour:.3f}/h in all, over the budget of ${budget_usd_per_hour}/h",
+        message=f"costs ${usd_per_hour:.3f}/h in total, over the budget of ${budget_usd_per_hour}/h",
         data={"total_usd_per_hour": usd_per_hour, "budget_usd_per_hour": budget_usd_per_hour},
     )
 

@@ -152,7 +152,7 @@ def overload(speed: Performance, request: Request, replicas: int) -> Problem | N
     several = f"{replicas} replicas serve" if replicas > 1 else "one replica serves"
     return Problem(
         code="load_too_high",
-        message=f"{several} about {served:.3g} requests/s of the {arriving:g} that arrive: the queue would only grow",
+        message=f"{several} about {served:.3g} requests/s of the {arriving:g} that arrive: the queue would grow",
         data={"served_per_s": round(served, 3), "arrivals_per_s": arriving},
     )
 

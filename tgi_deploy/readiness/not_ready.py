@@ -57,7 +57,7 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
         code = reading.latest.exit_code
         ended = "repeatedly" if code in (None, -1) else f"with code {code}"
         reason = f"the engine ended {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
-        hint = "read its whole log with 'logs NAME'; 'diagnose NAME' looks for its cause"
+        hint = "read its whole log with 'logs NAME'; 'diagnose NAME' finds its cause"
     # The log may already be at the next start.
     phase = finding.phase if finding else reading.startup_phase
     return NotHealthyError(
@@ -94,7 +94,7 @@ def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: s
     message = (
         f"waiting for the engine, phase {track.phase}: not ready within {limit}"
         + (f", without progress for {quiet_s:.0f} s" if stalled else "")
-        + f". Health check: {sighting.probe or 'no address to ask'}. Last line of the log: {last_line or 'none yet'}"
+        + f". Health check: {sighting.probe or 'no address yet'}. Last line of the log: {last_line or 'none yet'}"
     )
     hint = f"{diagnose_hint(name)}; keep waiting by running 'up' again, or remove it with 'down {name}'"
     return NotHealthyError(
@@ -120,7 +120,7 @@ def _limit(track: Track, sighting: Sighting, patience: PhasePatience) -> tuple[s
 
 
 def diagnose_hint(name: str) -> str:
-    return f"'diagnose {name}' looks for the cause"
+    return f"'diagnose {name}' finds the cause"
 
 
 def hint_of(remedy: str, code: str) -> str:

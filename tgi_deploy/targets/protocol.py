@@ -56,7 +56,7 @@ class TargetOptions(TypedDict, total=False):
 
 _WHERE: Final = {
     "private": "inside the private network, by plain HTTP",
-    "public": "to a public address, by plain HTTP: anybody in between can read and change them",
+    "public": "to a public address, by plain HTTP: anyone in between can read and change them",
 }
 
 

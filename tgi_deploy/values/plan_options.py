@@ -95,11 +95,11 @@ PLAN_OPTIONS: Final = (
     ),
     PlanOption("--traffic", LOAD, "FILE", "Load from a CSV: second,input_tokens,output_tokens."),
     PlanOption(
-        "--ttft-ms", LOAD, "MS", "Maximum predicted time to first token.   [default: 2000, as a goal]",
+        "--ttft-ms", LOAD, "MS", "Maximum predicted time to first token.  [default: 2000, as a goal]",
         "number", "ttft_ms", unit="milliseconds", most=_MOST_AMOUNT, example="500", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--tpot-ms", LOAD, "MS", "Maximum predicted time per output token.   [default: 80, as a goal]",
+        "--tpot-ms", LOAD, "MS", "Maximum predicted time per output token.  [default: 80, as a goal]",
         "number", "tpot_ms", unit="milliseconds", most=_MOST_AMOUNT, example="50", profile=True, sweeps=True,
     ),
     PlanOption(
@@ -116,7 +116,7 @@ PLAN_OPTIONS: Final = (
         unit="tokens per second", most=_MOST_AMOUNT, example="200", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--utilisation", LOAD, "SHARE", "Share of the time under load, for token prices.   [default: 1]",
+        "--utilisation", LOAD, "SHARE", "Share of the time under load, for token prices.  [default: 1]",
         "number", "utilisation", default="1", most=1, example="0.3", profile=True, sweeps=True,
     ),
     PlanOption(

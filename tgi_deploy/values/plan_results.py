@@ -143,7 +143,7 @@ class DiffData(Value, frozen=True, kw_only=True):
 
 
 class FiguresData(Value, frozen=True, kw_only=True):
-    """A median with its 80 % interval."""
+    """Return a median with its 80 % interval."""
 
     median: float
     low: float

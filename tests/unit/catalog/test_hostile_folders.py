@@ -182,7 +182,7 @@ def big(header_bytes, fill):
         (99_000_000, lambda _: b"", "its header has 99,000,000 bytes"),
         (24_000_000, b"{}".ljust, "more than 100,000,000 bytes in total"),
         (9_500_000, (b'{"a":["' + "🚀".encode() + b"x" * 9_000_000 + b'"]}').ljust, "has an invalid entry"),
-        (1_900_000, (b'{"a":[' + b"{}," * 600_000 + b"{}]}").ljust, "memory set aside"),
+        (1_900_000, (b'{"a":[' + b"{}," * 600_000 + b"{}]}").ljust, "larger than its memory limit"),
         (1_300_000, (b'{"a":[' + b"[]," * 420_000 + b"[]]}").ljust, "has an invalid entry"),
     ],
     ids=["99 MB each", "spaces", "wide characters", "too many tables", "as many lists as are allowed"],

@@ -556,7 +556,7 @@ def test_three_bits_are_refused(tmp_path):
     )
     (rejection,) = made.rejections
     assert rejection.code == "quantization_unavailable"
-    assert "gptq kernels take 2, 4, 8 bits, not the checkpoint's 3" in rejection.message
+    assert "gptq kernels support 2, 4, 8 bits, not the checkpoint's 3" in rejection.message
 
 
 @pytest.mark.parametrize("bits", ["four", True, 0, 64, [4]])

@@ -144,7 +144,7 @@ def test_a_defect_leaves_a_crash_file_and_one_line(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     error, hint = err.splitlines()
-    assert error == "error[internal_error]: something unforeseen happened: RuntimeError: boom boom"
+    assert error == "error[internal_error]: an unexpected error occurred: RuntimeError: boom boom"
     crash_file = Path(hint.split()[-1])
     assert crash_file.parent == Path(os.environ["TGI_DEPLOY_HOME"]) / "crashes"
     assert "Traceback" in crash_file.read_text()

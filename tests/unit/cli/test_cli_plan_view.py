@@ -218,7 +218,7 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
     ("model", "says"),
     [
         ("deepseek-ai/DeepSeek-R1", "the images of TGI 3.3.7 do not carry; --engine-version 3.1.0 has them"),
-        ("Qwen/Qwen3-235B-A22B", "look at every rejection with --json, or choose another model"),
+        ("Qwen/Qwen3-235B-A22B", "--json shows every rejection; or choose another model"),
     ],
 )
 def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):

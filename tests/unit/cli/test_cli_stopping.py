@@ -44,7 +44,7 @@ def test_every_fate_is_a_sentence_with_exit_130(fate):
 
 def test_an_intent_without_an_id_is_no_nothing():
     told = interruption("demo", Settled(fate="left", exists=(replaced(THING, id=""),)), target_of)
-    assert "asked for, not confirmed" in told.message
+    assert "requested, not confirmed" in told.message
 
 
 def test_nothing_left_needs_no_down():

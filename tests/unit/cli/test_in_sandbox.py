@@ -69,7 +69,7 @@ def test_from_the_command_line(capsys, given, hint):
     @frame.command("lose", examples=("tgi-deploy lose",))
     @sandbox_option
     def lose(*, sandbox):
-        raise DeployError("lost", f"it is lost: {sandbox}", hint="'tgi-deploy list' shows what there is")
+        raise DeployError("lost", f"it is lost: {sandbox}", hint="'tgi-deploy list' shows what exists")
 
     code = frame.run(click.Group("tgi-deploy", commands=[lose]), ["lose", "--json", *given])
     (error,) = json.loads(capsys.readouterr().out)["errors"]

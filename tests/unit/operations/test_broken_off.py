@@ -50,7 +50,7 @@ def test_an_unforeseen_error_after_the_first_change_names_what_exists(around, ca
         bring_up(around)
     error = caught.value
     assert (error.code, error.exit_code) == ("internal_error", 1)
-    assert error.message == "something unforeseen happened: KeyError: 'Instances'"
+    assert error.message == "an unexpected error occurred: KeyError: 'Instances'"
     assert isinstance(error.__cause__, KeyError)
     assert DOWN in error.hint
     if call in {"machine", "create instance"}:

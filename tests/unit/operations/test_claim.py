@@ -206,7 +206,7 @@ def test_a_claim_of_a_crashed_run_is_waited_for_and_then_gone_on_with(office):
     killed_at_the_launch(office)
     refused = bring_up(office.bob)
     assert isinstance(refused, ClaimedError)
-    assert "from 00:25 UTC on the same command resumes it" in refused.hint
+    assert "from 00:25 UTC on, the same command resumes it" in refused.hint
     office.ann.clock.seconds += FRESH.total_seconds()
     second = bring_up(office.bob)
     assert second.deployment.id == office.ids().pop()

@@ -283,7 +283,7 @@ def test_a_machine_that_was_taken_back_is_shown(around, monkeypatch):
     state = MachineState(state="shutting-down", reclaimed=True, reason_code="Taken", reason="no room")
     context, _ = spot_around(around, outcome="refused")
     monkeypatch.setattr("fakes.cloud.FakeCloud.machine", lambda *_args: state)
-    assert status(context, "demo").spot_notice == "the cloud took the spot machine back: no room"
+    assert status(context, "demo").spot_notice == "the cloud reclaimed the spot machine: no room"
 
 
 def test_a_marked_spot_request_is_shown(around):

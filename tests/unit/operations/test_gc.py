@@ -295,7 +295,7 @@ def test_a_deployment_with_a_region_that_can_not_be_asked_is_left_alone(around):
     around.clock.sleep(3600)
     outcome = collect(around, context=broken_in(around, "me-south-1"))
     assert outcome.orphans == ()
-    assert "me-south-1 could not be looked at" in outcome.kept[0].reason
+    assert "me-south-1 could not be searched" in outcome.kept[0].reason
     assert len(around.world.left()) == 2
 
 

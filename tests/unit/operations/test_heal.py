@@ -251,7 +251,7 @@ def test_twice_at_most_then_the_failure_is_told_and_the_user_decides(around):
     assert decided == ["oom_warmup_prefill"]
     assert (len(sick.machines), len(around.world.running())) == (3, 1)
     assert [item["edit"] for item in caught.value.data["healed"]] == ["less_prefill", "more_disk"]
-    assert "nothing is healed: oom_warmup_prefill came after 2 changes, which is the most" in around.recorder.lines
+    assert "not healed: oom_warmup_prefill came after 2 changes, the maximum" in around.recorder.lines
 
 
 def test_what_no_change_cures_is_not_tried_again(around):
@@ -261,7 +261,7 @@ def test_what_no_change_cures_is_not_tried_again(around):
     assert len(sick.machines) == 1
     assert around.world.left() == []
     assert caught.value.data["healed"] == []
-    assert "nothing is healed: no change of the plan cures engine_failed" in around.recorder.lines
+    assert "not healed: no change to the plan fixes engine_failed" in around.recorder.lines
 
 
 def test_the_same_change_is_not_made_twice_for_one_cause(around):

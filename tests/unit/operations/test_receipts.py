@@ -208,7 +208,7 @@ def test_without_any_price_the_cost_is_unknown_not_zero(around):
     receipt = only(take_down(around))
     assert receipt.usd is None
     assert receipt.document()["cost"]["usd"] is None
-    assert "at a price that nothing here tells" in receipt.sentence(target_of)
+    assert "at an unknown price" in receipt.sentence(target_of)
 
 
 def test_what_is_left_is_in_the_receipt_and_has_its_command(around):

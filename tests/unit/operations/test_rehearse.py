@@ -165,7 +165,7 @@ def test_what_passes_is_no_part_of_the_story(here):
     reported.line("booting takes longer than expected")
     reported.step(step("delete", "volume", "vol-00000001"), "done")
     assert reported.moments == []
-    reported.note("taking away what was made on the way")
+    reported.note("removing temporary resources")
     reported.warn(warning("no_capacity", "a pool is out"))
     assert [(item.at_s, item.code) for item in reported.moments] == [(0, "note"), (1, "no_capacity")]
 

@@ -104,7 +104,7 @@ def test_a_revision_that_fails_is_removed_and_the_old_one_never_stopped(around):
         bring_up(around, NEW)
     assert caught.value.code == "wrong_model"
     assert caught.value.data["serving"] == {"revision": 1, "endpoint": old.endpoint}
-    assert f"revision 1 serves at {old.endpoint} as before" in caught.value.hint
+    assert f"revision 1 still serves at {old.endpoint}" in caught.value.hint
     recorded = around.store.load("demo")
     assert (recorded.active, recorded.rollout, recorded.status, recorded.ends) == (1, None, "ready", old.ends)
     assert states(around) == [(1, "serving"), (2, "failed")]
@@ -124,7 +124,7 @@ def test_an_old_machine_that_cannot_be_ended_yet_does_not_hide_that_the_new_one_
     around.world.on_call = refuse
     with pytest.raises(DeployError) as caught:
         bring_up(around, NEW)
-    assert "revision 2 serves at http://127.0.0.1:8080; the old machine has yet to go" in caught.value.hint
+    assert "revision 2 serves at http://127.0.0.1:8080; the old machine still runs" in caught.value.hint
     found = status(around.context(), "demo")
     assert found.healthy
     assert "the machine of revision 1 still runs" in status_text(found)

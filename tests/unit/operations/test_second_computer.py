@@ -88,7 +88,7 @@ def test_an_engine_that_does_not_answer_is_no_success(first, second):
 
 def test_since_when_it_does_not_answer_is_said_where_that_is_known(first):
     first.probe = Probe(outcome="refused")
-    assert "it was proved last at 2026-01-09" in not_serving(status(first.context(), "demo")).message
+    assert "it was last proved at 2026-01-09" in not_serving(status(first.context(), "demo")).message
 
 
 def test_a_machine_that_is_gone_is_no_success(first):
@@ -122,7 +122,7 @@ def test_the_list_says_what_could_not_be_asked_and_asks_the_rest(first):
 
     listing = list_deployments(first.context(cloud=no_cloud))
     assert [row.now for row in listing.rows] == ["ready"]
-    assert "us-east-1 could not be asked" in listing.warnings[0].message
+    assert "us-east-1 could not be searched" in listing.warnings[0].message
     first.probe = Probe(outcome="timeout")
     (row,) = list_deployments(first.context(cloud=no_cloud)).rows
     assert (row.now, row.gone) == ("not asked", False)

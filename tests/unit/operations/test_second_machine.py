@@ -55,7 +55,7 @@ def test_up_ends_the_one_that_is_not_on_record_and_says_so_with_its_price(around
     assert second.changed
     assert second.deployment.machine == first.deployment.machine
     assert second.deployment.status == first.deployment.status
-    warning = f"second_machine a second instance of it is running in us-east-1: {copied.id} and costs $1.861 an hour"
+    warning = f"second_machine a second instance is running in us-east-1: {copied.id} and costs $1.861 an hour"
     assert warning in around.recorder.lines
     (proposal,) = asked
     assert [step.attributes["id"] for step in proposal.changes.steps if step.action == "delete"] == [copied.id]
@@ -161,7 +161,7 @@ def test_without_a_record_nobody_knows_which_one_serves_and_none_is_ended(around
     with pytest.raises(ConflictError) as caught:
         bring_up(around)
     assert caught.value.code == "name_taken"
-    assert caught.value.message.startswith(f"{copied.id} and {serving.id} run under 'demo', and no record tells which")
+    assert caught.value.message.startswith(f"{copied.id} and {serving.id} run under 'demo', and no record has which")
     assert len(ids(around)) == 2
 
 
@@ -173,7 +173,7 @@ def test_one_that_somebody_else_made_is_not_ended(around):
     with pytest.raises(ConflictError) as caught:
         bring_up(around, wait=True)
     assert caught.value.code == "name_taken"
-    assert "bob@desk has made it" in caught.value.message
+    assert "bob@desk created it" in caught.value.message
     assert serving.id in caught.value.message
     assert "'tgi-deploy down demo' removes both" in caught.value.hint
     assert len(ids(around)) == 2

@@ -68,7 +68,7 @@ def test_a_machine_that_has_gone_is_not_called_ready_and_costs_nothing(around):
         assert text.splitlines()[0] == "demo  no machine runs; last known state: ready"
         assert "  cost      nothing now: no machine runs" in text
         assert "  ends " not in text
-        assert "'tgi-deploy diagnose demo' says why it ended" in text
+        assert "'tgi-deploy diagnose demo' shows why it ended" in text
         assert "'tgi-deploy down demo' removes the rest" in text
 
 
@@ -80,7 +80,7 @@ def test_an_engine_that_hangs_is_not_called_ready(around):
     text = status_text(found)
     assert text.splitlines()[0] == "demo  not responding; last known state: ready"
     assert "  start " not in text
-    assert "'tgi-deploy diagnose demo' looks for the cause" in text
+    assert "'tgi-deploy diagnose demo' finds the cause" in text
 
 
 def test_what_is_still_starting_is_told_as_recorded(around):
@@ -120,7 +120,7 @@ def test_the_list_keeps_the_price_where_the_cloud_could_not_be_asked(around):
 @pytest.mark.parametrize(
     ("places", "asked", "said"),
     [
-        (["us-east-1"], True, "no deployments in us-east-1; --region looks elsewhere"),
+        (["us-east-1"], True, "no deployments in us-east-1; --region searches elsewhere"),
         (["a", "b", "c", "d", "e"], True, "no deployments in 5 regions"),
         (["docker"], True, "no deployments in docker"),
         (["us-east-1"], False, "no recorded deployments"),

@@ -87,7 +87,7 @@ def test_an_engine_that_ended_says_so(around):
     died = LOAD + "torch.OutOfMemoryError: CUDA out of memory.\n[tgi-deploy] phase=engine-exited code=1\n"
     found, _ = seen(around, died)
     assert (found.starting.exit_code, found.starting.cause) == (1, "oom_load")
-    assert "loading: the engine ended: oom_load; 'tgi-deploy diagnose demo' looks for the cause" in status_text(found)
+    assert "loading: the engine ended: oom_load; 'tgi-deploy diagnose demo' finds the cause" in status_text(found)
 
 
 def test_one_that_answers_is_not_asked_for_its_log(around):

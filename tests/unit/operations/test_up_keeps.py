@@ -42,9 +42,9 @@ def test_an_engine_that_no_longer_answers_keeps_its_machine(around):
     assert len(around.world.left()) == 3
     assert error.data["fate"] == "kept"
     assert error.data["still_costs"]["machine"] == machine.id
-    assert "was there before this run and is kept and costs $1.861 an hour" in error.hint
+    assert "is older than this run and is kept and costs $1.861 an hour" in error.hint
     assert "'tgi-deploy down demo' ends it" in error.hint
-    assert "was there before" in failure_text(error.problem, error.failure)
+    assert "is older than this run" in failure_text(error.problem, error.failure)
 
 
 def test_a_machine_that_was_stopped_is_kept(around):
@@ -106,10 +106,10 @@ def test_a_new_machine_goes_and_what_was_around_it_stays(around):
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
     assert (error.data["fate"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
     assert {item["kind"] for item in error.data["before"]} == {"security-group", "launch-template"}
-    assert "what existed before is kept: 'tgi-deploy down demo' ends it" in error.hint
+    assert "what already existed is kept: 'tgi-deploy down demo' ends it" in error.hint
     shown = failure_text(error.problem, error.failure)
-    assert "nothing any more" in shown
-    assert "what existed before is kept" in shown
+    assert "nothing anymore" in shown
+    assert "what already existed is kept" in shown
     receipt = down(around.context(), ["demo"], lambda _removals: True).receipts[0]
     assert len(receipt.machines) == 2
     assert around.world.left() == []
@@ -142,7 +142,7 @@ def test_nothing_is_healed_beside_a_machine_from_before(around):
         )
     assert caught.value.data["fate"] == "kept"
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
-    assert any(line.startswith("nothing is healed: ") for line in around.recorder.lines)
+    assert any(line.startswith("not healed: ") for line in around.recorder.lines)
 
 
 class Deaf(FakeEngine):

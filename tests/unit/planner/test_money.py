@@ -182,4 +182,4 @@ def test_utilisation_prices_tokens_and_changes_nothing_else(
     assert dear is not None
     assert cheap is not None
     assert float(dear) == pytest.approx(4 * float(cheap), abs=1e-3)
-    assert "tokens are priced as if that load were there 25 % of the time" in idle.assumptions
+    assert "tokens are priced for that load during 25 % of the time" in idle.assumptions

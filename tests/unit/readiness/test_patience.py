@@ -103,7 +103,7 @@ def test_a_stall_names_phase_place_time_and_what_to_do():
     assert tale.recorder.lines == [
         (
             "pulling has stalled at 500 of about 9,100 MB: no progress for 65 s (at most 60 s is normal); "
-            "'diagnose demo' looks for the cause"
+            "'diagnose demo' finds the cause"
         )
     ]
 

@@ -109,7 +109,9 @@ def check_slices(facts: Facts) -> Problem | None:
             f"--driver {hardware.driver} plans for an image that has it"
         )
     elif facts.case.num_shard > 1:
-        why = f"slices of a {hardware.accelerator.name.partition('-MIG-')[0]} do not reach each other: one shard each"
+        why = (
+            f"slices of a {hardware.accelerator.name.partition('-MIG-')[0]} can't communicate: use one shard per slice"
+        )
     else:
         return None
     return Problem(code="accelerator_fraction", message=why, data={"partition": hardware.partition})
@@ -188,7 +190,7 @@ def check_quantization_available(facts: Facts) -> Problem | None:
         text = f"TGI {facts.release.version}{image} cannot load {scheme.name!r} weights"
     elif scheme.prequantized and facts.method.prequantized and own is not None:
         taken = ", ".join(map(str, facts.method.checkpoint_bits))
-        text = f"{scheme.name} kernels take {taken} bits, not the checkpoint's {own.bits}"
+        text = f"{scheme.name} kernels support {taken} bits, not the checkpoint's {own.bits}"
     elif scheme.prequantized:
         text = (
             f"TGI {facts.release.version} quantizes with {scheme.name!r} while it loads, and cannot load weights "
@@ -230,12 +232,12 @@ def check_quantization_backend(facts: Facts) -> Problem | None:
     if model_class.backend in {"transformers", "plain"} and not method.transformers_backend:
         return Problem(
             code="quantization_no_effect",
-            message=f"{method.method} is refused or without effect on the transformers backend, "
+            message=f"{method.method} is rejected or ignored by the transformers backend, "
             f"which serves {model.model_type!r}",
         )
     if model.experts and not method.fused_moe and not model_class.dense_fallback:
         return Problem(
-            code="quantization_moe", message=f"the fused mixture-of-experts kernels do not take {method.method}"
+            code="quantization_moe", message=f"the fused mixture-of-experts kernels do not support {method.method}"
         )
     return None
 
@@ -260,7 +262,7 @@ def check_dtype_flag(facts: Facts) -> Problem | None:
     method = facts.method
     if "--dtype" not in facts.case.pins.flags or method is None or method.takes_dtype:
         return None
-    return Problem(code="dtype_with_quantization", message=f"the engine refuses --dtype together with {method.method}")
+    return Problem(code="dtype_with_quantization", message=f"the engine rejects --dtype with {method.method}")
 
 
 def check_kv_cache_flag(facts: Facts) -> Problem | None:
@@ -307,7 +309,7 @@ def check_memory(facts: Facts) -> Problem | None:
         )
         return Problem(code="memory_weights", message=message, data=data)
     message = (
-        f"beside {memory.weights_bytes / GIB:.1f} GiB of weights one {card} holds "
+        f"next to {memory.weights_bytes / GIB:.1f} GiB of weights one {card} holds "
         f"{memory.kv_capacity_tokens} tokens of KV cache; {memory.required_kv_tokens} are needed"
     )
     return Problem(code="memory_kv_cache", message=message, data=data)
@@ -320,7 +322,7 @@ def check_batch_total(facts: Facts) -> Problem | None:
         return None
     return Problem(
         code="memory_kv_cache",
-        message=f"batches of {pinned} tokens are pinned; beside its weights one "
+        message=f"prefill batches are pinned to {pinned} tokens; next to the weights, one "
         f"{facts.case.hardware.accelerator.name} holds {memory.kv_capacity_tokens} tokens of KV cache",
         data={"kv_capacity_tokens": memory.kv_capacity_tokens, "required_kv_tokens": pinned},
     )

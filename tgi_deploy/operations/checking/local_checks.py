@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Extra of this package → the package that it brings, and what it is for; targets name theirs.
 EXTRAS: Final = {
-    "hub": ("huggingface_hub", "models that the catalog does not know"),
+    "hub": ("huggingface_hub", "models that are not in the catalog"),
     "sandbox": ("moto", "the local cloud"),
 }
 

@@ -38,8 +38,8 @@ def refuse(findings: tuple[Problem, ...]) -> None:
     others = tuple(dict.fromkeys(finding.hint for finding in errors if finding.hint))
     raise DeployError(
         first.code,
-        f"nothing was created, because it would fail: {message}",
-        hint="; ".join((*others, "--no-preflight tries all the same")),
+        f"nothing was created because the launch would fail: {message}",
+        hint="; ".join((*others, "--no-preflight tries anyway")),
         data={"findings": [finding.document() for finding in findings]},
     )
 

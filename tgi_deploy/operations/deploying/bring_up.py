@@ -87,13 +87,13 @@ class UpOptions(Frozen, frozen=True, kw_only=True):
         if heal and self.locked:
             raise InputError(
                 "conflicting_options",
-                "--heal changes the plan, --lock holds on to one: they exclude each other",
+                "--heal changes the plan and --lock fixes it: they exclude each other",
                 hint="leave one of them out",
             )
         if force and not self.locked:
             raise InputError(
                 "conflicting_options",
-                "--force without --lock has nothing to force",
+                "--force works only with --lock",
                 hint="add --lock FILE, or leave --force out",
             )
         if self.name is not None:
@@ -110,7 +110,7 @@ def check_startable(target: Target, plan: Plan) -> None:
         raise InputError(
             "several_replicas",
             f"starting {plan.request.model.name}: the plan has {most} replicas, and 'up' runs one so far",
-            hint="leave --replicas out, or plan with 'tgi-deploy plan' and start each under a --name of its own",
+            hint="leave --replicas out, or bring up each replica under a different --name",
         )
 
 

@@ -90,7 +90,7 @@ def _goes_on(context: Context, left: timedelta) -> str:
     """Return from when on the name is free to go on with; nothing where the claim was written by a clock days ahead."""
     if left > _DAY:
         return ""
-    return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on the same command resumes it"
+    return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on, the same command resumes it"
 
 
 def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:

@@ -26,7 +26,7 @@ PROOF: Final = "proof"
 _PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
 # A console is late: the reason of an answer that just failed may not stand in it yet.
 _LOOKS: Final = 3
-_LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' looks for the cause, and running 'up' again waits on."
+_LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' finds the cause, and running 'up' again keeps waiting."
 
 
 def with_diagnosis(context: Context, deployment: Deployment, error: DeployError) -> DeployError:
@@ -68,7 +68,7 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
     """Return the error of a machine that still runs. `before`: what was there before this run."""
     name, machine = deployment.name, deployment.machine
     known = machine is not None and machine.attributes.get("id") in {item.id for item in before}
-    state = "was there before this run and is kept" if known else "still runs"
+    state = "is older than this run and is kept" if known else "still runs"
     log = f"'tgi-deploy logs {name}' shows its log"
     return _report(
         error,
@@ -113,7 +113,7 @@ def report_restored(error: DeployError, source: Revision, deployment: Deployment
     """Return the error of an update that failed and was undone: what served before serves again."""
     now = deployment.current.number
     words = (
-        f"what this update had made was removed, and what revision {source.number} ran {_serves(deployment)} again "
+        f"what this update created was removed, and what revision {source.number} ran {_serves(deployment)} again "
         f"at {deployment.endpoint}, as revision {now}"
     )
     failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
@@ -127,7 +127,7 @@ def report_restored(error: DeployError, source: Revision, deployment: Deployment
 def report_serves_on(deployment: Deployment, error: DeployError) -> DeployError:
     """Return the error for a failed rolling update whose resources were removed; the old revision kept serving."""
     number, url = deployment.current.number, deployment.endpoint
-    words = f"what this update had made was removed, and revision {number} serves at {url} as before"
+    words = f"what this update created was removed, and revision {number} still serves at {url}"
     failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
     data = {**error.problem.data, "serving": {"revision": number, "endpoint": url}}
     return error.copy(hint=error.hint_and(words), data=data, failure=failure)
@@ -140,7 +140,7 @@ def _serves(deployment: Deployment) -> str:
 def report_not_restored(deployment: Deployment, error: DeployError, second: DeployError) -> DeployError:
     """Return the error for an update that failed and could not be rolled back, because of `second`."""
     words = (
-        f"what this update had made was removed, and what ran before could not be put back: {second.message}; "
+        f"what this update created was removed, but the previous revision could not be restored: {second.message}; "
         f"'tgi-deploy rollback {deployment.name}' tries again, 'tgi-deploy down {deployment.name}' ends it"
     )
     failure = second.failure or error.failure or Failure()

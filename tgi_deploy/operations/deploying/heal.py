@@ -58,7 +58,7 @@ class Healer:
         if unknown is not None:
             raise InputError(
                 "bad_phase_table",
-                f"reading the changes that cure failures: there is no change {unknown[:60]!r}",
+                f"reading the fixes for failures: there is no change {unknown[:60]!r}",
                 hint=f"diagnosis/heal.json may name {', '.join(known)}",
             )
 
@@ -112,14 +112,14 @@ class _Attempts:
         """Why nothing more is changed after a failure, in one line."""
         code = _cause(error)
         if _is_left(error):
-            return "something could not be removed, and nothing is begun anew beside it"
+            return "something could not be removed, so nothing new is launched next to it"
         if _is_kept_from_before(error):
-            return "what was there before this run is kept, and nothing is begun anew beside it"
+            return "what existed before this run is kept, so nothing new is launched next to it"
         if len(self.made) >= MOST:
-            return f"{code} came after {MOST} changes, which is the most"
+            return f"{code} came after {MOST} changes, the maximum"
         if code not in self.healer.edits:
-            return f"no change of the plan cures {code}"
-        return f"no change that cures {code} is left, or goes with the request and its budget"
+            return f"no change to the plan fixes {code}"
+        return f"no other change that fixes {code} fits the request and its budget"
 
     def take(self, error: DeployError) -> Cure | None:
         """The cure of a failure. One that came before the engine was waited for has not been decided on yet.
@@ -166,7 +166,7 @@ def up_and_heal(
         except DeployError as error:
             cure = attempts.take(error)
             if cure is None:
-                context.reporter.note(f"nothing is healed: {attempts.why_not(error)}")
+                context.reporter.note(f"not healed: {attempts.why_not(error)}")
                 healed = tuple(Healed(code=made.code, edit=made.edit, what=made.what) for made in attempts.made)
                 raise error.copy(failure=replaced(error.failure or Failure(), healed=healed)) from error.__cause__
             context.reporter.note(f"healing {cure.code}: {cure.what} ({len(attempts.made)} of {MOST} at most)")

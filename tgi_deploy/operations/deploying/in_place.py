@@ -128,12 +128,12 @@ def with_limits(
         return deployment, ()
     name, options = deployment.name, " and ".join(limit_options(wanted))
     if dry_run:
-        return deployment, (warning("limits_moved", f"{options} would be applied to the machine that runs"),)
+        return deployment, (warning("limits_moved", f"{options} would be applied to the running machine"),)
     running = Running(name=name, recorded=deployment, machine=machine, seen=seen)
     try:
         recorded, _ = move_limits(context, running, wanted)
     except InputError as error:
         message = f"the machine keeps its limits, not {options}: {error.message}; {error.hint}"
         return deployment, (warning("limits_kept", message),)
-    message = f"{options} applied to the machine that runs: 'tgi-deploy status {name}' shows how it ends now"
+    message = f"{options} applied to the running machine: 'tgi-deploy status {name}' shows when it ends now"
     return recorded or deployment, (warning("limits_moved", message),)

@@ -125,7 +125,7 @@ def stop(context: Context, request: SwitchRequest) -> Switched:
             raise InputError(
                 "spot_stays",
                 f"'{at.name}' runs on a spot machine, which cannot be stopped and started again",
-                hint=f"'tgi-deploy down {at.name}' ends it; 'up' with --market on-demand makes one that can be stopped",
+                hint=f"'tgi-deploy down {at.name}' ends it; an on-demand machine can be stopped",
             )
         settled = at.recorded is None or at.recorded.status == "stopped"
         if at.machine.state == "stopped" and settled and not _is_under_way(at.recorded):
@@ -193,12 +193,12 @@ def restart(context: Context, request: SwitchRequest) -> Switched:
         if not at.machine.alive:
             raise DeployError(
                 "no_machine",
-                f"'{at.name}' has no machine that runs: {at.machine.id} is {at.machine.state}",
-                hint=f"'tgi-deploy start {at.name}' starts one that was stopped",
+                f"'{at.name}' has no running machine: {at.machine.id} is {at.machine.state}",
+                hint=f"'tgi-deploy start {at.name}' starts a stopped one",
             )
         if not request.confirm(_question("restart", at)):
             return _outcome("restart", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="the same 'restart' begins anew", machine=at.machine):
+        with naming_what_exists(context, at.name, go_on="run the same 'restart' again", machine=at.machine):
             before = _console(context, at.machine)
             at = _noted(context, at, status="running")
             _step(context, at, "restart", "begun")
@@ -320,8 +320,8 @@ def _not_started(at: Running, error: DeployError) -> DeployError:
     return DeployError(
         "not_started",
         f"'{at.name}' could not be started: {error.message}",
-        hint=f"it is stopped as before: its disk is kept{costs}; 'tgi-deploy start {at.name}' tries again, "
-        f"'tgi-deploy down {at.name}' and 'up' make a machine elsewhere",
+        hint=f"it is still stopped, and its disk is kept{costs}; 'tgi-deploy start {at.name}' tries again, "
+        f"'tgi-deploy down {at.name}' and 'up' launch a machine elsewhere",
     )
 
 
@@ -421,7 +421,7 @@ def check_time_left(context: Context, at: Running) -> None:
         return
     raise ConflictError(
         "end_passed",
-        f"the time of '{at.name}' is up at {stamp(end)}: a machine that is started now would end itself",
+        f"'{at.name}' reaches its limit at {stamp(end)}: a machine started now would end itself",
         hint=f"'tgi-deploy extend {at.name} --ttl TIME' gives it more, then 'tgi-deploy start {at.name}'; "
         f"'tgi-deploy down {at.name}' removes it",
     )
@@ -497,7 +497,7 @@ def _await_down(context: Context, at: Running) -> MachineState:
     raise DeployError(
         "not_stopped",
         f"stopping {at.machine.kind} {at.machine.id}: it {state.description}",
-        hint=f"'tgi-deploy status {at.name}' shows what there is",
+        hint=f"'tgi-deploy status {at.name}' shows what exists",
     )
 
 
@@ -514,5 +514,5 @@ def _await_silence(context: Context, at: Running) -> None:
     raise NotHealthyError(
         "not_restarted",
         f"'{at.name}' was asked to restart and still answers after {patience.deadline_s:.0f} s",
-        hint=f"'tgi-deploy stop {at.name}' and 'start' begin anew from its disk",
+        hint=f"'tgi-deploy stop {at.name}' and 'start' boot it again from its disk",
     )

@@ -31,7 +31,7 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
     """
     plan, machine = deployment.plan, deployment.machine
     if machine is None or plan is None:
-        raise ValueError("there is no record of a machine and its plan")
+        raise ValueError("the record has no machine or no plan")
     cloud, instance_id = context.cloud(machine.place), machine.attributes["id"]
     health, port = context.engine_of(deployment).health, plan.engine.port
     observer = Observer(

@@ -60,7 +60,7 @@ def taken_up(
     if recorded.rolling and not serves_on(recorded, seen):
         return mark_old_gone(recorded)
     if recorded.rolling and not same(recorded):
-        context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished; withdrawing it")
+        context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished; rolling it back")
         return mark_withdrawn(recorded)
     return recorded
 
@@ -89,18 +89,18 @@ def begin(
 def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> str:
     """Return why an update can't be rolling; empty if no reason is known."""
     if deployment.active is None or not serves_on(deployment, seen):
-        return "nothing serves that could go on meanwhile"
+        return "nothing is serving that could keep serving during the update"
     if not wait:
-        return "with --no-wait nothing would be proved before the old machine goes"
+        return "with --no-wait nothing would be proved before the old machine ends"
     front = front_of(context, deployment)
-    return "two machines of this deployment can't run beside each other" if front is None else front.no_room(deployment)
+    return "two machines of this deployment can't run side by side" if front is None else front.no_room(deployment)
 
 
 def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
     """Return what of the old machine an attempt would take away while that machine serves; empty where nothing."""
     serving = deployment.machine
     if serving is not None and attempt.place != serving.place:
-        return f"the new machine is to run in {attempt.place}, and what both share is in {serving.place}"
+        return f"the new machine would run in {attempt.place}, but the resources that both share are in {serving.place}"
     taken = (step for step in attempt.changes.steps if step.action == "delete" and revision_of(step.key) is None)
     found = next(taken, None)
     return f"the {found.kind} that the old machine uses would be replaced" if found is not None else ""
@@ -214,7 +214,7 @@ def finish(context: Context, deployment: Deployment) -> Deployment:
         return _without_outdated(context, deployment, replaced(deployment, rollout=None))
     except DeployError as error:
         now, name = f"revision {deployment.current.number} serves at {deployment.endpoint}", deployment.name
-        words = f"{now}; the old machine has yet to go: the same 'up' ends it, 'tgi-deploy down {name}' ends both"
+        words = f"{now}; the old machine still runs: the same 'up' ends it, 'tgi-deploy down {name}' ends both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
@@ -234,7 +234,7 @@ def _drain(context: Context, deployment: Deployment, front: Front) -> None:
     for machine in deployment.machines:
         number = revision_of(machine.key)
         if number != deployment.current.number and "id" in machine.attributes:
-            context.reporter.note(f"revision {number} finishes its open requests: {machine.attributes['id']}")
+            context.reporter.note(f"revision {number} finishes its in-flight requests: {machine.attributes['id']}")
             front.drain(deployment, machine, (deployment.numbered(number) or deployment.current).grace_s)
 
 
@@ -265,7 +265,7 @@ def no_way_back(context: Context, again: Again, deployment: Deployment) -> tuple
     try:
         again(source)
     except (ConflictError, InputError) as error:
-        found = warning("no_way_back", f"if this fails, nothing is put back: {error.message}")
+        found = warning("no_way_back", f"if this fails, the old revision can't be restored: {error.message}")
         context.reporter.warn(found)
         return (found,)
     return ()

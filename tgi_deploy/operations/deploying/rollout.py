@@ -35,7 +35,7 @@ _UNPROVED: Final = frozenset({"pending", "failed"})
 
 def never_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
     """Plan no recorded revision again."""
-    raise ConflictError("revision_gone", f"revision {revision.number} is not planned again")
+    raise ConflictError("revision_gone", f"revision {revision.number} can't be planned again")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,8 +147,8 @@ def former(deployment: Deployment) -> Revision:
     if found is None:
         raise ConflictError(
             "no_former_revision",
-            f"'{deployment.name}' has no revision on record that served before this one",
-            hint=f"'tgi-deploy status {deployment.name}' shows its revisions; 'up' with other options makes a new one",
+            f"'{deployment.name}' has no earlier revision on record",
+            hint=f"'tgi-deploy status {deployment.name}' shows its revisions; 'up' creates a new one",
         )
     return found
 

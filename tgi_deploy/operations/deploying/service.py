@@ -136,8 +136,8 @@ def prove_known(
     if service is None or service.promise is None:
         raise DeployError(
             "no_promise",
-            f"neither a record nor tags say what '{name}' promises to serve",
-            hint="smoke it on the computer that brought it up; the same 'up' here takes it over, where nothing differs",
+            f"neither a record nor tags have what '{name}' promises to serve",
+            hint="run 'smoke' on the computer that brought it up; the same 'up' here takes it over if nothing differs",
         )
     traffic = traffic_of(deployment)
     if traffic is not None:

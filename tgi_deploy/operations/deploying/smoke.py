@@ -325,7 +325,7 @@ def _failed_in(came_up: Reply) -> str:
 
 def _problem(reply: Reply) -> Problem:
     if not reply.error:
-        return Problem(code="killed", message=f"the process ended with {reply.exit_code} and said nothing")
+        return Problem(code="killed", message=f"the process exited with {reply.exit_code} and printed nothing")
     error = reply.error
     hint = reply.data.get("remedy", error.get("hint"))
     return Problem(code=str(error.get("code")), message=str(error.get("message")), hint=hint)
@@ -349,7 +349,7 @@ def _removal(went_down: Reply | None, took_s: float) -> Case:
 
 
 def _interrupted(where: str) -> Case:
-    return Case(name=where, problem=Problem(code="interrupted", message="stopped before it was begun"))
+    return Case(name=where, problem=Problem(code="interrupted", message="stopped before it started"))
 
 
 def _cost(*replies: Reply | None) -> float | None:

@@ -32,7 +32,7 @@ def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bo
         return recorded
     if dry_run:
         raise _being_removed(recorded.name, ", and so does 'up' without --dry-run")
-    context.reporter.note(f"finishing the removal of '{recorded.name}' that was begun before")
+    context.reporter.note(f"finishing an earlier removal of '{recorded.name}'")
     with removing(context, recorded.name):
         remove_own(context, recorded)
     return None
@@ -66,8 +66,8 @@ def at_hand(context: Context, name: str) -> Running:
     if machine is None or not (machine.alive or is_stopped(recorded, machine)):
         raise DeployError(
             "no_machine",
-            f"'{name}' has no machine that runs, or that is stopped",
-            hint=f"'tgi-deploy status {name}' shows what there is, 'tgi-deploy up' makes a new one",
+            f"'{name}' has no running or stopped machine",
+            hint=f"'tgi-deploy status {name}' shows what exists, 'tgi-deploy up' launches a new one",
         )
     return Running(name=name, recorded=recorded, machine=machine, seen=sight.seen)
 
@@ -146,7 +146,7 @@ def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[F
         strange = known is None and deployment.serial == 0
         if step.action == "delete" and step.attributes.get("id") in running and strange:
             others = " and ".join(sorted(running))
-            many = f"{others} run under '{deployment.name}', and no record tells which one serves"
+            many = f"{others} run under '{deployment.name}', and no record has which one serves"
             made = (
                 f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently"
             )

@@ -45,8 +45,8 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
     if deployment.owner and owner != deployment.owner:
         raise ConflictError(
             "name_taken",
-            f"{second_machine(deployment, machine)}; {owner} has made it, and {first.id} is on record here",
-            hint=f"find out from {owner} which one serves; 'tgi-deploy down {deployment.name}' removes both",
+            f"{second_machine(deployment, machine)}; {owner} created it, and {first.id} is recorded here",
+            hint=f"ask {owner} which one serves; 'tgi-deploy down {deployment.name}' removes both",
         )
 
 

@@ -465,7 +465,7 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
     except DeployError as error:
         if not error.refused:
             raise
-        context.reporter.note("taking away what was made on the way")
+        context.reporter.note("removing temporary resources")
         try:
             _abandon(context, deployment, before)
         except LeftBehindError:
@@ -505,7 +505,7 @@ def _make_ready(
         return replace(outcome, deployment=deployment)
     made = only_launched(deployment)
     if made.machine is None:
-        raise ValueError("there is no record of a machine")
+        raise ValueError("the record has no machine")
     try:
         ready = wait(lease.kept_by(context), made, estimate(candidate))
         proof = prove_service(context, _question(request, made, url, ready))
@@ -523,7 +523,7 @@ def _make_ready(
 def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
     service = deployment.service
     if service is None or service.promise is None:
-        raise ValueError("there is no record of a plan")
+        raise ValueError("the record has no plan")
     return Question(
         url=url,
         engine=service.engine,

@@ -25,7 +25,7 @@ def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, A
         if foreign is not None:
             raise InputError(
                 "conflicting_options",
-                f"--{foreign.replace('_', '-')} goes with --target {other.name}",
+                f"--{foreign.replace('_', '-')} is an option of --target {other.name}",
                 hint=f"leave it out; {target.facts.who_connects}",
             )
     return target.options(**{name: given[name] for name in own if name in given})

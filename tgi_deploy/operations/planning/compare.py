@@ -142,7 +142,7 @@ def _on_cuda(
         reason = rule.message if rule else f"{catalog.engine.title} {version} has no rule for its compute capability."
         return _verdict("no", Support(backend=None, source=rule.source if rule else ""), reason)
     whole = machine is None or machine.partition == 1
-    fraction = "" if whole else "The engine runs, but plans are made for whole cards only. "
+    fraction = "" if whole else "The engine runs, but plans need whole cards. "
     if rule.verdict == "override":
         reason = f"{rule.message} With --allow-turing; lost: {rule.loses}."
         return _verdict("override", support, f"{fraction}{reason}", image=release.image)

@@ -101,7 +101,7 @@ def _metric(name: str, old: Decimal | None, new: Decimal | None) -> MetricData:
 def _checks(metrics: tuple[MetricData, ...], limits: Limits) -> Iterator[CheckData]:
     cost, token_cost, margin = metrics
     if limits.max_cost_increase_percent is not None:
-        yield _dearer(cost, "max-cost-increase", "the price an hour", limits.max_cost_increase_percent)
+        yield _dearer(cost, "max-cost-increase", "the price per hour", limits.max_cost_increase_percent)
     if limits.max_token_cost_increase_percent is not None:
         yield _dearer(
             token_cost, "max-token-cost-increase", "a million output tokens", limits.max_token_cost_increase_percent
@@ -131,7 +131,7 @@ def _least_margin(metric: MetricData, least: int) -> CheckData:
     return CheckData(
         name="min-memory-margin-tokens",
         passed=new >= least,
-        message=f"KV cache beyond what is promised: {metric.old} → {new} tokens, at least {least} asked for",
+        message=f"KV cache beyond the promised load: {metric.old} → {new} tokens, at least {least} required",
     )
 
 
@@ -141,7 +141,7 @@ def _smaller_margin(metric: MetricData, allowed: Decimal) -> CheckData:
     return CheckData(
         name="max-memory-margin-decrease",
         passed=passed,
-        message=f"KV cache beyond what is promised: {old} → {new} tokens{_by(metric)}, at most -{allowed} % allowed",
+        message=f"KV cache beyond the promised load: {old} → {new} tokens{_by(metric)}, at most -{allowed} % allowed",
     )
 
 

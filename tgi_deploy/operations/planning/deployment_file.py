@@ -51,8 +51,8 @@ _HEAD: Final = (
     Key("target", "Where the deployment runs."),
     Key("strategy", "How an update replaces a machine.", choices=("rolling", "recreate")),
 )
-_NAME: Final = Key("name", "Name of the deployment, where it is the only one.  [default: the model's]")
-_OWNER: Final = Key("owner", "Whose deployments these are, whoever runs the command: `--prune` goes by it.")
+_NAME: Final = Key("name", "Name of the deployment, if it is the only one.  [default: the model's]")
+_OWNER: Final = Key("owner", "Owner of these deployments, whoever runs the command; `--prune` deletes by owner.")
 
 
 class FileDeployment(Frozen, frozen=True, kw_only=True):
@@ -153,7 +153,7 @@ class _Reader(NamedTuple):
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise self.wrong(
             _path(where, unknown), "is not a key of a deployment",
-            f"{hint}'tgi-deploy up --help' has the words, with _ for -",
+            f"{hint}'tgi-deploy up --help' lists the options, with _ for -",
         )  # fmt: skip
 
     def _value(self, key: Key, value: object, where: str) -> Any:  # noqa: ANN401 -- a text, several, or a switch
@@ -200,7 +200,7 @@ def schema(options: Sequence[Option], targets: Sequence[str]) -> dict[str, Any]:
         "properties": {
             "owner": _property(_OWNER, ()),
             "name": _property(_NAME, ()),
-            "deployments": {"description": "A table for each; the keys above hold for all.", **tables},
+            "deployments": {"description": "A table for each deployment; the keys above apply to all.", **tables},
             **keys,
         },
         "additionalProperties": False,

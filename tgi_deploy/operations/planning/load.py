@@ -71,7 +71,7 @@ def _tokens(
     if context > longest:
         raise InputError(
             "context_too_long",
-            f"--context {context} is more than the {longest} tokens that {model} was made for",
+            f"--context {context} exceeds the {longest} tokens that {model} supports",
             hint=f"use --context {longest} or less",
         )
     output_tokens, input_tokens = outputs.mean, inputs.mean
@@ -100,7 +100,7 @@ def _arrivals_per_s(settings: Settings, recorded: RecordedLoad | None) -> float 
     if rate is not None and in_flight.source == "flag" and in_flight.value is not None:
         raise InputError(
             "conflicting_options", "--rps and --concurrency exclude each other",
-            hint="--rps counts requests that arrive in a second, --concurrency those in flight",
+            hint="--rps is requests arriving per second, --concurrency requests in flight",
         )  # fmt: skip
     if rate is not None or in_flight.value is not None:
         return rate

@@ -60,7 +60,7 @@ def refuse_options(texts: OptionTexts, option: str, *, but: tuple[str, ...] = ()
         first = "MODEL" if given[0] == "model" else f"--{given[0].replace('_', '-')}"
         raise InputError(
             "conflicting_options",
-            f"{option} and {first} exclude each other: the lock holds the request",
+            f"{option} and {first} exclude each other: the lock contains the request",
             hint=f"leave {first} out, or plan without {option}",
         )
 

@@ -116,7 +116,7 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
         raise ConflictError(
             "stale_plan",
             f"deploying the lock: today's plan for the same request differs: {'; '.join(map(str, stale))}",
-            hint="lock again with 'plan … --lock FILE' and review the change, or deploy what is locked with --force",
+            hint="lock again with 'plan … --lock FILE' and review the change, or deploy the locked plan with --force",
         )
     return _as_locked(lock, catalog)
 
@@ -130,7 +130,7 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
         raise ConflictError(
             "locked_choice_gone",
             f"deploying the lock: {chosen.instance_type} on {chosen.num_shard} cards in {chosen.region} "
-            "cannot be had, or no longer serves this model",
+            "is no longer available, or no longer serves this model",
             hint="plan again without the lock",
         )
     command = engine_as_planned(made.chosen.engine, lock.plan)

@@ -52,7 +52,7 @@ class Setup:
     def num_shard(self) -> int:
         shards = _number(self.row, "tp", most=_MOST_SHARDS) or 1
         if shards != int(shards):
-            raise _bad_number("tp", self.row["tp"], "a whole number from 1 on")
+            raise _bad_number("tp", self.row["tp"], "a whole number, 1 or more")
         return int(shards)
 
     @cached_property
@@ -90,7 +90,9 @@ class Setup:
         value = self.constants.get(f"small_{name}" if self.small else name)
         if value is None:
             raise InputError(
-                "bad_case", f"nothing is known of that under {self.engine}", hint="Ask for weights or the peak instead."
+                "bad_case",
+                f"nothing is known about that for {self.engine}",
+                hint="Ask for weights or the peak instead.",
             )
         return float(value)
 
@@ -163,7 +165,7 @@ def _number(row: Mapping[str, str], column: str, *, most: float = 1e12) -> float
 
 
 def _bad_number(column: str, text: str, wanted: str) -> InputError:
-    return InputError("bad_case", f"{column} is {text[:80]!r}, not {wanted}", hint=f"Give {wanted}, or nothing.")
+    return InputError("bad_case", f"{column} is {text[:80]!r}, not {wanted}", hint=f"Give {wanted}, or leave it empty.")
 
 
 def _model(row: Mapping[str, str], catalog: Catalog) -> ModelSpec:

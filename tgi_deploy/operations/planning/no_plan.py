@@ -31,12 +31,12 @@ def without_plan(command: str, texts: OptionTexts, made: NoFeasiblePlan) -> NoPl
 
 def _nothing_near(made: NoFeasiblePlan) -> str:
     if made.request.flags:
-        return "no change of the request helps, but less of what --set pins may: look at every rejection with --json"
+        return "no change to the request helps, but removing a --set may: --json shows every rejection"
     against_all = set.intersection(*(set(item.codes) for item in made.rejections))
     reason = next((item.message for item in made.rejections if item.code in against_all), None)
     if reason is not None:
-        return f"every machine is refused: {reason}"
-    return "no change of the request helps: look at every rejection with --json, or choose another model"
+        return f"every machine is rejected: {reason}"
+    return "no change to the request helps: --json shows every rejection; or choose another model"
 
 
 def _why(made: NoFeasiblePlan) -> str:

@@ -344,15 +344,15 @@ def _variable(text: str, release: Release) -> tuple[str, str]:
     if _SECRET.search(name):
         raise InputError(
             "secret_in_env",
-            f"--env {name} looks like a secret: it would be seen in the plan, on the disk and in the process list",
-            hint="hub token and API key are taken from this shell's environment, by their names",
+            f"--env {name} looks like a secret: it would be visible in the plan, on the disk and in the process list",
+            hint="the hub token and the API key are read from this shell's environment, by name",
         )
     flag = next((flag for flag, known in release.flags.items() if known.env == name), None)
     if flag is not None or name in release.reserved_env:
         raise InputError(
             "env_is_planned",
-            f"--env {name} is the planner's to set",
-            hint=f"pin it with --set {flag.removeprefix('--')}=VALUE: it is checked then" if flag else "leave it out",
+            f"--env {name} is set by the planner",
+            hint=f"pin it with --set {flag.removeprefix('--')}=VALUE, which is checked" if flag else "leave it out",
         )
     return name, value
 

@@ -51,7 +51,7 @@ def _refuse(texts: OptionTexts) -> None:
     if given is not None:
         raise InputError(
             "conflicting_options", f"--own and --{given} exclude each other",
-            hint="the file of --own names the hardware; leave the other option out",
+            hint="the --own file names the hardware; leave out the other option",
         )  # fmt: skip
 
 

@@ -144,14 +144,14 @@ def _kind_of(header: frozenset[str]) -> CaseKind:
     missing = ", ".join(sorted(nearest.columns - header))
     raise InputError(
         "bad_cases",
-        f"the cases' header belongs to no kind of case; for {nearest.name} cases it lacks {missing}",
+        f"the header matches no kind of case; for {nearest.name} cases it lacks {missing}",
         hint=f"Speed cases need the columns {', '.join(sorted(predict_speed.COLUMNS))}.",
     )
 
 
 def _predicted(row: Mapping[str, Any], kind: CaseKind, catalog: Catalog) -> dict[str, Any]:
     if None in row or None in row.values():
-        return _failed("the row has another number of fields than the header")
+        return _failed("the row and the header have different numbers of fields")
     try:
         found = kind.estimate(row, catalog)
     except InputError as error:

@@ -222,7 +222,7 @@ def whole(row: Mapping[str, str], column: str) -> int:
     """A whole number from 1 on; `8.0` is one as well."""
     number = _number(row, column)
     if number != int(number):
-        raise _bad(column, _text(row, column), "a whole number from 1 on")
+        raise _bad(column, _text(row, column), "a whole number, 1 or more")
     return int(number)
 
 
@@ -234,7 +234,7 @@ def _number(row: Mapping[str, str], column: str) -> float:
     except ValueError:
         number = 0.0
     if not 1 <= number <= _MOST:
-        raise _bad(column, value, "a number from 1 on")
+        raise _bad(column, value, "a number, 1 or more")
     return number
 
 

@@ -67,7 +67,7 @@ def draft(profile: Profile) -> str:
 
 
 def _assignments(table: Mapping[str, Any]) -> Iterator[str]:
-    """JSON's way to write a text, a number, a truth value or a list is TOML's too."""
+    """Yield TOML assignments: strings, numbers, booleans and lists are written as in JSON."""
     return (f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None)
 
 

@@ -28,12 +28,12 @@ def plan_of_revision(revision: Revision, catalog: Catalog) -> Plan:
     """
     planned = revision.plan
     if planned is None:
-        raise _gone(revision, "the record has no plan of it")
+        raise _gone(revision, "the record has no plan for it")
     request = _request_of(planned, catalog)
     wanted = narrowed(without_limits(request), planned)
     made = make_plan(wanted, supply_for(wanted, catalog), catalog.engine)
     if isinstance(made, NoFeasiblePlan):
-        raise _gone(revision, f"{planned.chosen.instance_type} cannot be had, or no longer serves this model")
+        raise _gone(revision, f"{planned.chosen.instance_type} is no longer available, or no longer serves this model")
     return replaced(made, request=request, chosen=_as_it_ran(made.chosen, revision, planned), fallbacks=())
 
 
@@ -56,5 +56,5 @@ def _gone(revision: Revision, why: str) -> ConflictError:
     return ConflictError(
         "revision_gone",
         f"planning revision {revision.number} again: {why}",
-        hint="plan what you want instead with 'tgi-deploy plan', and give it to 'tgi-deploy up'",
+        hint="plan what you want instead with 'tgi-deploy plan', and run 'tgi-deploy up' with it",
     )

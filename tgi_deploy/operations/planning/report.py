@@ -255,18 +255,16 @@ def _figures(plan: Plan) -> Iterator[Figure]:
         note=f"tokens, {memory.required_kv_tokens:,} promised",
     )
     minutes = sum(phase.expected_s for phase in to_go_through(chosen)) / _S_PER_MINUTE
-    yield Figure(label="until it answers", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
+    yield Figure(label="until it is ready", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
 
 
 def _speed_figures(speed: Performance) -> Iterator[Figure]:
     yield Figure(label="first token", value=words.count(speed.ttft_ms), unit="ms", note=_span(speed.ttft_ms_span))
     each = speed.tpot_ms_span
     reads = Span(low=_MS_PER_S / each.high, high=_MS_PER_S / each.low) if each else None
+    yield Figure(label="per user", value=words.count(_MS_PER_S / speed.tpot_ms), unit="tokens/s", note=_span(reads))
     yield Figure(
-        label="each reader gets", value=words.count(_MS_PER_S / speed.tpot_ms), unit="tokens/s", note=_span(reads)
-    )
-    yield Figure(
-        label="output in all",
+        label="total output",
         value=words.count(speed.output_tokens_per_s),
         unit="tokens/s",
         note=_span(speed.output_tokens_per_s_span),

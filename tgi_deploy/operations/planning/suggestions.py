@@ -36,14 +36,14 @@ def amount(text: str, option: str, unit: str, most: Decimal) -> str:
 
 def count(option: str) -> str:
     """Return a hint for a text that is not a whole number."""
-    return f"write {option} {_EXAMPLES[option]}, for example: digits alone"
+    return f"write {option} {_EXAMPLES[option]}, for example: digits only"
 
 
 def duration(text: str, option: str) -> str:
     """Return a hint for a text that is not a duration."""
     bare = text.lstrip("0")
     if bare.isascii() and bare.isdigit() and len(bare) <= _LONGEST_COUNT:
-        return f"say the unit: write {option} {bare}m or {bare}h"
+        return f"add a unit: write {option} {bare}m or {bare}h"
     return f"write {option} 2h, 90m or 1d12h"
 
 

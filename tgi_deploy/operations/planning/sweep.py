@@ -78,7 +78,7 @@ def _range(first: Decimal, last: Decimal, sign: str, step: Decimal, text: str) -
     grows = step > 1 and first > 0 if sign == "*" else step > 0
     if not grows or last < first:
         raise InputError(
-            "bad_sweep", f"--sweep {quoted(text)}: the range does not go up from {first} to {last}",
+            "bad_sweep", f"--sweep {quoted(text)}: the range does not increase from {first} to {last}",
             hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
         )  # fmt: skip
     value, number = first, 0
@@ -92,7 +92,7 @@ def _range(first: Decimal, last: Decimal, sign: str, step: Decimal, text: str) -
 
 def _too_many(text: str) -> InputError:
     return InputError(
-        "bad_sweep", f"--sweep {quoted(text)}: more than {MAX_VALUES} values", hint="take larger steps"
+        "bad_sweep", f"--sweep {quoted(text)}: more than {MAX_VALUES} values", hint="use larger steps"
     )  # fmt: skip
 
 
@@ -132,6 +132,6 @@ def _row(
         )
     nearest = min(made.rejections, key=attrgetter("distance"), default=None)
     if nearest is None:
-        return SweepRow(value=value, code="no_offer", reason="nothing is on offer")
+        return SweepRow(value=value, code="no_offer", reason="there is no offer")
     reason = f"{nearest.instance_type} x{nearest.num_shard} {nearest.quantize}: {nearest.message}"
     return SweepRow(value=value, code=nearest.code, reason=reason)

@@ -1,6 +1,6 @@
 """A recorded load: a CSV of requests with their time and lengths, as arrivals a second and distributions of lengths.
 
-Public traces load as they are: Azure's (`TIMESTAMP,ContextTokens,GeneratedTokens`, both years) and BurstGPT's
+Public traces can be used unchanged: Azure's (`TIMESTAMP,ContextTokens,GeneratedTokens`, both years) and BurstGPT's
 (`Timestamp,Model,Request tokens,Response tokens,…`). Rows are read one by one: a week of Azure has 27 million.
 """
 
@@ -39,7 +39,7 @@ def read_traffic(path: Path) -> RecordedLoad:
         if not path.is_file() and path.exists():
             raise _bad(f"{path.name} is not a file", "give a CSV file")
         if path.stat().st_size > _MOST_BYTES:
-            raise _bad(f"{path.name} is larger than 4 GB", "give a part of it: an hour at the busiest time is enough")
+            raise _bad(f"{path.name} is larger than 4 GB", "use a part of it: the busiest hour is enough")
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
             return _summary(path.name, csv.reader(iter(partial(lines.readline, _LONGEST_LINE), "")))
     except OSError as error:
@@ -66,7 +66,7 @@ def _summary(name: str, rows: Iterator[list[str]]) -> RecordedLoad:
         inputs[asked] += 1
         outputs[answered] += 1
     if not minutes:
-        raise _bad(f"{name} has no request in it", "each line is a request: second,input_tokens,output_tokens")
+        raise _bad(f"{name} has no requests", "each line is a request: second,input_tokens,output_tokens")
     return RecordedLoad(
         requests=minutes.total(),
         skipped=skipped,
@@ -85,8 +85,8 @@ def _places(name: str, header: Iterable[str]) -> tuple[int, int, int]:
     if -1 in found:
         missing = tuple(_COLUMNS)[found.index(-1)]
         raise _bad(
-            f"{name} has no column {missing} in its first line",
-            "write the columns second,input_tokens,output_tokens; Azure's and BurstGPT's traces load as they are",
+            f"the first line of {name} has no column {missing}",
+            "write the columns second,input_tokens,output_tokens; Azure's and BurstGPT's traces can be used unchanged",
         )
     return found[0], found[1], found[2]
 

@@ -321,7 +321,7 @@ def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found
     """
     if not not_shown_yet(context, deployment, seen):
         return False
-    context.reporter.note("something requested a moment ago does not show yet; waiting up to a minute for it")
+    context.reporter.note("something requested a moment ago is not visible yet; waiting up to a minute for it")
     patience = replace(context.pace.sweep, deadline_s=context.pace.unsettled_s)
     for waited_s in looks(context.clock, patience):
         if waited_s and not not_shown_yet(context, deployment, seen):

@@ -182,7 +182,7 @@ def _group(owner: tuple[str, str], survey: _Survey, recorded: Deployment | Deplo
     if recorded is None or recorded.id != group.id:
         return group
     hidden = [place for place in recorded.places if place not in survey.regions]
-    return replace(group, recorded=recorded, reason=f"{hidden[0]} could not be looked at" if hidden else "")
+    return replace(group, recorded=recorded, reason=f"{hidden[0]} could not be searched" if hidden else "")
 
 
 def _owner(found: Found) -> tuple[str, str]:
@@ -200,7 +200,7 @@ def _load(context: Context, name: str) -> Deployment | DeployError | None:
 def _judge(context: Context, group: Group, request: GcRequest) -> Group:
     """The group with its verdict."""
     if group.reason or not (_SAFE.fullmatch(group.name) and _SAFE.fullmatch(group.id)):
-        return replace(group, reason=group.reason or "its tags are not as this tool writes them")
+        return replace(group, reason=group.reason or "its tags were not written by this tool")
     now = context.clock.now()
     if request.older_than_s and group.newest is not None and not is_past(group.newest, now, by_s=request.older_than_s):
         return replace(
@@ -229,10 +229,10 @@ def _judge_machine(group: Group, machine: Found, request: GcRequest) -> Group:
     if group.recorded is not None and group.recorded.status == "deleting":
         return replace(group, orphaned=True, reason="its removal is not finished")
     if group.recorded is not None:
-        return replace(group, reason=f"its machine is {machine.state} and on record here")
+        return replace(group, reason=f"its machine is {machine.state} and recorded here")
     if request.include_unrecorded:
-        return replace(group, orphaned=True, reason=f"its machine is {machine.state} and not on record here")
-    elsewhere = "its record may be on another computer; --include-unrecorded removes it all the same"
+        return replace(group, orphaned=True, reason=f"its machine is {machine.state} and not recorded here")
+    elsewhere = "its record may be on another computer; --include-unrecorded removes it anyway"
     return replace(group, reason=f"its machine is {machine.state}, and {elsewhere}")
 
 

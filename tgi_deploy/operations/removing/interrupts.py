@@ -305,7 +305,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
     except DeployError as error:
         return Settled(fate="ending", exists=existing(context, name), why=error.message)
     if stops.abandoned or any(record.attributes.get("id") not in asked for record in hidden):
-        return Settled(fate="ending", exists=existing(context, name), why="something just asked for does not show yet")
+        return Settled(fate="ending", exists=existing(context, name), why="something just requested is not visible yet")
     receipt = issue(context, deployment, ledger, places)
     context.store.remove(name)
     return Settled(fate="removed", receipt=receipt)

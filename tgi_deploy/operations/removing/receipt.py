@@ -90,7 +90,7 @@ class Receipt:
 
     def _cost(self, how: str, target_at: Callable[[str], Target]) -> str:
         if self.usd is None:
-            return target_at(self.machines[0].region).facts.unpriced or "at a price that nothing here tells"
+            return target_at(self.machines[0].region).facts.unpriced or "at an unknown price"
         cents = self.usd.quantize(_CENT, ROUND_HALF_UP)
         return f"cost {how}${cents:,}" if cents else "cost less than a cent"
 

@@ -27,7 +27,7 @@ def run_again(context: Context, stops: Stops | None, run: Callable[[Context], _T
         result = run(guard(context, stops))
         stops.check()
     except KeyboardInterrupt:
-        raise InterruptedByUserError("interrupted", f"'{doing}' was stopped before its end", hint=advice) from None
+        raise InterruptedByUserError("interrupted", f"'{doing}' was stopped before it finished", hint=advice) from None
     return result
 
 
@@ -68,7 +68,7 @@ def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]
         "nothing": f"interrupted; this run created nothing{there}",
         "removed": f"interrupted; everything this run created was removed{cost}{there}",
         "kept": f"interrupted; what exists is kept{there}",
-        "ending": f"interrupted; the removal was asked for and is not proved yet{why}{there}",
+        "ending": f"interrupted; the removal was requested but is not verified yet{why}{there}",
         "left": f"interrupted; left as it is{why}{there}",
     }
     document = receipt.document() if receipt else None
@@ -85,7 +85,7 @@ def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]
 
 def _hint(name: str, settled: Settled) -> str:
     if settled.fate in {"removed", "nothing"} and not settled.exists:
-        return "nothing is left; run the same command to begin again"
+        return "nothing is left; run the same command to start over"
     if settled.fate == "ending":
-        return f"'tgi-deploy down {name}' waits for its end and proves it; the same 'up' does so and begins anew"
-    return f"'tgi-deploy down {name}' removes it and proves it; running the same 'up' again resumes where it stopped"
+        return f"'tgi-deploy down {name}' finishes and verifies it; the same 'up' does that and starts over"
+    return f"'tgi-deploy down {name}' removes it; running the same 'up' again resumes where it stopped"

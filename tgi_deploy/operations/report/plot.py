@@ -28,7 +28,7 @@ def plot_svg(report: Report) -> str:
     if drawing is None:
         raise InputError(
             "nothing_to_plot",
-            f"plotting cost against throughput of {report.title}: nothing here has a price",
+            f"plotting cost against throughput of {report.title}: no configuration has a price",
             hint="leave --hardware out to plan for rented machines, or look at the table of --report",
         )
     lines = textwrap.wrap(report.sentence, _LINE)
@@ -47,7 +47,7 @@ def plot_png(report: Report) -> bytes:
         raise InputError(
             "plot_extra_missing",
             f"plotting {report.title} as PNG needs the package {error.name!r}",
-            hint=f"end the file in .svg, or run: {install_command('plot')}",
+            hint=f"use a .svg file, or run: {install_command('plot')}",
         ) from error
     fonts = [font_lato.font_files[name] for name in ("Lato", "LatoBold")]
     return resvg_py.svg_to_bytes(

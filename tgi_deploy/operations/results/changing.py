@@ -171,7 +171,7 @@ def _unsearched(receipts: Sequence[Receipt]) -> Iterator[Problem]:
     """What a removal could not look for."""
     for receipt in receipts:
         for item in receipt.unsearched:
-            message = f"{receipt.name}: {item.kind}s in {item.region} could not be looked for: {item.why}"
+            message = f"{receipt.name}: {item.kind}s in {item.region} could not be searched for: {item.why}"
             yield warning("not_looked_for", message)
 
 
@@ -180,7 +180,7 @@ def _misspelled(context: Context, found: DownOutcome) -> Iterator[Problem]:
     for name in found.absent:
         near = recorded_like(context, name)
         if near:
-            message = f"there was nothing of '{name}' to remove; on record there is {' and '.join(near)}"
+            message = f"no trace of '{name}' to remove; recorded deployments are {' and '.join(near)}"
             yield warning("unknown_deployment", message)
 
 

@@ -54,10 +54,10 @@ def reached(deployment: Deployment) -> tuple[str, ResourceRecord]:
     untagged = isinstance(deployment, TaggedDeployment) and record is not None and deployment.service is None
     raise DeployError(
         "no_endpoint",
-        f"'{name}' has tags of an earlier version, which do not say its port, and there is no record of it here"
+        f"'{name}' has tags of an earlier version without its port, and no record here"
         if untagged
         else f"'{name}' has no endpoint yet",
-        hint=f"'tgi-deploy status {name}' shows where it stands; 'up' goes on",
+        hint=f"'tgi-deploy status {name}' shows its progress; 'up' resumes it",
     )
 
 

@@ -122,22 +122,22 @@ class _Asker:
 
     def _failure(self, problem: Problem, reply: HttpReply) -> DeployError:
         status, doing = reply.status, f"asking '{self.name}'"
-        said = one_line(problem.message, limit=_SHOWN_CHARS) or "nothing"
+        text = one_line(problem.message, limit=_SHOWN_CHARS) or "nothing"
         if problem.severity == "warning":
             hint = "leave out --chat: the plain prompt works"
-            return _NoTemplateError(problem.code, f"{doing}: {said}", hint=hint)
+            return _NoTemplateError(problem.code, f"{doing}: {text}", hint=hint)
         if status == _UNAUTHORIZED:
             hint = "name the variable that has the key: --api-key-from-env VARIABLE"
-            return NotHealthyError("unauthorized", f"{doing}: the engine wants another API key (401)", hint=hint)
+            return NotHealthyError("unauthorized", f"{doing}: the engine rejected the API key (401)", hint=hint)
         if status == _OVERLOADED:
-            hint = "ask again in a moment; more requests at once take another 'up', with --concurrency"
-            return DeployError("overloaded", f"{doing}: it has too many requests already (429)", hint=hint)
+            hint = "try again in a moment; for more requests at once, run 'up' with a higher --concurrency"
+            return DeployError("overloaded", f"{doing}: it is overloaded (429)", hint=hint)
         if status in _REFUSED:
             hint = "shorten the prompt, or ask for fewer --max-tokens"
-            return InputError("question_refused", f"{doing}: it answered {status} and said: {said}", hint=hint)
-        hint = f"'tgi-deploy logs {self.name}' shows what the engine says"
-        broke_off = "the answer broke off" if status == _OK else f"it answered {status}"
-        return NotHealthyError("ask_failed", f"{doing}: {broke_off}: {said}", hint=hint)
+            return InputError("question_refused", f"{doing}: it answered {status}: {text}", hint=hint)
+        hint = f"'tgi-deploy logs {self.name}' shows the engine's log"
+        reason = "the answer was cut off" if status == _OK else f"it answered {status}"
+        return NotHealthyError("ask_failed", f"{doing}: {reason}: {text}", hint=hint)
 
 
 def _rate(arrivals_ms: list[float], tokens: int) -> float | None:

@@ -67,8 +67,8 @@ def on_record(deployment: Deployment | None) -> tuple[RecordedThing, ...]:
 def _words(deployment: Deployment | None, exists: tuple[RecordedThing, ...], machine: Found | None) -> str:
     record = deployment.machine if deployment else None
     if record is None and machine is None:
-        things = ", ".join(f"{item.kind} {item.id or '(asked for, not confirmed)'}" for item in exists)
-        return f"what exists costs nothing by the hour ({things})"
+        things = ", ".join(f"{item.kind} {item.id or '(requested, not confirmed)'}" for item in exists)
+        return f"nothing that exists is billed by the hour ({things})"
     known = machine.id if machine else record.attributes.get("id") if record else None
     price = price_words(price_of(deployment, () if machine is None else (machine,)))
     return f"the machine {known} runs{price}" if known else f"a machine may have been launched{price}"

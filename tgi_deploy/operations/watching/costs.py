@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def costs(context: Context) -> tuple[CostsData, tuple[Problem, ...]]:
-    """Return what everything costs that is on record here, or found by its tags, with warnings.
+    """Return what everything costs that is recorded here, or found by its tags, with warnings.
 
     A place that can't be asked, or a record that can't be read, is a warning.
     """

@@ -84,7 +84,7 @@ def look_at_all(
 def not_asked(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
     """Return a warning for each place that could not be asked."""
     return tuple(
-        warning(error.code, f"{place} could not be asked, so its machines are not known: {error.message}")
+        warning(error.code, f"{place} could not be searched, so its machines are unknown: {error.message}")
         for place, error in unasked.items()
     )
 

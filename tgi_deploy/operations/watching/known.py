@@ -141,7 +141,7 @@ def unknown_deployment(context: Context, name: str) -> InputError:
     return InputError(
         "unknown_deployment",
         f"there is no deployment '{name}' in {', '.join(context.regions)}",
-        hint=f"{_near(context, name)}'tgi-deploy list' shows what there is; --region looks elsewhere",
+        hint=f"{_near(context, name)}'tgi-deploy list' shows what exists; --region searches elsewhere",
     )
 
 
@@ -150,7 +150,7 @@ def unrecorded_deployment(context: Context, name: str) -> InputError:
     return InputError(
         "unknown_deployment",
         f"there is no record of '{name}' here",
-        hint=f"{_near(context, name)}'tgi-deploy status {name}' looks for it in the cloud, by its tags",
+        hint=f"{_near(context, name)}'tgi-deploy status {name}' searches the cloud for it by its tags",
     )
 
 

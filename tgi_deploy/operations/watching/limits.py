@@ -76,7 +76,7 @@ def keep_ceiling(context: Context, running: Running, ceiling_usd: Decimal) -> Ru
     try:
         recorded, tags = move_limits(context, running, WantedEnds(max_spend_usd=ceiling_usd))
     except InputError as error:  # what is left does not pay for five minutes, or an end from outside cannot be lifted
-        context.reporter.note(f"its end stays as it is: {error.message}")
+        context.reporter.note(f"its end is unchanged: {error.message}")
         return replace(running, recorded=running.recorded and context.executor().save(running.recorded))
     return replace(running, recorded=recorded, machine=with_tags(running.machine, tags))
 
@@ -96,8 +96,8 @@ def _check_moves(context: Context, running: Running, wanted: WantedEnds) -> None
         raise InputError(
             "limits_fixed",
             f"the machine of '{name}' was launched by an earlier version of tgi-deploy, and keeps its limits",
-            hint=("its lease alone can be renewed: --lease TIME; " if has_lease else "")
-            + f"'tgi-deploy down {name}' and 'up' again make one whose limits move",
+            hint=("only its lease can be renewed: --lease TIME; " if has_lease else "")
+            + f"'tgi-deploy down {name}' and 'up' again create one whose limits can change",
         )
 
 
@@ -126,8 +126,8 @@ def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, n
     elif running.recorded is None:
         raise InputError(
             "limit_unknown",
-            f"there is no record of '{running.name}' here, which has what --ttl was",
-            hint="name the end by time as well: --ttl TIME, or --ttl none",
+            f"without the record of '{running.name}', its previous --ttl is unknown",
+            hint="also pass --ttl TIME or --ttl none",
         )
     spent = Spent() if ceiling is None else _spent(context, running)
     paid_s = None if ceiling is None else seconds_left(running.name, ceiling, spent, _price(running))
@@ -156,8 +156,8 @@ def _price(running: Running) -> Decimal:
     if not price:
         raise InputError(
             "bad_max_spend",
-            f"--max-spend: no price of '{running.name}' is known",
-            hint="say when it ends by --ttl",
+            f"--max-spend: the price of '{running.name}' is unknown",
+            hint="set its end with --ttl",
         )
     return price
 

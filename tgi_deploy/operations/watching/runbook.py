@@ -79,7 +79,7 @@ class Subject:
         """What it serves. Raises ValueError where neither a plan nor tags say it: then there is no page."""
         found = service_of(self.plan) if self.plan else self.deployment.service if self.deployment else None
         if found is None:
-            raise ValueError("a runbook is written of something that nothing is known of")
+            raise ValueError("a runbook needs a plan or a deployment")
         return found
 
     @property
@@ -121,8 +121,8 @@ def known_subject(context: Context, deployment: Deployment) -> Subject:
     if deployment.service is None:
         raise DeployError(
             "no_plan_recorded",
-            f"nothing is on record of what '{name}' was planned as, and no tag says what it serves",
-            hint="run its 'up' again: that completes the record; or write the runbook of its MODEL",
+            f"'{name}' has no recorded plan, and no tag has what it serves",
+            hint="run the same 'up' again to complete the record, or write the runbook of its MODEL",
         )
     return Subject(
         name=name,

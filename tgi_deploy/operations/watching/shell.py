@@ -42,7 +42,7 @@ def run_there(
         ended = subprocess.run(child, capture_output=captured, check=False)  # noqa: S603 -- the user asked for it
     except OSError as error:
         reason = f"starting {child[0]!r} on this computer failed: {error.strerror}"
-        raise _no_shell(name, reason, f"install the command line of {child[0]!r}; it needs no daemon here") from error
+        raise _no_shell(name, reason, f"install the {child[0]!r} command; no daemon is needed here") from error
     code = ended.returncode if ended.returncode >= 0 else _SIGNALED - ended.returncode
     return Finished(exit_code=code, stdout=_text(ended.stdout), stderr=_text(ended.stderr))
 

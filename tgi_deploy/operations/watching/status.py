@@ -209,7 +209,7 @@ def _probed(context: Context, deployment: Deployment) -> tuple[Probe | None, tup
     try:
         return context.probe_of(deployment), ()
     except DeployError as error:
-        return None, (warning(error.code, f"its endpoint was not asked: {error.message}", key="endpoint"),)
+        return None, (warning(error.code, f"its endpoint was not checked: {error.message}", key="endpoint"),)
 
 
 def _is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
@@ -251,8 +251,8 @@ def not_serving(found: Status) -> NotHealthyError | None:
     if found.gone:
         return NotHealthyError(
             "machine_gone",
-            f"'{name}' does not serve: no machine of it runs{_since(found)}",
-            hint=f"'tgi-deploy diagnose {name}' says why it ended; the same 'up' makes another one, "
+            f"'{name}' does not serve: it has no running machine{_since(found)}",
+            hint=f"'tgi-deploy diagnose {name}' shows why it ended; the same 'up' launches another one, "
             f"'tgi-deploy down {name}' removes the rest",
         )
     if found.probe is None and found.machine is not None and found.machine.state == "running":
@@ -267,13 +267,13 @@ def not_serving(found: Status) -> NotHealthyError | None:
     return NotHealthyError(
         "not_answering",
         f"'{name}' does not serve: {why}{_since(found)}",
-        hint=f"'tgi-deploy logs {name}' shows what it does, 'tgi-deploy diagnose {name}' looks for the cause, "
+        hint=f"'tgi-deploy logs {name}' shows its log, 'tgi-deploy diagnose {name}' finds the cause, "
         f"'tgi-deploy down {name}' ends it",
     )
 
 
 def _since(found: Status) -> str:
-    return "" if found.proved_at is None else f"; it was proved last at {found.proved_at:%Y-%m-%d %H:%M} UTC"
+    return "" if found.proved_at is None else f"; it was last proved at {found.proved_at:%Y-%m-%d %H:%M} UTC"
 
 
 def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Problem]:
@@ -316,7 +316,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
 def second_machine(recorded: Deployment | None, machine: Found) -> str:
     """Return a sentence about a machine that runs beside the deployment's own."""
     costs = price_words(price_of_all(recorded, (machine,)))
-    return f"a second {machine.kind} of it is {machine.state} in {machine.place}: {machine.id}{costs}"
+    return f"a second {machine.kind} is {machine.state} in {machine.place}: {machine.id}{costs}"
 
 
 def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
@@ -324,7 +324,7 @@ def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
     return [
         warning(
             "rule_added",
-            f"{found.kind} {found.id} lets in {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
+            f"{found.kind} {found.id} allows {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
             f"look at it: {context.target_at(found.place).by_hand.look_command(found.kind, found.id, found.place)}",
             key=found.key,
         )
@@ -349,10 +349,10 @@ def _spot_notice(
     if machine is None or machine.attributes.get("market") != "spot":
         return None
     if state is not None and state.reclaimed:
-        return f"the cloud took the spot machine back: {state.reason or state.reason_code}"
+        return f"the cloud reclaimed the spot machine: {state.reason or state.reason_code}"
     for item in seen:
         if RECLAIMED in item.attributes:
-            return f"the cloud takes the spot machine back: {item.id} is {item.attributes[RECLAIMED]}"
+            return f"the cloud is reclaiming the spot machine: {item.id} is {item.attributes[RECLAIMED]}"
     if healthy or not machine.alive:
         return None
     try:

@@ -22,7 +22,11 @@ class DockerOptions(Value, frozen=True, kw_only=True):
     ] = None
     front: Annotated[
         Literal["proxy"] | None,
-        option("Docker: 'proxy' puts one before the engine, for updates without downtime.", "KIND", commands=("up",)),
+        option(
+            "Docker: 'proxy' puts a proxy in front of the engine, for updates without downtime.",
+            "KIND",
+            commands=("up",),
+        ),
     ] = None
     expose_to_world: ExposeToWorld = False
     hub_token_from_env: HubTokenFromEnv = False
@@ -44,7 +48,7 @@ class DockerOptions(Value, frozen=True, kw_only=True):
             raise InputError(
                 "world_exposed",
                 f"--bind {self.bind} opens the port to everybody who can reach the host: Docker bypasses its firewall",
-                hint="name one address of the host, or add --expose-to-world if you mean it",
+                hint="name one address of the host, or add --expose-to-world to confirm",
             )
 
     @property

@@ -301,7 +301,7 @@ class Ec2Launch:
         why = error.cause or error.message
         room = headroom(self.survey, attempt.candidate) if counts_vcpus(error.cause) else None
         self.pools.no_quota(family, why, room)
-        advice = f"; {room.text()}; ask for more: {room.command}" if room is not None else ""
+        advice = f"; {room.text()}; request an increase: {room.command}" if room is not None else ""
         message = f"{family}: {why}{advice}; trying another family or market"
         self.around.reporter.warn(warning("quota_exceeded", message))
 

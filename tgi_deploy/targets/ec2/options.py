@@ -21,16 +21,17 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     """Raises InputError `bad_cidr` or `world_exposed` for invalid networks."""
 
     allow_cidr: Annotated[
-        tuple[str, ...], option("Network that may connect; repeatable.  [default: you]", "CIDR", commands=("up",))
+        tuple[str, ...],
+        option("Network that may connect; repeatable.  [default: your address]", "CIDR", commands=("up",)),
     ] = ()
     expose_to_world: ExposeToWorld = False
     subnet: Annotated[
         str | None,
-        option("Your subnet.  [default: the default ones, zone by zone]", "ID", commands=_LOOKED_AT),
+        option("Subnet to launch in.  [default: the default subnets, zone by zone]", "ID", commands=_LOOKED_AT),
     ] = None
-    ami: Annotated[str | None, option("Machine image with NVIDIA's driver and Docker.", "ID", commands=_LOOKED_AT)] = (
-        None
-    )
+    ami: Annotated[
+        str | None, option("Machine image (AMI) with NVIDIA's driver and Docker.", "ID", commands=_LOOKED_AT)
+    ] = None
     hub_token_parameter: Annotated[
         str | None, option("SSM parameter with the hub token, for the machine.", "NAME", commands=_LOOKED_AT)
     ] = None
@@ -39,7 +40,7 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     api_key_from_env: ApiKeyFromEnv = None
     plaintext: Plaintext = False
     instance_profile: Annotated[
-        str | None, option("Profile that may read these.  [default: created if needed]", "NAME")
+        str | None, option("Instance profile that may read them.  [default: created if needed]", "NAME")
     ] = None
     external_ttl: Annotated[bool, option("Also have AWS end it 5 minutes after its end time, as a backstop.")] = False
 

@@ -198,7 +198,7 @@ def _check_size(text: str) -> None:
     if size_bytes > MAX_BYTES:
         raise DeployError(
             "user_data_too_large",
-            f"the user data is {size_bytes} bytes; EC2 takes {MAX_BYTES} at most",
+            f"the user data is {size_bytes} bytes; EC2 allows {MAX_BYTES}",
             hint="shorten the engine's flags or environment, or your own templates",
             data={"size_bytes": size_bytes, "max_bytes": MAX_BYTES},
         )

@@ -164,7 +164,7 @@ def test_junit_survives_hostile_names(tool, dearer, tmp_path):
 def test_annotations(tool, dearer):
     _, out, _ = tool("diff", *dearer, "--max-cost-increase", "10%", "--github")
     place = "file=new.lock,title=cost_gate%3A max-cost-increase"
-    says = "the price an hour: $1.0218 → $1.361 (+33.2 %25), at most +10 %25 allowed"
+    says = "the price per hour: $1.0218 → $1.361 (+33.2 %25), at most +10 %25 allowed"
     assert [line for line in out.splitlines() if line.startswith("::")] == [f"::error {place}::{says}"]
 
 

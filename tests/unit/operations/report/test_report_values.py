@@ -37,8 +37,8 @@ def test_predictions_come_with_their_intervals(reports, thirteen):
     figures = {figure.label: figure for figure in reports["plan"].figures}
     speed = made.chosen.performance
     assert figures["first token"].note == f"{speed.ttft_ms_span.low:,.0f} to {speed.ttft_ms_span.high:,.0f}"
-    slowest, fastest = (float(part) for part in figures["each reader gets"].note.split(" to "))
-    assert slowest <= float(figures["each reader gets"].value) <= fastest
+    slowest, fastest = (float(part) for part in figures["per user"].note.split(" to "))
+    assert slowest <= float(figures["per user"].value) <= fastest
 
 
 def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
@@ -46,7 +46,7 @@ def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
     bare = replaced(made.chosen.performance, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None)
     page = report(replaced(made, chosen=replaced(made.chosen, performance=bare)), texts, catalog, {}, targets=targets())
     notes = {figure.label: figure.note for figure in page.figures}
-    assert {notes[label] for label in ("first token", "each reader gets", "output in all")} == {"predicted"}
+    assert {notes[label] for label in ("first token", "per user", "total output")} == {"predicted"}
 
 
 def test_every_fallback_is_marked(reports, thirteen):
