@@ -128,7 +128,14 @@ EVENTS = {
     "unreachable": 2,
     "forbidden": 2,
 }
-_ENDING_KINDS = ("killed after", "killed after", "killed in flight", "killed in flight", "killed before")
+_ENDING_KINDS = (
+    "killed after",
+    "killed after",
+    "killed in flight",
+    "killed in flight",
+    "killed before",
+    "killed before",
+)
 _DOUBTFUL_KINDS = ("lost", "cut", "late", "dropped", "failed after")
 _SECONDS = {"late": 30.0, "killed in flight": 30.0, "stale": 45.0, "doubled": 3.0}
 # Where faults strike, by what they are among: a launch is the fourth change of a first `up`.
@@ -269,6 +276,30 @@ def _lost(chance, seed):
         boot_s=_boot_s(chance),
         ending_s=_ending_s(chance),
         end=_end(chance),
+    )
+
+
+def _troubled(chance, seed):
+    """A machine that runs, and commands of which some meet an account that refuses, throttles or is out of reach."""
+    first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((0, 0, 1, 4)), waits=True)
+    commands, events = [first], []
+    for number in range(1, chance.choice((2, 3, 3, 4))):
+        verb = chance.choice(("up", "up", "up", "down", "down", "extend", "stop", "start", "gc"))
+        following = _next(chance, commands[-1], verb)
+        commands.append(replace(following, plan=first.plan) if chance.random() < 0.5 and verb == "up" else following)
+        kind = chance.choice(("forbidden", "forbidden", "unreachable", "throttling"))
+        where = chance.choice(ACTIONS) if kind == "forbidden" else REGIONS[0]
+        began_s, length_s = chance.choice((0.0, 0.0, chance.uniform(0, 20))), chance.choice((20, 120, 300))
+        trouble = Event(kind=kind, at_s=round(began_s, 1), command=number, seconds=length_s, where=where)
+        events.extend([trouble] if chance.random() < 0.7 else [])
+    return History(
+        seed=seed,
+        commands=tuple(commands),
+        faults=_faults(chance, len(commands), (0, 0, 1)),
+        events=tuple(events),
+        late_s=_late(chance, 0.1, instance=0.3),
+        boot_s=_boot_s(chance),
+        ending_s=_ending_s(chance),
     )
 
 
@@ -525,6 +556,7 @@ _SHAPES = {
     _updated: 22,
     _paused: 10,
     _lost: 8,
+    _troubled: 8,
     _ending: 9,
     _race: 11,
     _race_apart: 5,

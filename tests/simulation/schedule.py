@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from itertools import count
+from math import inf, nextafter
 from threading import Lock, Thread
 
 LONGEST_S = 90 * 86_400.0
@@ -51,7 +52,7 @@ class Schedule:
 
     def sleep(self, gate, seconds):
         """Let that much time pass for the program of `gate`."""
-        wake = self.now + seconds
+        wake = max(self.now + seconds, nextafter(self.now, inf))  # however short a pause is, time passes
         if wake > LONGEST_S:
             raise Endless(f"a program waits until day {wake / 86_400:.0f}")
         if not self._waiting or wake < self._waiting[0][0]:

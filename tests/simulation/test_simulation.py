@@ -21,6 +21,7 @@ from simulation.history import (
 )
 from simulation.rules import read_rules
 from simulation.run import run
+from simulation.schedule import Schedule
 from simulation.shrink import MOST_STEPS, shrink
 
 from tgi_deploy.reconcile import executor
@@ -75,6 +76,13 @@ def test_a_run_depends_on_its_history_alone():
     history = make(3)
     assert len(history.commands) > 1
     assert run(history).log == run(history).log
+
+
+def test_however_short_a_pause_is_time_passes():
+    schedule = Schedule()
+    schedule.now = 76.9
+    schedule.sleep(None, 1e-16)
+    assert schedule.now > 76.9
 
 
 def test_a_history_that_fails_is_shrunk_to_what_it_needs(monkeypatch):

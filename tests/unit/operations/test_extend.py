@@ -402,10 +402,17 @@ def test_another_computer_changes_what_it_can_know(around, tmp_path):
     price = bring_up(around, ttl_s=36_000).usd_per_hour
     around.clock.sleep(3600)
     elsewhere = replace(around, home=tmp_path / "other")
-    assert no_way(elsewhere, max_spend_usd=price * 3) == "limit_unknown"
+    assert extended(elsewhere, max_spend_usd=price * 30).ends[0].at == later(around, hours=9), "--ttl stays"
+    assert no_way(elsewhere, max_spend_usd=price * 3) == "limit_unknown", "--ttl or the ceiling"
     extended(elsewhere, max_spend_usd=price * 3, ttl_s=0)
     assert tags(around)[TAG_EXPIRES] == f"{stamp(later(around, hours=2))} 7200"
     assert extended(around, ttl_s=36_000).ends[0].at == later(around, hours=2), "the ceiling is not forgotten here"
+
+
+def test_a_time_that_was_moved_elsewhere_is_not_moved_back_by_a_ceiling(around, tmp_path):
+    price = bring_up(around, ttl_s=3600).usd_per_hour
+    extended(replace(around, home=tmp_path / "other"), ttl_s=36_000)
+    assert extended(around, max_spend_usd=price * 30).ends[0].at == later(around, hours=10)
 
 
 def test_what_was_changed_elsewhere_is_shown_although_the_record_is_older(around, tmp_path):

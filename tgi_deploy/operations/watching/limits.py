@@ -24,6 +24,7 @@ from tgi_deploy.reconcile.ends import (
     moved_tag,
     reads_tags,
     stamp,
+    ttl_end,
 )
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.reconcile.ports import OutsideEnd
@@ -121,8 +122,9 @@ def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, n
     if wanted.ttl_s is not None:
         until = now + timedelta(seconds=wanted.ttl_s) if wanted.ttl_s else None
         ends = replaced(ends, asked_ttl_s=wanted.ttl_s or None, ttl_until=until)
-    elif ends.ttl_until is None and ends.expires_at is not None and ends.max_spend_usd is None:
-        ends = replaced(ends, asked_ttl_s=ends.ttl_s, ttl_until=ends.expires_at)
+    elif ceiling_of(running) is None:  # the tag is the end by --ttl, which another computer may have moved
+        until = ttl_end(running.recorded, running.machine.tags)
+        ends = replaced(ends, asked_ttl_s=(ends.asked_ttl_s or ends.ttl_s) if until else None, ttl_until=until)
     elif running.recorded is None:
         raise InputError(
             "limit_unknown",
