@@ -101,15 +101,17 @@ def _knee(points: Sequence[FrontierPoint]) -> int | None:
     return above.index(max(above))
 
 
-def alternatives(configurations: Sequence[Configuration]) -> Iterator[Configuration]:
-    """Return the best candidate of each other GPU and quality class, in ranking order."""
-    seen = {_sort(configurations[0])}
+def alternatives(configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
+    """Return the best candidate of each other GPU and quality class, in ranking order.
+
+    First come those that cost less and meet the default service level as well, with weights of a lower class.
+    """
+    best: dict[tuple[str, str], Configuration] = {}
     for item in configurations:
-        if len(seen) > MAX_ALTERNATIVES:
-            return
-        if _sort(item) not in seen:
-            seen.add(_sort(item))
-            yield item
+        best.setdefault(_sort(item), item)
+    chosen, *others = best.values()
+    others.sort(key=lambda item: item.usd_per_hour >= chosen.usd_per_hour or item.key[0].missed > chosen.key[0].missed)
+    return tuple(others[:MAX_ALTERNATIVES])
 
 
 def _sort(item: Configuration) -> tuple[str, str]:

@@ -54,6 +54,16 @@ def test_idle_replicas_do_not_hide_what_arrives(make_request: Callable[..., Requ
     assert made.chosen.performance.output_tokens_per_s == pytest.approx(0.05 * request.output_tokens)
 
 
+def test_alternatives_begin_with_what_costs_less(make_request: Callable[..., Request], catalog: Catalog) -> None:
+    """Four bits on one H100 for a third of the price are worth knowing, before further cards for more money."""
+    request = make_request("llama3.1-70b", regions=("us-east-1",))
+    made = make_plan(request, supply_of(request), catalog.engine)
+    assert isinstance(made, Plan)
+    first = made.alternatives[0]
+    assert (made.chosen.quality, first.quality) == ("exact", "4-bit")
+    assert first.cost.usd_per_hour < made.chosen.cost.usd_per_hour / 3
+
+
 def test_more_than_anything_bears_gets_what_comes_nearest(
     make_request: Callable[..., Request], catalog: Catalog
 ) -> None:
