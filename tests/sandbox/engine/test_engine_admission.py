@@ -100,3 +100,16 @@ def test_a_client_that_hangs_up_frees_its_place(server):
     counted = server.service.inference.metrics.render()
     assert "tgi_batch_current_size 0" in counted
     assert "tgi_request_success" not in counted
+
+
+def test_with_a_dead_shard_the_router_says_that_it_is_unhealthy(server):
+    server.service.inference.dead.set()
+    connection = http.client.HTTPConnection(*server.server_address, timeout=60)
+    connection.request("GET", "/health")
+    reply = connection.getresponse()
+    assert (reply.status, json.loads(reply.read())) == (503, {"error": "unhealthy", "error_type": "healthcheck"})
+    connection.close()
+    with request(server, "/generate_stream", {"inputs": "x"}) as stream:
+        event = json.loads(stream.read().removeprefix(b"data: "))
+    failed = "Request failed during generation: Server error: transport error"
+    assert event == {"error": failed, "error_type": "generation"}

@@ -85,9 +85,9 @@ def story(log, model):
     """Each record of a log in words that don't differ from run to run. What goes to stderr comes at any time: last."""
     text = COLOUR.sub("", log).replace(model, "MODEL").replace("\n\nthread", "\nthread")
     records = re.split(rf"\n(?={BEGINS.pattern})", text.rstrip("\n"))
-    told = [line for record in records for line in summary(as_text(record))]
-    errors = sorted(line for line in told if line.startswith("Error: "))
-    return [line for line in told if line not in errors] + errors
+    shown = [line for record in records for line in summary(as_text(record))]
+    errors = sorted(line for line in shown if line.startswith("Error: "))
+    return [line for line in shown if line not in errors] + errors
 
 
 def as_text(record):

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Labels = tuple[tuple[str, str], ...]
-_PER_METHOD: Final = "per method (prefill or decode)"
-_COUNTERS: Final = {
-    "tgi_batch_concat": None,
-    "tgi_batch_inference_count": f"Inference calls {_PER_METHOD}",
-    "tgi_batch_inference_failure": None,
-    "tgi_batch_inference_success": f"Number of successful inference calls {_PER_METHOD}",
-    "tgi_request_count": "Total number of requests",
-    "tgi_request_failure": None,
-    "tgi_request_success": "Number of successful requests",
-}
-_GAUGES: Final = {
-    "tgi_batch_current_max_tokens": "Maximum tokens for the current batch",
-    "tgi_batch_current_size": "Current batch size",
-    "tgi_queue_size": "Current queue size",
-}
-_HISTOGRAMS: Final = {
-    "tgi_batch_decode_duration": f"Time spent decoding a batch {_PER_METHOD}",
-    "tgi_batch_filter_duration": f"Time spent filtering batches and sending generated tokens {_PER_METHOD}",
-    "tgi_batch_forward_duration": f"Batch forward duration {_PER_METHOD}",
-    "tgi_batch_inference_duration": "Batch inference duration",
-    "tgi_batch_next_size": "Batch size of the next batch",
-    "tgi_request_duration": "Request duration",
-    "tgi_request_generated_tokens": "Generated tokens per request",
-    "tgi_request_inference_duration": "Request inference duration",
-    "tgi_request_input_length": "Input token length per request",
-    "tgi_request_max_new_tokens": "Maximum new tokens per request",
-    "tgi_request_mean_time_per_token_duration": "Mean time per token per request",
-    "tgi_request_queue_duration": "Request queue duration",
-    "tgi_request_validation_duration": "Request validation duration",
-}
-_SUMMARIES: Final = {"tgi_request_skipped_tokens": "Speculated tokens per request"}
+# Names and help texts by type, as recorded.
+_KINDS: Final = ("counter", "gauge", "histogram", "summary")
+_TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_ABOUT: Final = {name: (kind, about) for kind in _KINDS for name, about in _TABLE[kind].items()}
 _QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
 _TOKEN_BUCKETS: Final = 100
 _LARGEST_BATCH: Final = 1024
@@ -117,20 +92,19 @@ class Metrics:
 
     def _simple(self) -> Iterator[str]:
         for name, series in self._counters.items():
-            yield _block(name, _COUNTERS[name], "counter", [_line(name, labels, n) for labels, n in series.items()])
+            yield _block(name, [_line(name, labels, count) for labels, count in series.items()])
         for name, value in self._gauges.items():
-            yield _block(name, _GAUGES[name], "gauge", [_line(name, (), value)])
+            yield _block(name, [_line(name, (), value)])
 
     def _distributions(self) -> Iterator[str]:
         for name, series in self._observed.items():
-            summary = name in _SUMMARIES
-            about = (_SUMMARIES if summary else _HISTOGRAMS)[name]
+            summary = name in _TABLE["summary"]
             lines: list[str] = []
             for labels, found in series.items():
                 lines += _quantiles(name) if summary else found.lines(name, labels)
                 ends = (("sum", found.total), ("count", sum(found.counts)))
                 lines += [_line(f"{name}_{end}", labels, value) for end, value in ends]
-            yield _block(name, about, "summary" if summary else "histogram", lines)
+            yield _block(name, lines)
 
 
 def _quantiles(name: str) -> Iterator[str]:
@@ -138,7 +112,8 @@ def _quantiles(name: str) -> Iterator[str]:
     return (_line(name, (("quantile", quantile),), 0) for quantile in _QUANTILES)
 
 
-def _block(name: str, about: str | None, kind: str, lines: list[str]) -> str:
+def _block(name: str, lines: list[str]) -> str:
+    kind, about = _ABOUT[name]
     head = [f"# HELP {name} {about}"] if about else []
     return "\n".join([*head, f"# TYPE {name} {kind}", *lines, ""])
 
