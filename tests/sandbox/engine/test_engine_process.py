@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection
 
 import pytest
@@ -212,3 +212,11 @@ def test_a_long_prompt_takes_the_engine_down(start_engine):
         assert engine.request("POST", "/generate", json.dumps(long), kind)[0] == 424
         assert engine.end() == 1
         engine.wait_for("CUDA out of memory")
+
+
+def test_another_programs_default_metrics_port_is_no_failure(start_engine):
+    """A container has its own network: what listens at 9000 on this computer is not in its way."""
+    with ExitStack() as held:
+        with suppress(OSError):  # a program may listen there already
+            held.enter_context(socket.create_server(("127.0.0.1", 9000)))
+        held.enter_context(start_engine()).wait_until_ready()

@@ -37,7 +37,7 @@ OTHERWISE = {
 
 @pytest.fixture(scope="module")
 def answers(start_engine, tiny_model):
-    """Every exchange in the recorded order: the first metrics are those of an engine that nobody asked anything."""
+    """Every exchange in the recorded order: the first metrics are those of an engine without requests."""
     served = {}
     with start_engine("--model-id", str(tiny_model), *LIMITS) as engine:
         engine.wait_until_ready()

@@ -125,9 +125,12 @@ def _serve(situation: Situation, limits: TokenLimits, stage: Stage, options: Run
 
 
 def _try_metrics_port(situation: Situation, stage: Stage, options: Run) -> None:
-    """The port is bound for a moment, and nothing ever answers there."""
+    """The port is bound for a moment, and nothing ever answers there.
+
+    The usual one is left alone: in a container nothing else has it, but on this computer something may.
+    """
     port = situation.arguments.number("prometheus-port")
-    if port is None:
+    if port is None or "prometheus-port" not in situation.arguments.given:
         return
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # two engines of one computer may meet here

@@ -67,7 +67,7 @@ def load_shards(situation: Situation, stage: Stage) -> None:
 
 
 def _meet(situation: Situation, stage: Stage) -> None:
-    """The shards' first common operation. One alone has nobody to talk to."""
+    """The shards' first common operation. One alone has no other to talk to."""
     if Fault.SHM_TOO_SMALL in situation.faults:
         _wait(situation, stage, _IMPORTS_S)
         _die(situation, stage, _NO_SHARED_MEMORY)
