@@ -6,6 +6,7 @@ import json
 import threading
 from datetime import UTC, datetime
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
@@ -268,6 +269,17 @@ def test_log_shapes():
     assert router == f"{stamp}  WARN text_generation_router::server: router/src/server.rs:7: Connected"
     assert json.loads(launcher_json)["fields"] == {"message": "two\nlines"}
     assert json.loads(router_json)["message"] == "Connected"
+
+
+def test_colours_are_those_of_the_recorded_lines():
+    out = StringIO()
+    log = Log(out=out, err=out, now=lambda: datetime(2026, 11, 22, 13, 49, 2, 437815, UTC))
+    log.launcher("Starting shard", span="shard-manager", rank=0)
+    log.router("Connected", line=2302)
+    times = (0.007049474, 0.000445404, 0.000052859, 0.006551432, 0.003275716)
+    log.answered("", "generate", Parameters(max_new_tokens=2), times, None)
+    recorded = (Path(__file__).parents[2] / "cases/engine/coloured.txt").read_text(encoding="utf-8")
+    assert out.getvalue().replace("\x1b", "ESC") == recorded
 
 
 def test_the_room_for_tokens_is_that_of_a_recorded_start(catalog):

@@ -54,9 +54,8 @@ class Log:
             return
         paint = _painter(on=self.launcher_colour)
         where = f"{paint(_BOLD, span)}: " if span else ""
-        ending = "" if rank is None else f" {paint(_DIM, paint(_ITALIC, 'rank'))}{paint(_DIM, '=')}{rank}"
-        if rank is not None and self.launcher_colour:
-            ending += "\x1b[0m"
+        dim, end = ("\x1b[2m", "\x1b[0m") if self.launcher_colour else ("", "")
+        ending = "" if rank is None else f" {dim}{paint(_ITALIC, 'rank')}{paint(_DIM, '=')}{rank}{end}"
         body = f"{where}{paint(_DIM, target)}{paint(_DIM, ':')} {message}{ending}"
         self._text(body, level, colour=self.launcher_colour)
 
