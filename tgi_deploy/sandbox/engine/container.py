@@ -174,7 +174,7 @@ def _crash(inference: Inference, stage: Stage, method: str, reason: str) -> NoRe
     model = inference.situation.checkpoint.model_id
     failed = f"Method {method} encountered an error.\n{traceback('plain_early', model, reason)}"
     stage.log.launcher(failed, level="ERROR")
-    left = traceback("boxed_early", model, reason)
+    left = traceback("boxed_early", model, reason, on_cpu=inference.situation.host.on_cpu)
     stage.log.launcher(f"Shard complete standard error output:\n\n{left}", level="ERROR", span=SPAN, rank=0)
     time.sleep(_NOTICED_S)
     stage.log.launcher("Shard 0 crashed", level="ERROR")

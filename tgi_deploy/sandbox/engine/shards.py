@@ -10,7 +10,7 @@ from tgi_deploy.sandbox.engine.cpu import warn_of_attention
 from tgi_deploy.sandbox.engine.failures import LauncherError
 from tgi_deploy.sandbox.engine.faults import Fault
 from tgi_deploy.sandbox.engine.refusals import load_refusal
-from tgi_deploy.sandbox.engine.tracebacks import traceback
+from tgi_deploy.sandbox.engine.tracebacks import Kind, traceback
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.situation import Situation, Stage
@@ -122,7 +122,8 @@ def _die(situation: Situation, stage: Stage, reason: str) -> NoReturn:
     for _ in _ranks(situation):
         plain = traceback("plain_early" if how == "early" else "plain_loading", model, reason)
         stage.log.launcher(f"Error when initializing model\n{plain}", level="ERROR")
-    left = traceback("boxed_early" if how == "early" else "boxed_loading", model, reason)
+    boxed: Kind = "boxed_early" if how == "early" else "boxed_loading"
+    left = traceback(boxed, model, reason, on_cpu=situation.host.on_cpu)
     _report(stage, left, first)
     stage.log.launcher(f"Shard {first} failed to start", level="ERROR")
     stage.log.launcher("Shutting down shards")

@@ -19,14 +19,20 @@ _COLUMNS: Final = 80
 _MODULE: Final = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*)")
 
 
-def traceback(kind: Kind, model: str, reason: str) -> str:
+def traceback(kind: Kind, model: str, reason: str, *, on_cpu: bool = True) -> str:
     """Return what is printed where `reason` ends a process that works on `model`."""
+    system = "cpu" if on_cpu else "cuda"
     text = (_FOLDER / f"{kind}.txt").read_text(encoding="utf-8")
     shown = reason if kind.startswith("plain") else _wrapped(_MODULE.sub("", reason))
     stamp = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    return Template(text).substitute(model=model, reason=shown, stamp=stamp).rstrip("\n")
+    return Template(text).substitute(model=model, reason=shown, stamp=stamp, system=system).rstrip("\n")
+
+
+def _folded(line: str) -> list[str]:
+    """Fold as rich does; lines of the C++ libraries don't pass through it."""
+    return [line] if line.startswith("[rank") else textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""]
 
 
 def _wrapped(reason: str) -> str:
-    lines = (textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""] for line in reason.splitlines())
+    lines = (_folded(line) for line in reason.splitlines())
     return "\n".join(line for wrapped in lines for line in wrapped)
