@@ -300,12 +300,7 @@ def _agreed(way: Launch, recorded: Deployment | None) -> bool:
 
 
 def _starting_point(
-    context: Context,
-    request: UpRequest,
-    way: Launch,
-    name: str,
-    recorded: Deployment | None,
-    seen: Sequence[Found],
+    context: Context, request: UpRequest, way: Launch, name: str, recorded: Deployment | None, seen: Sequence[Found]
 ) -> tuple[Deployment, Plan]:
     """Return the recorded deployment, or a new one, or one known only from tags, and the plan to go on with."""
     plan = request.plan
@@ -379,13 +374,9 @@ def _left_alone(request: UpRequest, proposal: Proposal) -> UpOutcome | None:
 
 
 def _bring_up(
-    context: Context,
-    request: UpRequest,
-    way: Launch,
-    deployment: Deployment,
-    seen: Sequence[Found],
+    context: Context, request: UpRequest, way: Launch, deployment: Deployment, seen: Sequence[Found],
     surplus: tuple[Found, ...],
-) -> UpOutcome:
+) -> UpOutcome:  # fmt: skip
     old = tuple(found for found in machines_to_end(deployment, seen) if found not in surplus)
     ending = (*removal_of_surplus(surplus, deployment, seen), *end_steps(deployment, old))
     going = {step.attributes.get("id") for step in ending}
