@@ -14,6 +14,7 @@ from tgi_deploy.operations.stops import Stops as Stops
 from tgi_deploy.values.plan import NoPlanError as NoPlanError
 from tgi_deploy.wiring import forms as forms
 from tgi_deploy.wiring import logged_engines as logged_engines
+from tgi_deploy.wiring import target_for as target_for
 from tgi_deploy.wiring import target_names as target_names
 from tgi_deploy.wiring import target_of as target_of
 from tgi_deploy.wiring import target_options as target_options
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tgi_deploy.api.watching import NameKind as NameKind
     from tgi_deploy.diagnosis.patterns import Page as Page
     from tgi_deploy.diagnosis.reader import Reading as Reading
+    from tgi_deploy.operations.deploying.file_run import FileOutcome as FileOutcome
     from tgi_deploy.operations.deploying.in_place import Extension as Extension
     from tgi_deploy.operations.deploying.pausing import Question as Question
     from tgi_deploy.operations.deploying.pausing import Switched as Switched

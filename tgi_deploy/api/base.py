@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from tgi_deploy import wiring
 from tgi_deploy.wiring import target_names
@@ -50,6 +50,20 @@ class Place:
         self._progress: Final = progress
         self._command: Final = command
         self._owner: Final = owner
+
+    def _beside(self, target: str | None, owner: str) -> Self:
+        """Return a client for another target and owner; None: the same target."""
+        return type(self)(
+            target=target or self.target.name,
+            region=self._regions,
+            sandbox=self._sandbox,
+            profiles_dir=self._profiles_dir,
+            templates_dir=self._templates_dir,
+            offline=self._offline,
+            progress=self._progress,
+            command=self._command,
+            owner=owner,
+        )
 
     def _setup(self, regions: tuple[str, ...], *, key_variable: str | None = None) -> wiring.Setup:
         return wiring.Setup(

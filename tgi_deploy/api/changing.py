@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tgi_deploy import wiring
 from tgi_deploy.api.watching import Watching
-from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError
-from tgi_deploy.values.base import Result, replaced
+from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError, LeftBehindError
+from tgi_deploy.values.base import Result, changed_fields, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     # What outcomes are made of, for whoever writes text from them.
     from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.operations.deploying.file_run import FileOutcome, Pruned
     from tgi_deploy.operations.deploying.pausing import Question, Switched, SwitchRequest
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.smoke import Proved, Smoked
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
+    from tgi_deploy.operations.planning.deployment_file import DeploymentFile
     from tgi_deploy.operations.removing.down import DownOutcome, Removal
     from tgi_deploy.operations.removing.gc import GcOutcome, Group
     from tgi_deploy.operations.stops import Stops
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         SmokeData,
         SwitchData,
         UpData,
+        UpFileData,
     )
     from tgi_deploy.values.deployment import Strategy
     from tgi_deploy.values.plan import Plan
@@ -139,6 +142,105 @@ class Changing(Watching):
         )
         notice = wiring.region_notice(setup) if self.target.facts.regions else None
         return up_result(plan, outcome, made, found.notices, notice)
+
+    def up_file(  # noqa: PLR0913 -- one argument an option
+        self,
+        file: Path,
+        *,
+        prune: bool = False,
+        heal: bool = False,
+        wait: bool = True,
+        ready: ReadyLevel = "full",
+        on_failure: Literal["keep", "remove"] | Callable[[DeployError], Decision] | None = None,
+        dry_run: bool = False,
+        preflight: bool = True,
+        replan: bool = False,
+        on_plan: Callable[[Plan], None] | None = None,
+        confirm: Callable[[Proposal], bool] | None = None,
+        confirm_removal: Callable[[Sequence[Removal]], bool] | None = None,
+        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        stops: Stops | None = None,
+    ) -> Result[UpFileData, FileOutcome]:
+        """Bring up the deployments of a file, one after another, once all of them are planned.
+
+        `prune` also deletes its owner's deployments that the file does not name; `confirm_removal` gets what would be
+        removed. The other arguments are those of `up`.
+        """
+        from tgi_deploy.operations.deploying.file_run import (
+            check_described,
+            file_result,
+            named,
+            places_of,
+            read_described,
+        )
+        from tgi_deploy.operations.stops import Stops
+
+        described = read_described(file, wiring.target_options("up"), prune=prune)
+        every = [(item, self._beside(item.target, described.owner)) for item in described.deployments]
+        places: list[str] = []
+        for item, client in every:
+            with named(item, file):
+                check_described(item, client.target, wiring.targets(), {"sandbox": self._sandbox}, os.environ)
+                places.extend(places_of(client.target, client.plan(**changed_fields(item.texts)).outcome))
+        stops = stops or Stops()
+        done: list[Result[UpData, UpOutcome]] = []
+        for item, client in every:
+            asked: dict[str, Any] = {**changed_fields(item.texts), **item.own, "strategy": item.strategy}
+            with named(item, file, described.deployments[: len(done)]):
+                stops.begin_another()
+                done.append(
+                    client.up(
+                        name=item.name,
+                        heal=heal,
+                        wait=wait,
+                        ready=ready,
+                        on_failure=on_failure,
+                        dry_run=dry_run,
+                        preflight=preflight,
+                        replan=replan,
+                        on_plan=on_plan,
+                        confirm=confirm,
+                        on_interrupt=on_interrupt,
+                        stops=stops,
+                        **asked,
+                    )
+                )
+        ask = confirm_removal or (lambda _removals: not dry_run)
+        pruned = self._pruned(described, file, tuple(dict.fromkeys(places)), ask, stops) if prune else None
+        return file_result(done, pruned)
+
+    def _pruned(
+        self,
+        described: DeploymentFile,
+        file: Path,
+        places: tuple[str, ...],
+        confirm: Callable[[Sequence[Removal]], bool],
+        stops: Stops,
+    ) -> Pruned | None:
+        """Delete what the owner of a file has and the file does not name; None if there is nothing of it."""
+        from tgi_deploy.operations.deploying.file_run import Pruned
+        from tgi_deploy.operations.removing.down import down
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import down_result
+        from tgi_deploy.operations.watching.fleet import names_of_owner
+
+        context, kept = wiring.context(self._setup(places)), {item.name for item in described.deployments}
+        names = tuple(name for name in names_of_owner(context, described.owner) if name not in kept)
+        if not names:
+            return None
+        again = f"tgi-deploy up -f {file} --prune"
+        stops.begin_another()
+        try:
+            outcome = run_again(
+                context,
+                stops,
+                lambda guarded: down(guarded, names, confirm),
+                doing=again,
+                advice=f"what is left keeps its record: '{again}' resumes where it stopped",
+            )
+        except LeftBehindError as error:
+            return Pruned(names=names, places=places, left=error)
+        return Pruned(names=names, places=places, result=down_result(context, outcome))
 
     def rollback(  # noqa: PLR0913 -- one argument an option
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from tgi_deploy.api import target_for, target_of
 from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import (
     FILE,
@@ -97,7 +98,6 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
     yes: bool,
     file: Path | None,
     prune: bool,
-    owner: str = "",
     **given: Any,  # noqa: ANN401 -- the options, each with its own type
 ) -> Result:
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
@@ -112,8 +112,8 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
     if file is not None or prune:
         from tgi_deploy.cli.up_file import up_of_file  # noqa: PLC0415 -- few runs go by a file
 
-        return up_of_file(file, {**given, **where, "on_failure": on_failure, "yes": yes}, prune=prune)
-    with connected(**where, owner=owner) as (client, progress), stoppable() as stops:
+        return up_of_file(file, where, {**given, "on_failure": on_failure, "yes": yes}, prune=prune)
+    with connected(**where) as (client, progress), stoppable() as stops:
         asks = Asking(client, progress, ask=not (yes or given["dry_run"]), yes=yes, sandbox=sandbox)
         found = client.up(
             check_model(model, given["lock"]),
@@ -140,7 +140,7 @@ class Asking:
         """Fail before any lookup if there is no terminal, unless it may be that nothing has to be done."""
         self._plan = plan
         if self._ask and not self._client.names("deployments"):
-            need_answer(self._client.target.facts.begins)
+            need_answer(target_for(plan).facts.begins)
 
     def confirm(self, proposal: Proposal) -> bool:
         """Show the proposal and its warnings, then ask."""
@@ -159,7 +159,7 @@ class Asking:
             )
         launches = price is not None and any(step.action == "create" for step in proposal.changes.steps)
         question = f"Go on, for {rate(price)}?" if launches else "Go on?"
-        return confirm(question, yes=self._yes, what=self._client.target.facts.begins)
+        return confirm(question, yes=self._yes, what=target_of(proposal.deployment.region).facts.begins)
 
     def on_failure(self, error: DeployError) -> Decision:
         if self._yes or not can_ask():

@@ -40,6 +40,12 @@ class Stops:
         finally:
             self._instead = None
 
+    def begin_another(self) -> None:
+        """Begin another run: a request stays, and what the last one made belongs to that one."""
+        self.check()
+        self.holding = self.abandoned = self.new_record = False
+        self.made, self.adopted, self.from_before = [], [], set()
+
     def request(self) -> None:
         """Ask to stop, from any thread: it ends where nothing is cut that must not be."""
         self.count += 1

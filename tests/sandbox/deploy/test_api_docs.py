@@ -16,7 +16,13 @@ NO_COMMAND_LINE = "import sys\nsys.modules['tgi_deploy.cli'] = sys.modules['clic
 def run(home, source):
     environment = {**os.environ, "TGI_DEPLOY_HOME": str(home)}
     return subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, check=False, timeout=240, env=environment
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env=environment,
+        cwd=home.parent,
     )
 
 

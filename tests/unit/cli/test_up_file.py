@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from tgi_deploy.api import Client
 from tgi_deploy.cli import output
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
-from tgi_deploy.cli.output import Result
-from tgi_deploy.cli.up import up_command
-from tgi_deploy.errors import ConflictError, Problem, warning
+from tgi_deploy.errors import ConflictError, NoFeasiblePlanError, warning
+from tgi_deploy.values.base import Result
 
 THREE = """
 owner = "search-team"
@@ -28,7 +29,7 @@ allow_cidr = "203.0.113.0/24"
 [deployments.three]
 model = "llama3-8b"
 """
-FAILED = Result(exit_code=3, errors=(Problem(code="no_feasible_plan", message="not any more"),))
+OUTCOME = SimpleNamespace(changed=False, declined=False, proposal=None)
 
 
 @pytest.fixture
@@ -36,19 +37,18 @@ def calls(monkeypatch, tmp_path):
     """What `up` was called with, by the deployment's name; `outcomes` are what comes of it instead of a success."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(output, "envelope", output.envelope.__wrapped__)  # these calls return no data of an `up`
+    monkeypatch.setattr("tgi_deploy.cli.views.deployment.up_text", lambda _outcome: "")
     (tmp_path / "d.toml").write_text(THREE, encoding="utf-8")
     made = {}
 
-    def up(**given):
-        made[given["name"]] = given
-        outcome = calls.outcomes.get(given["name"], Result(data={"name": given["name"]}, text=given["name"]))
+    def up(client, **given):
+        made[given["name"]] = {**given, "client": client}
+        outcome = calls.outcomes.get(given["name"], Result(data={"name": given["name"]}, outcome=OUTCOME))
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    # The command that click was asked for goes by the original function; each deployment by the one in its place.
-    original = up_command.callback
-    monkeypatch.setattr(up_command, "callback", lambda **given: (original if given["file"] else up)(**given))
+    monkeypatch.setattr(Client, "up", up)
     calls = type("Calls", (), {"made": made, "outcomes": {}})()
     return calls
 
@@ -62,17 +62,14 @@ def test_each_deployment_is_a_call_with_its_own_options_and_those_of_the_run(cal
     code, document = up_of_file(capsys, "--ready", "fast")
     one, two, three = (calls.made[name] for name in ("one", "two", "three"))
     assert (code, document["data"]) == (0, {"deployments": [{"name": n} for n in calls.made], "pruned": None})
-    assert (one["request"], one["allow_cidr"]) == ({"budget": "5", "ttl": "2h"}, ())
-    assert (two["request"], two["allow_cidr"]) == ({"budget": "5"}, ("203.0.113.0/24",))
-    assert {item["owner"] for item in (one, two, three)} == {"search-team"}
-    assert [(item["ready"], item["yes"], item["sandbox"], item["target"]) for item in (one, three)] == [
-        ("fast", True, True, "ec2"),
-        ("fast", True, True, "ec2"),
-    ]
+    assert (one["budget"], one["ttl"], "allow_cidr" in one) == ("5", "2h", False)
+    assert (two["budget"], "ttl" in two, two["allow_cidr"]) == ("5", False, ("203.0.113.0/24",))
+    assert {item["client"]._owner for item in (one, two, three)} == {"search-team"}
+    assert [(item["ready"], item["client"].target.name) for item in (one, three)] == [("fast", "ec2"), ("fast", "ec2")]
 
 
 def test_a_call_without_a_plan_ends_the_run_with_its_exit_code(calls, capsys):
-    calls.outcomes["two"] = FAILED
+    calls.outcomes["two"] = NoFeasiblePlanError("no_feasible_plan", "not any more")
     code, document = up_of_file(capsys, "--prune")
     assert (code, [item["code"] for item in document["errors"]]) == (3, ["no_feasible_plan"])
     assert list(calls.made) == ["one", "two"]
@@ -90,6 +87,6 @@ def test_an_error_names_the_deployment_and_those_that_stand(calls, capsys):
 
 def test_warnings_of_every_deployment_are_shown(calls, capsys):
     for name in ("one", "three"):
-        calls.outcomes[name] = Result(warnings=(warning("no_end", f"nothing ends {name}"),))
+        calls.outcomes[name] = Result(data={}, outcome=OUTCOME, warnings=(warning("no_end", f"nothing ends {name}"),))
     _, document = up_of_file(capsys)
     assert [item["message"] for item in document["warnings"]] == ["nothing ends one", "nothing ends three"]
