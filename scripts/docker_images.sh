@@ -68,7 +68,7 @@ context() {
 fetch_packages() {
   "${TGI_DEPLOY_VENV:-.venv}/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-compile \
     --upgrade --target "$home/packages" --python-version 3.11 --only-binary=:all: \
-    --constraint scripts/constraints.txt msgspec
+    --constraint scripts/constraints.txt msgspec PyYAML
 }
 
 make_engine_image() {

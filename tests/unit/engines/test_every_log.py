@@ -12,6 +12,7 @@ from builders import engines
 from builders.logs import grammar_of
 
 from tgi_deploy import wiring
+from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.diagnosis.lines import redacted
 from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.reader import read
@@ -48,6 +49,15 @@ def test_a_start_that_is_read_line_by_line_never_goes_back(engine: Any) -> None:
         reading = read(f"{line}\n", grammar, before=reading)
         phases.append(STARTUP_PHASES.index(reading.startup_phase))
     assert phases == sorted(phases)
+
+
+@pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)
+def test_remedies_name_releases_and_flags_of_their_own_engine_alone(engine: Any) -> None:
+    releases = {path.stem for path in (profiles_dir() / "engines" / engine.name / "releases").glob("*.json")}
+    for code, page in grammar_of(engine.name).pages.items():
+        for command in page.remedy.commands:
+            assert set(re.findall(r"--engine-version (\d[\w.]*)", command)) <= releases, code
+            assert engine.name == "tgi" or "--set" not in command, code
 
 
 def documented() -> list[Any]:
