@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tgi_deploy.values.error_results import ErrorData
 from tgi_deploy.values.published import DATA
 
 TARGET: Final = Path(__file__).resolve().parents[1] / "docs" / "schemas.json"
@@ -23,12 +24,13 @@ _DECIMAL: Final = {"type": "string", "format": "decimal"}
 
 
 def document() -> dict[str, Any]:
-    """Return one schema for each command, with what they share under `$defs`."""
+    """Return one schema for each command and one for errors, with what they share under `$defs`."""
     kinds = tuple(dict.fromkeys(kind for kinds in DATA.values() for kind in kinds))
-    schemas, shared = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
-    of = dict(zip(kinds, schemas, strict=True))
+    schemas, shared = msgspec.json.schema_components((*kinds, ErrorData), ref_template="#/$defs/{name}")
+    of = dict(zip(kinds, schemas[:-1], strict=True))
     commands = {name: {"anyOf": [of[kind] for kind in kinds]} for name, kinds in sorted(DATA.items())}
-    found: dict[str, Any] = _as_printed({"$schema": _DIALECT, "commands": commands, "$defs": shared})
+    published = {"$schema": _DIALECT, "commands": commands, "error": schemas[-1], "$defs": shared}
+    found: dict[str, Any] = _as_printed(published)
     return found
 
 

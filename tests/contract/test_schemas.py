@@ -5,10 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import jsonschema
+import pytest
 
+from tgi_deploy.cli.frame import run
+from tgi_deploy.cli.main import ROOT as PROGRAM
+from tgi_deploy.errors import Diagnosis, Failure, Healed, InputError, LeftThing, RecordedThing, StillRunning, Thing
+from tgi_deploy.values.base import plain
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = json.loads((ROOT / "docs" / "schemas.json").read_text(encoding="utf-8"))
 
@@ -23,3 +32,42 @@ def test_each_is_a_schema_and_takes_no_unknown_key():
     for command, schema in SCHEMAS["commands"].items():
         of_command = jsonschema.Draft202012Validator({"$defs": SCHEMAS["$defs"], **schema})
         assert not of_command.is_valid({"nobody_knows_this_key": 1}), command
+
+
+def check_error(data):
+    jsonschema.Draft202012Validator({**SCHEMAS, **SCHEMAS["error"]}).validate(plain(data))
+
+
+def test_all_that_is_known_of_a_failure_is_as_published():
+    machine = Thing(kind="instance", id="i-1", region="us-east-1")
+    running = StillRunning(
+        machine="i-1", region="us-east-1", usd_per_hour=Decimal("1.2"), ends_at=NOON, ends_with="tgi-deploy down demo"
+    )
+    failure = Failure(
+        phase="loading",
+        step="info",
+        diagnosis=Diagnosis(finding="oom_weights", cause="too big", evidence="OutOfMemoryError", line=7, remedy="more"),
+        deployment="demo",
+        fate="kept",
+        still_running=running,
+        before=(machine,),
+        exists=(RecordedThing(kind="volume", id="", region="us-east-1", phase="intended"),),
+        left_behind=(LeftThing(kind="volume", id="vol-1", region="us-east-1", command="aws ec2 delete-volume"),),
+        receipt_files=(None, "receipt.json"),
+        healed=(Healed(code="oom_weights", edit="larger", what="a larger machine"),),
+    )
+    assert failure.document().keys() <= SCHEMAS["$defs"]["ErrorData"]["properties"].keys()
+    check_error(InputError("engine_failed", "it ended", failure=failure).data)
+    check_error(InputError("engine_failed", "it ended", failure=Failure(fate="removed", deployment="demo")).data)
+
+
+def test_an_error_with_another_fate_is_found():
+    with pytest.raises(jsonschema.ValidationError):
+        check_error({"fate": "asleep"})
+
+
+def test_a_plan_that_cannot_be_made_is_as_published(capsys):
+    run(PROGRAM, ["plan", "llama3-13b", "--budget", "0.2", "--json"])
+    data = json.loads(capsys.readouterr().out)["data"]
+    assert data.keys() <= SCHEMAS["$defs"]["ErrorData"]["properties"].keys()
+    check_error(data)

@@ -1,0 +1,84 @@
+"""`data` of `--json` where a command fails: each key is there as soon as its part is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+
+from msgspec import UnsetType
+
+from tgi_deploy.errors import Healed
+from tgi_deploy.values.base import UNSET, Document
+from tgi_deploy.values.change_results import PhaseData, ReceiptData
+from tgi_deploy.values.plan_document import FilesData
+from tgi_deploy.values.request import RequestDocument
+from tgi_deploy.values.results import CheckedData
+
+
+class ErrorThing(Document, frozen=True, kw_only=True):
+    """Something in the world. On record it has a `phase`; if it was left, there may be a command that removes it."""
+
+    kind: str
+    id: str | None
+    region: str
+    phase: str | UnsetType = UNSET
+    command: str | UnsetType | None = UNSET
+
+
+class StillCosts(Document, frozen=True, kw_only=True):
+    """A machine that runs on, or may: what it costs, and the command that ends it."""
+
+    machine: str | None
+    region: str
+    usd_per_hour: Decimal | None
+    ends_at: datetime | None
+    ends_with: str
+
+
+class ServingData(Document, frozen=True, kw_only=True):
+    """What serves after a failed update."""
+
+    revision: int
+    endpoint: str | None
+
+
+class ErrorData(Document, frozen=True, kw_only=True):
+    """Every key that several errors have; a code may add its own.
+
+    Of a failed start: `phase`, the diagnosis from `finding` to `command`, `fate` of its machine, and what exists or is
+    left. Of a plan that can't be made: `requirements`, `near_misses` and `rejections`.
+    """
+
+    deployment: str | UnsetType = UNSET
+    phase: str | UnsetType = UNSET
+    step: str | UnsetType = UNSET
+    phase_elapsed_s: float | UnsetType = UNSET
+    elapsed_s: float | UnsetType = UNSET
+    phases: tuple[PhaseData, ...] | UnsetType = UNSET
+    finding: str | UnsetType | None = UNSET
+    cause: str | UnsetType | None = UNSET
+    evidence: str | UnsetType | None = UNSET
+    line: int | UnsetType | None = UNSET
+    remedy: str | UnsetType | None = UNSET
+    command: str | UnsetType | None = UNSET
+    fate: Literal["kept", "removed", "left", "nothing", "ending"] | UnsetType = UNSET
+    still_costs: StillCosts | UnsetType | None = UNSET
+    receipt: ReceiptData | UnsetType | None = UNSET
+    receipts: tuple[ReceiptData, ...] | UnsetType = UNSET
+    receipt_files: tuple[str | None, ...] | UnsetType = UNSET
+    before: tuple[ErrorThing, ...] | UnsetType = UNSET
+    exists: tuple[ErrorThing, ...] | UnsetType = UNSET
+    left_behind: tuple[ErrorThing, ...] | UnsetType = UNSET
+    healed: tuple[Healed, ...] | UnsetType = UNSET
+    restored: ServingData | UnsetType | None = UNSET
+    serving: ServingData | UnsetType = UNSET
+    findings: tuple[CheckedData, ...] | UnsetType = UNSET
+    requirements: RequestDocument | UnsetType = UNSET
+    near_misses: tuple[Mapping[str, Any], ...] | UnsetType = UNSET
+    rejections: tuple[Mapping[str, Any], ...] | UnsetType = UNSET
+    considered: int | UnsetType = UNSET
+    catalogue_date: str | UnsetType = UNSET
+    files: FilesData | UnsetType = UNSET
+    crash_file: str | UnsetType | None = UNSET
