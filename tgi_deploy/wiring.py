@@ -374,15 +374,15 @@ def clock() -> Clock:
 
 
 def _pace(*, sandbox: bool) -> Pace:
-    from tgi_deploy.reconcile.retry import Pace, Patience  # noqa: PLC0415 -- see context()
+    from tgi_deploy.reconcile.retry import Pace, PollPolicy  # noqa: PLC0415 -- see context()
 
     if not sandbox:
         return Pace()
     quick = {"poll_s": 0.05, "longest_poll_s": 0.5}
     return Pace(
-        running=Patience(deadline_s=60, **quick),
-        deletion=Patience(deadline_s=60, **quick),
-        sweep=Patience(deadline_s=30, **quick),
+        running=PollPolicy(deadline_s=60, **quick),
+        deletion=PollPolicy(deadline_s=60, **quick),
+        sweep=PollPolicy(deadline_s=30, **quick),
         unsettled_s=5.0,
         ready_poll_s=0.3,
         health_poll_s=0.1,

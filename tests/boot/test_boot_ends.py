@@ -44,7 +44,7 @@ def test_idleness(docker_engine):
         ended_by(machine, "idle")
 
 
-def test_without_its_timer_it_ends_all_the_same(docker_engine):
+def test_without_its_timer_it_ends_anyway(docker_engine):
     with boot(docker_engine, ending(ttl_s=40)) as machine:
         looked(machine)
         machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire.timer")
@@ -52,7 +52,7 @@ def test_without_its_timer_it_ends_all_the_same(docker_engine):
         ended_by(machine, "ttl")
 
 
-def test_without_its_watch_it_ends_all_the_same(docker_engine):
+def test_without_its_watch_it_ends_anyway(docker_engine):
     with boot(docker_engine, ending(ttl_s=40)) as machine:
         looked(machine)
         machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire-watch.service")

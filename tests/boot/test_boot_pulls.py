@@ -1,4 +1,4 @@
-"""A machine without the image pulls it from a registry, tells of it, and tries again where that fails at first."""
+"""A machine without the image pulls it from a registry, reports it, and tries again if that fails at first."""
 
 from __future__ import annotations
 

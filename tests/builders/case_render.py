@@ -2,7 +2,7 @@
 
 Tables of a case: `deployable`, `profile` (and its model), `offer`, `instance_type`, `engine`, `storage`; what is left
 out is as `plans.py` has it. `build_for` is the card whose access to the host the container has. `errors.txt` holds one
-line for each kind of artefact that is refused.
+line for each kind of artifact that is rejected.
 """
 
 from __future__ import annotations

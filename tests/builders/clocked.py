@@ -84,7 +84,7 @@ class Clocked:
         return self.machine.at(f"{STATE}/{name}")
 
     def reboot(self, *, down_s: int = BOOT_S) -> None:
-        """Switched off for `down_s`, then booted: memory is empty, uptime begins anew, the engine counts from zero."""
+        """Turn the machine off for `down_s`, then boot it: memory is empty, uptime and engine counters restart."""
         shutil.rmtree(self.machine.at(RUN), ignore_errors=True)
         assert self.now is not None
         self.now += down_s + BOOT_S

@@ -57,7 +57,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         stand_ins = dict.fromkeys(("nvidia-smi", "sleep", "shutdown"), _RECORD)
-        # No time passes here, and whoever tells of time would never stop telling.
+        # No time passes here, and whoever reports the time would never stop.
         stand_ins["sleep"] += "[[ ${1-} != 10 ]]\n"
         stand_ins |= {"docker": _DOCKER, "mountpoint": _RECORD + "exit 1\n", "aws": _RECORD + "exit 255\n"}
         self.bin.mkdir(parents=True)

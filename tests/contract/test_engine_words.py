@@ -146,14 +146,14 @@ def test_what_one_engine_has_is_named_where_engines_are():
     }
 
 
-def told(page):
+def texts_in(page):
     """What a page of the shared tables says; its checks name the container that they look into."""
     return [page["title"], page["cause"], page["remedy"], page["prevent"], *page["commands"]]
 
 
 def test_pages_that_engines_share_name_none():
     pages = [page for path in SHARED for page in json.loads(path.read_text(encoding="utf-8"))["codes"]]
-    words = {word for page in pages for text in told(page) for word in found_in(text)}
+    words = {word for page in pages for text in texts_in(page) for word in found_in(text)}
     assert words == {"trust-remote-code"}  # every engine has it
 
 

@@ -14,19 +14,26 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PLACES = ["tgi_deploy", "templates", "scripts", "docs", "profiles/diagnosis", "tests", "README.md"]
 DATA = ("tests/cases/", "docs/decisions/", "tests/contract/test_plain_english.py")
 GONE = {
+    r"(?:is|are) told": "is reported, gets",
+    r"artefacts?": "artifact",
     r"as wished": "with these options",
     r"befall": "happen to, hit",
     r"born": "created",
+    r"comes? to light": "becomes visible, turns up",
     r"doom\w*": "scheduled end",
     r"goes on (?:with it|from there)": "resumes it, continues",
+    r"gravest": "most severe",
     r"hears?|heard": "receive",
     r"in vain": "without success",
     r"(?<!there )is no (?:address|duration|folder|lock|model|percentage|resource|whole number)": "is not a",
     r"lead back to": "keep",
+    r"licences?": "license",
     r"likewise": "also, as above",
+    r"looks for (?:the|its) cause": "finds the cause",
     r"meant\b(?! for)": "intended",
     r"nobody owns": "orphaned",
     r"taken back": "reclaimed, withdrawn",
+    r"tells? of": "reports, has",
     r"the like": "and so on",
 }
 

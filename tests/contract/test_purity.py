@@ -85,7 +85,7 @@ def test_what_decides_and_what_acts_are_handed_their_world():
     assert found_in(impurities, *PURE) == []
 
 
-def test_the_catalogue_alone_finds_the_data():
+def test_the_catalog_alone_finds_the_data():
     rooms = ("cli", "hub", "operations", "readiness", "sandbox", "state", "targets", *PURE)
     assert found_in(data_readers, *rooms) == []
 

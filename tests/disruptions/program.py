@@ -43,7 +43,7 @@ class Said:
         errors = self.document.get("errors") or [{}]
         return errors[0].get("code", "")
 
-    def told(self):
+    def summary(self):
         """What to show of it where something went wrong."""
         return f"exit {self.code} {self.error}: {(self.err or self.out)[-600:]}"
 

@@ -58,7 +58,7 @@ class Stage:
             operation = OPERATIONS[name]
             self._prepare(operation)
             answer, recorded[name] = self._program.traced(*said(operation.words, self._serving))
-            self._expect(answer.code == 0, f"{name}: {answer.told()}")
+            self._expect(answer.code == 0, f"{name}: {answer.summary()}")
             if operation.words in {*UPDATES, ROLLBACK}:
                 self._serving = OTHER[self._serving]
             if operation.words == STOP:
@@ -89,7 +89,7 @@ class Stage:
     def _run(self, *words):
         """Run a command that has to succeed."""
         answer = self._program.run(*words)
-        self._expect(answer.code == 0, f"'{' '.join(words[:2])}' failed: {answer.told()}")
+        self._expect(answer.code == 0, f"'{' '.join(words[:2])}' failed: {answer.summary()}")
         return answer
 
     def _prepare(self, operation):
@@ -127,12 +127,12 @@ class Stage:
         operation = OPERATIONS[point.operation]
         killed = {-9} if point.signal == "KILL" else {INTERRUPTED}
         late = {0} if point.moment == "after" or point.signal != "KILL" else set()
-        self._expect(answer.code in (killed | late if struck else {0}), f"a strange end; {answer.told()}")
+        self._expect(answer.code in (killed | late if struck else {0}), f"a strange end; {answer.summary()}")
         alive = self._account.alive()
         self._expect(len(alive) <= operation.at_once, f"{len(alive)} machines after the signal")
         if answer.code == INTERRUPTED and operation.settles:
             fate = answer.document.get("data", {}).get("fate", "nothing")
-            self._expect(fate in SETTLED, f"it was {fate}; {answer.told()}")
+            self._expect(fate in SETTLED, f"it was {fate}; {answer.summary()}")
             self._expect(set(alive) <= set(before), "a machine outlived the interruption of the run that made it")
         if answer.code == INTERRUPTED and operation.settles and not operation.waits:
             left = self._account.leftovers()
@@ -182,9 +182,9 @@ class Stage:
 def receipt_failures(account, receipts):
     """What the receipts of a name say of its machines, against what the account knows of them."""
     lines = [line for receipt in receipts for line in receipt["resources"] if line["kind"] == "instance"]
-    told, known = sorted({line["id"] for line in lines}), account.lives()
-    if told != sorted(known):
-        yield f"receipts tell of {told}, and there were {sorted(known)}"
+    receipted, known = sorted({line["id"] for line in lines}), account.lives()
+    if receipted != sorted(known):
+        yield f"receipts list {receipted}, and there were {sorted(known)}"
         return
     for name, life in known.items():
         yield from _machine_failures([line for line in lines if line["id"] == name], life)

@@ -71,9 +71,9 @@ class _Trial:
         self.calls += len(self.program.calls())
         alive = self.account.alive()
         if len(alive) > 1:
-            self.failures.append(f"{len(alive)} machines at once; {said.told()}")
+            self.failures.append(f"{len(alive)} machines at once; {said.summary()}")
         if said.code is None or said.error == "internal_error":
-            self.failures.append(f"it hung or crashed; {said.told()}")
+            self.failures.append(f"it hung or crashed; {said.summary()}")
         return said
 
     def _interrupted_up(self):
@@ -99,7 +99,7 @@ class _Trial:
         self.ready = True
         alive = self.account.alive()
         if len(alive) != 1:
-            self.failures.append(f"up said yes, and there are {len(alive)} machines; {said.told()}")
+            self.failures.append(f"up said yes, and there are {len(alive)} machines; {said.summary()}")
 
     def _down(self):
         for _ in range(_TRIES):
@@ -113,4 +113,4 @@ class _Trial:
             said = self._said(*DOWN)
         left = self.account.leftovers()
         if said.code != 0 or left:
-            self.failures.append(f"{NAME}: left after down: {left}; {said.told()}")
+            self.failures.append(f"{NAME}: left after down: {left}; {said.summary()}")

@@ -98,7 +98,7 @@ def _trace(path):
     """Write a line for each request to the cloud, and for each change of a file of the program, in order."""
     trace = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
 
-    def told(owner, name, line):
+    def announced(owner, name, line):
         real = getattr(owner, name)
 
         def call(*args, **options):
@@ -107,9 +107,9 @@ def _trace(path):
 
         setattr(owner, name, call)
 
-    told(URLLib3Session, "send", "call")
+    announced(URLLib3Session, "send", "call")
     for name in ("save", "remove", "append_event", "save_receipt", "remember", "save_artifact"):
-        told(LocalStore, name, WRITE)
+        announced(LocalStore, name, WRITE)
 
 
 def _hurry(factor):

@@ -90,7 +90,7 @@ def test_it_plans_for_the_cards_that_nvidia_smi_tells_of(tool):
     assert not tool.names()
 
 
-def test_a_taken_port_is_told_and_nothing_is_left(tool):
+def test_a_taken_port_is_reported_and_nothing_is_left(tool):
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", tool.port))
         holder.listen()
@@ -101,7 +101,7 @@ def test_a_taken_port_is_told_and_nothing_is_left(tool):
     assert tool.listed("--target", "docker") == []
 
 
-def test_an_engine_that_can_not_start_is_told_from_its_log_and_removed(tool):
+def test_an_engine_that_can_not_start_is_reported_from_its_log_and_removed(tool):
     """Planned for a larger card than the host has: its weights do not fit."""
     code, document = tool.up("--on-failure", "remove", model="llama3-70b", hardware="2xH200-141GB")
     (error,) = document["errors"]

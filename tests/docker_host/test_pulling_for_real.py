@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]
 TABLE = ErrorTable.of(json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8")))
 
 
-class Told:
+class RecordingListener:
     def __init__(self):
         self.phases, self.lines = [], []
 
@@ -51,8 +51,8 @@ def noise(tmp_path):
     return noise_image(tmp_path)
 
 
-def test_a_pull_tells_its_megabytes_and_happens_once(api, noise):
-    reported = Told()
+def test_a_pull_reports_its_megabytes_and_happens_once(api, noise):
+    reported = RecordingListener()
     with serving(noise) as registry:
         image = registry.reference()
         try:
@@ -71,14 +71,14 @@ def test_a_pull_tells_its_megabytes_and_happens_once(api, noise):
 
 def test_a_registry_that_wants_a_login_is_explained(api, noise):
     with serving(noise, locked=True) as registry, pytest.raises(HostRefusedError) as caught:
-        pull(api, registry.reference(), listener=Told(), clock=EagerClock())
+        pull(api, registry.reference(), listener=RecordingListener(), clock=EagerClock())
     assert caught.value.code == "image_denied"
     assert "docker login" in caught.value.hint
 
 
 def test_an_image_that_does_not_exist_is_explained(api, noise):
     with serving(noise) as registry, pytest.raises(HostRefusedError) as caught:
-        pull(api, registry.reference("9"), listener=Told(), clock=EagerClock())
+        pull(api, registry.reference("9"), listener=RecordingListener(), clock=EagerClock())
     assert caught.value.code == "image_not_found"
 
 
@@ -86,5 +86,5 @@ def test_a_registry_that_is_not_there_is_explained(api, noise):
     with serving(noise) as registry:
         image = registry.reference()
     with pytest.raises(HostRefusedError) as caught:
-        pull(api, image, listener=Told(), clock=EagerClock())
+        pull(api, image, listener=RecordingListener(), clock=EagerClock())
     assert caught.value.code == "registry_unreachable"

@@ -45,7 +45,7 @@ MODEL_RULES = {
 }
 
 
-def told(report):
+def broken_rules(report):
     """What a reader needs to see of a failure."""
     return "\n".join([*report.log, *(f"{name}: {text}" for name, text in report.broken)])
 
@@ -61,7 +61,7 @@ def told(report):
 def test_no_history_breaks_an_invariant(seeds):
     for seed in seeds:
         report = run(make(seed))
-        assert not report.broken, f"scripts/simulate.py show {seed}\n{told(report)}"
+        assert not report.broken, f"scripts/simulate.py show {seed}\n{broken_rules(report)}"
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
@@ -69,7 +69,7 @@ def test_what_once_failed_holds(path):
     history = from_json(path.read_text(encoding="utf-8"))
     assert history.steps <= MOST_STEPS
     report = run(history)
-    assert not report.broken, told(report)
+    assert not report.broken, broken_rules(report)
 
 
 def test_a_run_depends_on_its_history_alone():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.file_run import FileOutcome as FileOutcome
     from tgi_deploy.operations.deploying.in_place import Extension as Extension
     from tgi_deploy.operations.deploying.pausing import Question as Question
-    from tgi_deploy.operations.deploying.pausing import Switched as Switched
+    from tgi_deploy.operations.deploying.pausing import SwitchOutcome as SwitchOutcome
     from tgi_deploy.operations.deploying.rollout import Update as Update
     from tgi_deploy.operations.deploying.service import Proof as Proof
     from tgi_deploy.operations.deploying.service import ReadyLevel as ReadyLevel

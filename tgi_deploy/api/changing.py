@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.file_run import FileOutcome, Pruned
-    from tgi_deploy.operations.deploying.pausing import Question, Switched, SwitchRequest
+    from tgi_deploy.operations.deploying.pausing import Question, SwitchOutcome, SwitchRequest
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.smoke import Proved, Smoked
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
@@ -255,12 +255,12 @@ class Changing(Watching):
         stops: Stops | None = None,
     ) -> Result[UpData, UpOutcome]:
         """Go back to the revision that served before, with its options and today's limits."""
-        from tgi_deploy.operations.deploying.bring_up import UpAnswers, former_job
+        from tgi_deploy.operations.deploying.bring_up import UpAnswers, rollback_job
         from tgi_deploy.operations.removing.stopping import run_settled
         from tgi_deploy.operations.results.changing import up_result
 
         answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
-        recorded, job = former_job(
+        recorded, job = rollback_job(
             wiring.context(self._setup(())),
             name,
             self._catalog(),
@@ -271,7 +271,7 @@ class Changing(Watching):
         )
         setup = self._setup((), key_variable=getattr(job.options.own, "api_key_from_env", None))
         outcome = run_settled(
-            wiring.context(setup), stops, job.former_runner(recorded), name=name, ask=answers.on_interrupt
+            wiring.context(setup), stops, job.rollback_runner(recorded), name=name, ask=answers.on_interrupt
         )
         return up_result(job.plan, outcome)
 
@@ -338,7 +338,7 @@ class Changing(Watching):
 
     def stop(
         self, name: str, *, confirm: Callable[[Question], bool] | None = None, stops: Stops | None = None
-    ) -> Result[SwitchData, Switched]:
+    ) -> Result[SwitchData, SwitchOutcome]:
         """Stop the machine once open requests have been answered; its disk is kept and billed."""
         from tgi_deploy.operations.deploying.pausing import stop
 
@@ -351,7 +351,7 @@ class Changing(Watching):
         ready: ReadyLevel = "full",
         confirm: Callable[[Question], bool] | None = None,
         stops: Stops | None = None,
-    ) -> Result[SwitchData, Switched]:
+    ) -> Result[SwitchData, SwitchOutcome]:
         """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers."""
         from tgi_deploy.operations.deploying.pausing import start
 
@@ -364,7 +364,7 @@ class Changing(Watching):
         ready: ReadyLevel = "full",
         confirm: Callable[[Question], bool] | None = None,
         stops: Stops | None = None,
-    ) -> Result[SwitchData, Switched]:
+    ) -> Result[SwitchData, SwitchOutcome]:
         """Restart the engine on its machine, wait until it is healthy, and prove that it answers."""
         from tgi_deploy.operations.deploying.pausing import restart
 
@@ -372,12 +372,12 @@ class Changing(Watching):
 
     def _switch(
         self,
-        act: Callable[[Context, SwitchRequest], Switched],
+        act: Callable[[Context, SwitchRequest], SwitchOutcome],
         name: str,
         ready: ReadyLevel,
         confirm: Callable[[Question], bool] | None,
         stops: Stops | None,
-    ) -> Result[SwitchData, Switched]:
+    ) -> Result[SwitchData, SwitchOutcome]:
         from tgi_deploy.operations.deploying.pausing import SwitchRequest
         from tgi_deploy.operations.removing.stopping import run_again
         from tgi_deploy.operations.results.changing import switch_result

@@ -234,8 +234,8 @@ def _cloud_params(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]
     """Return --verbose for commands that call a cloud. Others accept --sandbox, so that `up` can become `plan`."""
     if any(param.name == "sandbox" for param in params):
         return (_verbose_option(),)
-    told = "Accepted by every command; this one needs no cloud."
-    return (SectionOption(["--sandbox"], is_flag=True, expose_value=False, hidden=True, help=told),)
+    help_text = "Accepted by every command; this one needs no cloud."
+    return (SectionOption(["--sandbox"], is_flag=True, expose_value=False, hidden=True, help=help_text),)
 
 
 def _verbose_option() -> click.Option:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.progress import ProgressEvent
 
 # Without a terminal, print the progress of a phase only now and then.
-_TELL_EVERY_S = 30.0
+_SHOW_EVERY_S = 30.0
 # A live line that a terminal wraps when it gets narrower leaves copies of itself behind.
 _LIVE_CHARS = 74
 
@@ -37,7 +37,7 @@ class Progress:
     def __init__(self) -> None:
         self._status: Status | None = None
         self._phase = ""
-        self._told = ("", 0.0)
+        self._last_shown = ("", 0.0)
         self._live = use_color(sys.stderr)
 
     def __enter__(self) -> Self:
@@ -67,16 +67,16 @@ class Progress:
             self._phase = event.phase
             expected = f" (about {event.expected_s:.0f} s)" if event.expected_s else ""
             self._print(f"{event.phase.replace('_', ' ')}{expected}")
-            self._told = ("", event.elapsed_s)
+            self._last_shown = ("", event.elapsed_s)
         self._show(str(event))
         if not self._live and event.detail and self._due(event.detail, event.elapsed_s):
             self._print(str(event))
 
     def _due(self, detail: str, elapsed_s: float) -> bool:
-        before, told_s = self._told
-        if detail == before or elapsed_s - told_s < _TELL_EVERY_S:
+        before, shown_s = self._last_shown
+        if detail == before or elapsed_s - shown_s < _SHOW_EVERY_S:
             return False
-        self._told = (detail, elapsed_s)
+        self._last_shown = (detail, elapsed_s)
         return True
 
     def _print(self, text: str) -> None:

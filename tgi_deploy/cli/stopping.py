@@ -46,7 +46,7 @@ def signals(stops: Stops) -> Iterator[None]:
         if stops.pending or (leave_at and not left_s):
             stops.now()
 
-    before = {number: signal.signal(number, arrive) for number in heeded()}
+    before = {number: signal.signal(number, arrive) for number in stop_signals()}
     before[signal.SIGALRM] = signal.signal(signal.SIGALRM, overdue)
     try:
         yield
@@ -56,7 +56,7 @@ def signals(stops: Stops) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def heeded() -> tuple[signal.Signals, ...]:
+def stop_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that ask to stop: not SIGHUP under `nohup`."""
     waived = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return tuple(number for number in (signal.SIGINT, *_HASTY) if not (waived and number == signal.SIGHUP))

@@ -12,14 +12,14 @@ from tgi_deploy.text import duration, usd
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tgi_deploy.api import Question, Switched
+    from tgi_deploy.api import Question, SwitchOutcome
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.values.base import Result as ApiResult
     from tgi_deploy.values.change_results import SwitchData
 
 
 def switch(
-    act: Callable[..., ApiResult[SwitchData, Switched]],
+    act: Callable[..., ApiResult[SwitchData, SwitchOutcome]],
     progress: Progress,
     name: str,
     *,
@@ -52,7 +52,7 @@ def _consequences(question: Question) -> Iterator[str]:
         yield "  no limit ends the billing of the disk"
 
 
-def _lines(came: Switched) -> Iterator[str]:
+def _lines(came: SwitchOutcome) -> Iterator[str]:
     from tgi_deploy.cli.views.deployment import proof_lines  # noqa: PLC0415 -- help is printed without it
     from tgi_deploy.cli.views.ends import ends_lines  # noqa: PLC0415 -- startup time
 

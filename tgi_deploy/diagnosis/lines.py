@@ -86,7 +86,7 @@ class LogLine:
 
     `level` is that of its record, or None; `inherited`: the record began on an earlier line. `system`: written by the
     machine (kernel, systemd, docker, cloud-init), not the engine. `after` is the level of the record before an
-    independent line. `at_s`: seconds, of any clock. `said` is the message without quoted requests.
+    independent line. `at_s`: seconds, of any clock. `message` is the text without quoted requests.
     """
 
     number: int
@@ -96,7 +96,7 @@ class LogLine:
     system: bool = False
     after: str | None = None
     at_s: float | None = None
-    said: str = ""
+    message: str = ""
 
 
 def log_lines(text: str, grammar: LogGrammar) -> tuple[str, ...]:
@@ -165,7 +165,7 @@ def _lines(text: str, grammar: LogGrammar, earlier: int) -> Iterator[LogLine]:
                     system=raw.system,
                     after=after,
                     at_s=_seconds(raw.stamp),
-                    said=_said(bare, grammar),
+                    message=_said(bare, grammar),
                 )
 
 

@@ -253,7 +253,7 @@ class _Reader:
         )
 
     def take(self, line: LogLine) -> None:
-        meaning = meaning_of(self._grammar, line.text, line.said)
+        meaning = meaning_of(self._grammar, line.text, line.message)
         self._take_phase(meaning)
         for kind, match in meaning.progress:
             self._now = replace(self._now, progress=advanced(self._now.progress, kind, match, line))
@@ -310,7 +310,7 @@ class _Reader:
         self._survived = meaning.survived or (self._survived and line.inherited)
         if self._survived or self._take_matches(line) or self._now.stopping:
             return
-        if meaning.exception and line.level not in _QUIET and not matches_of(self._grammar, line.said):
+        if meaning.exception and line.level not in _QUIET and not matches_of(self._grammar, line.message):
             self._wrapped, self._wraps = line, 0
             self._now = replace(self._now, stranger=self._now.stranger or line)
         elif self._wrapped is not None:
@@ -320,7 +320,7 @@ class _Reader:
         """Return whether the line matches a failure that is possible here."""
         if self._now.phase == READY and line.level in _QUIET:
             return False
-        matches = [pair for pair in matches_of(self._grammar, line.said) if self._is_possible(pair[0], line)]
+        matches = [pair for pair in matches_of(self._grammar, line.message) if self._is_possible(pair[0], line)]
         seen = [self._evidence_of(item, match, line) for item, match in matches]
         best = min((item for item in seen if item is not None), key=lambda item: item.rank, default=None)
         if best is not None:
@@ -331,7 +331,7 @@ class _Reader:
         """Join an exception's message that continues on the next lines."""
         same_record = line.inherited or (line.level is None and first.level is None)
         goes_on = same_record and self._wraps < _MAX_WRAPS
-        whole = replace(first, text=f"{first.text} {line.text}", said=f"{first.said} {line.said}")
+        whole = replace(first, text=f"{first.text} {line.text}", message=f"{first.message} {line.message}")
         self._wrapped, self._wraps = (whole, self._wraps + 1) if goes_on else (None, 0)
         if goes_on and self._take_matches(whole):
             stranger = self._now.stranger

@@ -54,7 +54,7 @@ class Marks:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PhasePatience:
+class PhaseDeadlines:
     """Deadlines per phase and overall. `hard`: progress does not extend them."""
 
     by_phase: Mapping[str, PhaseDeadline]
@@ -62,7 +62,7 @@ class PhasePatience:
     hard: bool = False
 
     @classmethod
-    def of(cls, deadlines: Iterable[PhaseDeadline], overall_s: float | None = None) -> PhasePatience:
+    def of(cls, deadlines: Iterable[PhaseDeadline], overall_s: float | None = None) -> PhaseDeadlines:
         by_phase = {item.phase: item for item in deadlines}
         if overall_s is not None:
             return cls(by_phase=by_phase, overall_s=overall_s, hard=True)

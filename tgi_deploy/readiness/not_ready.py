@@ -10,7 +10,7 @@ from tgi_deploy.values.base import replaced
 from tgi_deploy.values.results import sentence_of
 
 if TYPE_CHECKING:
-    from tgi_deploy.readiness.deadlines import PhasePatience
+    from tgi_deploy.readiness.deadlines import PhaseDeadlines
     from tgi_deploy.readiness.spot import SpotNotice
     from tgi_deploy.readiness.waiting import Sighting, Track
     from tgi_deploy.values.resource import MachineState
@@ -84,7 +84,7 @@ def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
     )
 
 
-def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: str = "NAME") -> NotHealthyError:
+def timed_out(track: Track, sighting: Sighting, patience: PhaseDeadlines, name: str = "NAME") -> NotHealthyError:
     reading, allowed = sighting.reading, patience.of_phase(track.phase)
     finding = reading.findings[0] if reading.findings else None
     quiet_s = sighting.at_s - track.moved_s
@@ -110,7 +110,7 @@ def timed_out(track: Track, sighting: Sighting, patience: PhasePatience, name: s
     )
 
 
-def _limit(track: Track, sighting: Sighting, patience: PhasePatience) -> tuple[str, float]:
+def _limit(track: Track, sighting: Sighting, patience: PhaseDeadlines) -> tuple[str, float]:
     """Return the limit that passed, in words and in seconds."""
     allowed = patience.of_phase(track.phase)
     own_s = max(allowed.deadline_s, patience.stretched_to_s(track) - track.since_s)

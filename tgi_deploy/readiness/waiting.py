@@ -14,7 +14,7 @@ from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.progress import detail_of
 from tgi_deploy.diagnosis.reader import Reading, Subject, cause_of_state, read
 from tgi_deploy.errors import DeployError, Failure
-from tgi_deploy.readiness.deadlines import Marks, PhasePatience
+from tgi_deploy.readiness.deadlines import Marks, PhaseDeadlines
 from tgi_deploy.readiness.not_ready import (
     diagnose_hint,
     engine_failed,
@@ -243,7 +243,7 @@ def wait_until_ready(
     settings = settings or WaitSettings()
     wait = _Wait(observer=observer, grammar=grammar, clock=clock, listener=listener, settings=settings)
     try:
-        return wait.run(PhasePatience.of(deadlines, settings.overall_s))
+        return wait.run(PhaseDeadlines.of(deadlines, settings.overall_s))
     except DeployError as error:  # the cloud's own errors (unreachable) have no phase
         if error.failure is not None:
             raise
@@ -264,7 +264,7 @@ class _Wait:
     console: str = ""
     noted: set[str] = field(default_factory=set)
 
-    def run(self, patience: PhasePatience) -> ReadyReport:
+    def run(self, patience: PhaseDeadlines) -> ReadyReport:
         self.started = self.clock.monotonic()
         sighting = self._look(patience)
         while True:
@@ -278,7 +278,7 @@ class _Wait:
             self.clock.sleep(min(self._pause_s(sighting), left))
             sighting = self._look(patience) if self._elapsed() >= self.due_s else self._ask(sighting, patience)
 
-    def _confirm(self, first: Sighting, patience: PhasePatience) -> Sighting:
+    def _confirm(self, first: Sighting, patience: PhaseDeadlines) -> Sighting:
         """Confirm the first answer, rereading the log if it has not shown the KV cache yet."""
         self.clock.sleep(self.settings.settle_s)
         if self.reading.progress.kv_capacity_tokens is None:
@@ -294,7 +294,7 @@ class _Wait:
         near = not self.track.evident or STARTUP_PHASES.index(self.track.phase) >= _NEAR
         return min(due, self.settings.probe_s) if near and sighting.probe is not None else due
 
-    def _look(self, patience: PhasePatience) -> Sighting:
+    def _look(self, patience: PhaseDeadlines) -> Sighting:
         """Poll all sources."""
         machine = self.observer.machine()
         self._read_console(machine)
@@ -302,11 +302,11 @@ class _Wait:
         self.due_s = self._elapsed() + self.settings.poll_s
         return sighting
 
-    def _ask(self, last: Sighting, patience: PhasePatience) -> Sighting:
+    def _ask(self, last: Sighting, patience: PhaseDeadlines) -> Sighting:
         """Poll the engine only."""
         return self._judge(last.machine, patience)
 
-    def _judge(self, machine: MachineState, patience: PhasePatience) -> Sighting:
+    def _judge(self, machine: MachineState, patience: PhaseDeadlines) -> Sighting:
         probe = None
         if machine.state == "running" and machine.address is not None:
             probe = self.observer.probe(machine.address)
@@ -342,7 +342,7 @@ class _Wait:
         """Return the cause of a machine's end, which the cloud reports separately from any log."""
         return cause_of_state(machine.why, self.grammar, self.settings.subject) if machine.state in _GONE else None
 
-    def _announce(self, sighting: Sighting, patience: PhasePatience) -> None:
+    def _announce(self, sighting: Sighting, patience: PhaseDeadlines) -> None:
         track, probe = self.track, sighting.probe
         allowed, spent_s = patience.of_phase(track.phase), sighting.at_s - track.since_s
         detail = _detail(track, sighting, allowed)
@@ -365,7 +365,7 @@ class _Wait:
             self.track = replace(track, late_noted=True)
             self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.reading.last_line))
 
-    def _note_extension(self, sighting: Sighting, patience: PhasePatience) -> None:
+    def _note_extension(self, sighting: Sighting, patience: PhaseDeadlines) -> None:
         track, allowed = self.track, patience.of_phase(self.track.phase)
         regular_s = track.since_s + allowed.deadline_s
         if sighting.at_s >= regular_s and patience.ends_at_s(track) > regular_s:

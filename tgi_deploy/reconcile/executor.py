@@ -28,7 +28,7 @@ from tgi_deploy.reconcile.errors import (
     StaleTokenError,
     TokenMismatchError,
 )
-from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.reconcile.tagged import serving_tags
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Event, Level, ResourceRecord
@@ -67,8 +67,8 @@ _REFUSALS: Final[tuple[type[DeployError], ...]] = (
     PermissionDeniedError,
     QuotaError,
 )
-_DELETION: Final = Patience(deadline_s=900, poll_s=1, longest_poll_s=10)
-_LATENESS: Final = Patience(deadline_s=60, poll_s=1, longest_poll_s=10)
+_DELETION: Final = PollPolicy(deadline_s=900, poll_s=1, longest_poll_s=10)
+_LATENESS: Final = PollPolicy(deadline_s=60, poll_s=1, longest_poll_s=10)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +84,8 @@ class Executor:
     clock: Clock
     reporter: Reporter
     version: str
-    deletion: Patience = _DELETION
-    visibility_timeout: Patience = _LATENESS
+    deletion: PollPolicy = _DELETION
+    visibility_timeout: PollPolicy = _LATENESS
     holders: Callable[[Step], tuple[Step, ...]] | None = None
 
     def execute(self, deployment: Deployment, changes: ChangeSet) -> Deployment:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class PollPolicy:
     """How long to wait and how often to poll: every `poll_s` at first, growing to `longest_poll_s`."""
 
     deadline_s: float
@@ -31,9 +31,9 @@ class Pace:
     `at_once`: how many calls of one kind run in parallel over many deployments.
     """
 
-    running: Patience = field(default_factory=lambda: Patience(deadline_s=300, poll_s=2, longest_poll_s=10))
-    deletion: Patience = field(default_factory=lambda: Patience(deadline_s=900, poll_s=1, longest_poll_s=10))
-    sweep: Patience = field(default_factory=lambda: Patience(deadline_s=120, poll_s=1, longest_poll_s=10))
+    running: PollPolicy = field(default_factory=lambda: PollPolicy(deadline_s=300, poll_s=2, longest_poll_s=10))
+    deletion: PollPolicy = field(default_factory=lambda: PollPolicy(deadline_s=900, poll_s=1, longest_poll_s=10))
+    sweep: PollPolicy = field(default_factory=lambda: PollPolicy(deadline_s=120, poll_s=1, longest_poll_s=10))
     unsettled_s: float = 60.0
     ready_poll_s: float = 5.0
     health_poll_s: float = 0.3
@@ -41,7 +41,7 @@ class Pace:
     at_once: int = 8
 
 
-def looks(clock: Clock, patience: Patience) -> Iterator[float]:
+def looks(clock: Clock, patience: PollPolicy) -> Iterator[float]:
     """Yield the seconds waited so far, immediately and after each pause, until the deadline.
 
     The last poll happens at the deadline, never before it.

@@ -115,8 +115,8 @@ class Machines:
             if event == "reboot":
                 instance.reboot()
             else:
-                behaviour = str(instance.instance_initiated_shutdown_behavior)
-                instance.sandbox_end("Client.InstanceInitiatedShutdown", behaviour=behaviour)
+                behavior = str(instance.instance_initiated_shutdown_behavior)
+                instance.sandbox_end("Client.InstanceInitiatedShutdown", behavior=behavior)
         return True
 
     def metadata(self, instance_id: str) -> dict[str, object] | None:

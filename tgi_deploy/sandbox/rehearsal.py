@@ -110,7 +110,7 @@ TROUBLES: Final = (
     ),
     Trouble(
         name="gated",
-        description="the hub refuses the weights: their licence was not accepted",
+        description="the hub refuses the weights: their license was not accepted",
         documents=_always(name="engine", engine="gated", times=_EVERY),
     ),
     *(

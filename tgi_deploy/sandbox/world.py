@@ -133,11 +133,11 @@ class SandboxInstance(moto_instances.Instance):
         self.sandbox_state("shutting-down")
         return before
 
-    def sandbox_end(self, code: str, *, behaviour: str = "terminate") -> None:
+    def sandbox_end(self, code: str, *, behavior: str = "terminate") -> None:
         """End for a reason of the cloud or the guest."""
         if self.state in _LEAVING:
             return
-        if behaviour == "stop":
+        if behavior == "stop":
             self.stop()
         else:
             self.terminate()

@@ -161,10 +161,10 @@ def test_a_launch_template_is_applied_as_a_whole(cloud):
     )
     launched = cloud.ec2.run_instances(LaunchTemplate={"LaunchTemplateName": "whole"}, MinCount=1, MaxCount=1)
     found = cloud.instance(launched["Instances"][0]["InstanceId"])
-    behaviour = cloud.ec2.describe_instance_attribute(
+    behavior = cloud.ec2.describe_instance_attribute(
         InstanceId=found["InstanceId"], Attribute="instanceInitiatedShutdownBehavior"
     )
-    assert behaviour["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
+    assert behavior["InstanceInitiatedShutdownBehavior"]["Value"] == "terminate"
     assert found["InstanceLifecycle"] == "spot"
     assert found["MetadataOptions"]["HttpTokens"] == "required"
     assert found["MetadataOptions"]["HttpPutResponseHopLimit"] == 2

@@ -72,12 +72,12 @@ def test_every_route_but_health_asks_for_the_key(cloud, given):
     assert len(cloud.control("GET", "faults")["faults"]) == 1, "it goes on, as it was"
 
 
-def test_health_answers_everybody_and_tells_nothing(cloud):
+def test_health_answers_everybody_and_reveals_nothing(cloud):
     status, text = ask(cloud, *HEALTH)
     assert (status, json.loads(text)) == (200, {"status": "ok"})
 
 
-def test_health_proves_that_the_sandbox_has_the_key_without_telling_it(cloud):
+def test_health_proves_that_the_sandbox_has_the_key_without_revealing_it(cloud):
     status, text = ask(cloud, "GET", "/_sandbox/health?challenge=chosen+by+who+asks")
     assert status == 200
     assert cloud.access_key not in text

@@ -50,7 +50,7 @@ def test_gzipped_user_data_runs(cloud):
         ("#cloud-config\nwrite_files:\n  - path: /../../../escape\n    content: x\n", "leaves the machine's root"),
     ],
 )
-def test_what_is_wrong_with_user_data_is_said_on_the_console(cloud, user_data, said):
+def test_what_is_wrong_with_user_data_is_reported_on_the_console(cloud, user_data, said):
     assert said in cloud.booted(user_data)[1]
 
 
@@ -190,9 +190,9 @@ def test_systemctl_tells_the_state(cloud):
     assert cloud.state(instance_id) == "running"
 
 
-@pytest.mark.parametrize(("behaviour", "state"), [("terminate", "terminated"), ("stop", "stopped")])
-def test_a_machine_that_powers_off_ends_by_its_shutdown_behaviour(cloud, behaviour, state):
-    instance_id = cloud.run(script("shutdown -h now"), InstanceInitiatedShutdownBehavior=behaviour)
+@pytest.mark.parametrize(("behavior", "state"), [("terminate", "terminated"), ("stop", "stopped")])
+def test_a_machine_that_powers_off_ends_by_its_shutdown_behavior(cloud, behavior, state):
+    instance_id = cloud.run(script("shutdown -h now"), InstanceInitiatedShutdownBehavior=behavior)
     found = cloud.wait_for_state(instance_id, state)
     assert found["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
 

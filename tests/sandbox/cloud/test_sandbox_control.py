@@ -147,7 +147,7 @@ def record(url: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("damage", ["access_key", "pid", "url"])
-def test_a_sandbox_whose_record_is_damaged_is_ended_all_the_same(home, damage):
+def test_a_sandbox_whose_record_is_damaged_is_ended_anyway(home, damage):
     control.start(home)
     written = json.loads((home / "sandbox.json").read_text())
     del written[damage]

@@ -61,7 +61,7 @@ def test_a_key_for_a_public_address_takes_a_word_which_is_recorded(run, monkeypa
     assert run("list")["data"]["deployments"] == []
 
 
-def test_what_travels_unencrypted_is_said_by_every_command_that_names_the_address(run):
+def test_what_travels_unencrypted_is_reported_by_every_command_that_names_the_address(run):
     up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
     assert "unencrypted" in [item["code"] for item in up["warnings"]]
     reported = "prompts and answers travel unencrypted to a public address"

@@ -91,7 +91,7 @@ def nothing_is_left(program):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_told_and_nothing_is_left(program, monkeypatch, name):
+def test_it_is_reported_and_nothing_is_left(program, monkeypatch, name):
     case = CASES[name]
     prepare(program, monkeypatch, case)
     said = bring_up(program, case, "--on-failure", "remove", "--json")

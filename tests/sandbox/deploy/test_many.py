@@ -56,7 +56,7 @@ def test_many_are_looked_at_and_removed_together(program, fleet):
     assert program.instances() == []
 
 
-def test_what_was_changed_by_hand_is_told_and_goes(program):
+def test_what_was_changed_by_hand_is_reported_and_goes(program):
     assert program.here("up", "llama3-13b", "--budget", "5", "--name", "tampered", "--no-wait", "--yes").code == 0
     info = control.status(program.home / "sandbox")
     ec2 = boto3.client(
@@ -84,7 +84,7 @@ def test_what_was_changed_by_hand_is_told_and_goes(program):
     assert ec2.describe_launch_templates()["LaunchTemplates"] == []
 
 
-def test_a_record_that_cannot_be_read_is_told_and_the_others_are_seen_to(program):
+def test_a_record_that_cannot_be_read_is_reported_and_the_others_are_seen_to(program):
     load_bench().Fleet.open(program.home).fill(3)
     record = program.home / "sandbox" / "records" / "deployments" / "demo-0001" / "deployment.json"
     record.write_text("{")

@@ -83,6 +83,6 @@ def test_a_deployment_is_proved_and_left_alone(program):
         ),
     ],
 )
-def test_what_can_not_be_smoked_is_said(program, words, code, error):
+def test_what_can_not_be_smoked_is_reported(program, words, code, error):
     said = program.here(*words)
     assert (said.code, said.json["errors"][0]["code"]) == (code, error)

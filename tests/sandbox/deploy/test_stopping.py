@@ -123,7 +123,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_says_what_exists(program):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_down_keeps_its_record_and_says_how_to_go_on(program, number):
+def test_an_interrupted_down_keeps_its_record_and_says_how_to_resume(program, number):
     program.run(*UP, "--no-wait")
     program.fault(action="TerminateInstances", delay_s=1)
     running = Running(*DOWN).until(lambda: program.calls("TerminateInstances"))

@@ -271,7 +271,7 @@ def test_log_shapes():
     assert json.loads(router_json)["message"] == "Connected"
 
 
-def test_colours_are_those_of_the_recorded_lines():
+def test_colors_are_those_of_the_recorded_lines():
     out = StringIO()
     log = Log(out=out, err=out, now=lambda: datetime(2026, 11, 22, 13, 49, 2, 437815, UTC))
     log.launcher("Starting shard", span="shard-manager", rank=0)

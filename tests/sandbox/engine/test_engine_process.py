@@ -170,7 +170,7 @@ def test_it_ends_when_nobody_reads_its_log():
         assert process.stderr.read() == ""
 
 
-def test_colours_are_on_unless_turned_off(start_engine):
+def test_colors_are_on_unless_turned_off(start_engine):
     with start_engine(environ={"NO_COLOR": "", "LOG_COLORIZE": "1"}) as engine:
         engine.wait_for("Using backend V3")
         launcher, router = (

@@ -31,7 +31,7 @@ def mine(tmp_path):
     return written
 
 
-def test_a_users_alerts_stand_in_for_ours(mine):
+def test_a_users_alerts_replace_ours(mine):
     (alert,) = read_alerts("tgi", user_dir=mine("engines/tgi/alerts.json", {"alerts": [ALERT]}))
     assert (alert.name, alert.lasting, alert.commands) == ("Slow", "5m", ("tgi-deploy status {name}",))
 

@@ -135,7 +135,7 @@ def test_a_name_that_comes_again_counts_once():
     assert contents([tensor, tensor], layers=1, tied=False, quantization=None).parameters == 6
 
 
-def test_weights_with_a_name_that_is_not_text_are_named_all_the_same(trial):
+def test_weights_with_a_name_that_is_not_text_are_named_anyway(trial):
     folder = trial.folder(config())
     header = models.head({"__metadata__": {}})
     (folder / os.fsdecode(b"\xff\x1b.safetensors")).write_bytes(header)

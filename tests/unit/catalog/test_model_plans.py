@@ -75,7 +75,7 @@ def test_weights_to_convert_take_the_disk_twice(tmp_path):
     assert chosen.memory.weights_bytes == pytest.approx(16_060_522_496, rel=0.001)
 
 
-def test_a_folder_plans_like_the_catalogues_shape(llama):
+def test_a_folder_plans_like_the_catalogs_shape(llama):
     own = plan(OptionTexts(model="meta-llama/Llama-3.1-8B", instance="g6e.xlarge"), CATALOG, {}).chosen
     chosen = planned(llama)
     assert (chosen.quantize, chosen.num_shard, chosen.memory) == (own.quantize, own.num_shard, own.memory)

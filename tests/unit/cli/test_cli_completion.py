@@ -76,7 +76,7 @@ def test_files_are_offered_to_diagnose():
     assert offers("tgi-deploy diagnose engine.l") == ["engine.l"]
 
 
-def test_an_unreadable_catalogue_offers_nothing(tmp_path):
+def test_an_unreadable_catalog_offers_nothing(tmp_path):
     (tmp_path / "engines" / "tgi").mkdir(parents=True)
     (tmp_path / "accelerators.json").write_text("{")
     assert offers(f"tgi-deploy plan x --profiles-dir {tmp_path} --hardware 1xL4") == []

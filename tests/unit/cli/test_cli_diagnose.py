@@ -78,7 +78,7 @@ def test_text_has_phase_code_line_cause_and_remedy(capsys):
         ),
     ],
 )
-def test_a_machine_that_does_not_run_is_told_whatever_its_log_says(capsys, monkeypatch, tmp_path, machine, last):
+def test_a_machine_that_does_not_run_is_reported_whatever_its_log_says(capsys, monkeypatch, tmp_path, machine, last):
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
     found = Examined(reading=read("", GRAMMAR), machine=machine)
     monkeypatch.setattr(use_case, "diagnose_deployment", lambda *_: found)
@@ -165,7 +165,7 @@ def test_a_missing_file_is_bad_input(capsys):
     assert "error[unreadable_path]" in err
 
 
-def test_a_file_that_is_no_text_is_read_all_the_same(capsys, tmp_path):
+def test_a_file_that_is_no_text_is_read_anyway(capsys, tmp_path):
     file = tmp_path / "engine.log"
     file.write_bytes(b"\xff\xfe" + "docker: Error response from daemon: manifest unknown\n".encode("utf-16-le"))
     assert "image_not_found" in said(capsys, "diagnose", str(file))[1]

@@ -54,7 +54,7 @@ def test_a_cell_shows_the_first_end(ends, cell):
         ({"ttl_s": 7200, "lease_s": 1800}, "ends by itself after 2h, or 30m after its last renewal"),
     ],
 )
-def test_terms_are_told_before_a_machine_is_made(given, text):
+def test_terms_are_reported_before_a_machine_is_made(given, text):
     assert terms(Ends(**given)) == text
 
 

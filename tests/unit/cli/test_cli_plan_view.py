@@ -228,7 +228,7 @@ def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):
     assert error.hint.endswith(says)
 
 
-def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_said(catalog):
+def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_reported(catalog):
     """A machine more is an instance, its disk and its address; the load balancer stands there already."""
     several = plan(OptionTexts(model="llama3.1-8b", rps="30", replicas="3", instance="p5.4xlarge"), catalog, {})
     lines = {line.item: line.usd_per_hour for line in several.chosen.cost.lines}

@@ -21,12 +21,12 @@ def said(capsys, *events):
     return capsys.readouterr().err.splitlines()
 
 
-def test_each_phase_is_said_once(capsys):
+def test_each_phase_is_reported_once(capsys):
     events = [("pulling", "", second, 100) for second in range(0, 90, 5)] + [("warming_up", "", 0, 0)]
     assert said(capsys, *events) == ["pulling (about 100 s)", "warming up"]
 
 
-def test_how_far_it_is_is_said_every_half_minute_when_it_has_moved(capsys):
+def test_how_far_it_is_is_printed_every_half_minute_when_it_has_moved(capsys):
     events = [("pulling", f"{second * 10} of about 9,100 MB", second, 100) for second in range(0, 70, 5)]
     assert said(capsys, *events) == [
         "pulling (about 100 s)",
@@ -40,7 +40,7 @@ def test_what_has_not_moved_is_not_repeated(capsys):
     assert said(capsys, *events) == ["loading", "loading 30 s: 1 of 2 shards ready"]
 
 
-def test_a_new_phase_begins_to_count_anew(capsys):
+def test_a_new_phase_counts_from_zero(capsys):
     events = [("pulling", "tgi:3.3.7", 40, 0), ("loading", "0 of 2 shards ready", 0, 0), ("loading", "1", 20, 0)]
     assert said(capsys, *events) == ["pulling", "loading"]
 

@@ -1,4 +1,4 @@
-"""How an interruption and a removal that failed are told."""
+"""How an interruption and a removal that failed are error."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tgi_deploy.wiring import target_of
 THING = RecordedThing(kind="instance", id="i-1", region="us-east-1", phase="created")
 
 
-def test_what_is_left_behind_is_told_with_its_commands():
+def test_what_is_left_behind_is_reported_with_its_commands():
     command = "aws ec2 delete-volume --volume-id vol-1"
     item = LeftThing(kind="volume", id="vol-1", region="us-east-1", command=command)
     error = LeftBehindError("left_behind", "removing it failed", hint="again", failure=Failure(left_behind=(item,)))
@@ -34,17 +34,17 @@ def test_what_is_left_behind_is_told_with_its_commands():
 
 @pytest.mark.parametrize("fate", ["nothing", "removed", "kept", "ending", "left"])
 def test_every_fate_is_a_sentence_with_exit_130(fate):
-    told = interruption("demo", Settled(fate=fate, exists=(THING,), why="because"), target_of)
-    assert told.exit_code == 130
-    assert told.message.startswith("interrupted; ")
-    assert "instance i-1 in us-east-1" in told.message
-    assert "tgi-deploy down demo" in told.hint
-    assert told.data["fate"] == fate
+    error = interruption("demo", Settled(fate=fate, exists=(THING,), why="because"), target_of)
+    assert error.exit_code == 130
+    assert error.message.startswith("interrupted; ")
+    assert "instance i-1 in us-east-1" in error.message
+    assert "tgi-deploy down demo" in error.hint
+    assert error.data["fate"] == fate
 
 
 def test_an_intent_without_an_id_is_no_nothing():
-    told = interruption("demo", Settled(fate="left", exists=(replaced(THING, id=""),)), target_of)
-    assert "requested, not confirmed" in told.message
+    error = interruption("demo", Settled(fate="left", exists=(replaced(THING, id=""),)), target_of)
+    assert "requested, not confirmed" in error.message
 
 
 def test_nothing_left_needs_no_down():

@@ -42,7 +42,7 @@ def test_usd(amount, text):
     assert usd(amount) == text
 
 
-def test_a_month_is_told_to_the_cent(tmp_path):
+def test_a_month_is_reported_to_the_cent(tmp_path):
     cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
     outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=candidate(cost=cost)), dry_run=True))
     assert "$0.8206 an hour for everything; about $599.04 a month" in proposal_text(outcome.proposal)
@@ -123,7 +123,7 @@ def test_cells():
     }  # fmt: skip
 
 
-def test_a_table_in_an_item_is_told_row_by_row():
+def test_a_table_in_an_item_is_reported_row_by_row():
     text = item_text({"name": "m", "model": {"layers": 40, "quantization": {"bits": 4, "by": "awq"}}, "defaults": {}})
     assert text == ("name      m\nmodel\n  layers        40\n  quantization\n    bits  4\n    by    awq\ndefaults  -\n")
 

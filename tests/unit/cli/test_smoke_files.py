@@ -52,7 +52,7 @@ def summary(monkeypatch, tmp_path):
     return tmp_path / "summary.md"
 
 
-def test_a_report_that_can_not_be_written_is_told_before_anything_is_brought_up(program, tmp_path):
+def test_a_report_that_can_not_be_written_is_reported_before_anything_is_brought_up(program, tmp_path):
     code, document, began = program("--junit", str(tmp_path / "nowhere" / "smoke.xml"))
     (error,) = document["errors"]
     assert (code, error["code"]) == (2, "unwritable_file")
@@ -135,7 +135,7 @@ def test_one_docker_host_is_smoked_one_after_another(program):
     assert not began
 
 
-def test_a_removal_that_failed_is_told_beside_the_failure_before_it(program):
+def test_a_removal_that_failed_is_reported_beside_the_failure_before_it(program):
     left = Problem(code="left_behind", message="it is still there")
     both = replace(FAILED, exit_code=6, cases=(*FAILED.cases, Case(name="removal", problem=left)))
     code, document, _ = program(results=(both,))
@@ -151,7 +151,7 @@ def test_without_a_terminal_no_option_is_named_that_smoke_lacks(monkeypatch, cap
     assert "--dry-run" not in error["hint"]
 
 
-def test_what_is_said_where_no_summary_is_set(monkeypatch):
+def test_what_is_reported_where_no_summary_is_set(monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     reports = ci_reports.Reports.of(junit=None, github=True)
     assert (reports.summary, reports.annotations) == (None, True)

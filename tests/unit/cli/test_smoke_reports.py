@@ -94,7 +94,7 @@ def test_the_summary_is_a_table_with_the_failures_below():
     assert "```\nhint: less\nline & two\n```" in text
 
 
-def test_what_is_left_is_told_with_its_command():
+def test_what_is_left_is_reported_with_its_command():
     thing = LeftThing(kind="instance", id="i-1", region="us-east-1", command="tgi-deploy down smoke-odd-1")
     text = smoked_text([OK, replace(FAILED, exit_code=6, left=(thing,))])
     assert "instance i-1 in us-east-1" in text

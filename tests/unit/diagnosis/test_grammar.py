@@ -105,13 +105,13 @@ def test_a_broken_table_is_an_input_error_that_names_the_place(data, says):
 
 
 @pytest.mark.parametrize("before", [[], [{"kind": "message", "match": "^never said$"}]])
-def test_an_exception_is_told_by_its_kind_and_not_by_its_row(before):
+def test_an_exception_is_reported_by_its_kind_and_not_by_its_row(before):
     table = grammar_from(broken(error_lines=[*before, *DATA["error_lines"]]))
     log = "2025-09-14T08:22:30.1Z ERROR x: it broke\nValueError: Unsupported model\ntype parrot\n"
     assert [item.code for item in read(log, table).findings] == ["model_type_unsupported"]
 
 
-def test_a_users_table_stands_in_for_the_packaged_one(tmp_path):
+def test_a_users_table_replaces_the_packaged_one(tmp_path):
     file = tmp_path / "engines" / "tgi" / "phases.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"mine": True}))

@@ -1,6 +1,6 @@
 """The diagnosis of excerpts of public threads: the share that it names right may not fall, and no clean log is accused.
 
-A mended table may raise a floor; the held-out half must not be read to mend one.
+A better table may raise a floor; the held-out half must not be read to improve one.
 """
 
 from __future__ import annotations

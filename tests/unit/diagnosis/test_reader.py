@@ -134,7 +134,7 @@ def test_words_of_users_accuse_nobody():
     assert codes(READY + "2025-09-14T08:22:30.1Z DEBUG x: Input: a\ntorch.OutOfMemoryError: CUDA out of memory\n") == []
 
 
-def test_a_crash_while_serving_stays_told_after_the_restart():
+def test_a_crash_while_serving_stays_reported_after_the_restart():
     crash = "2025-09-14T08:22:30.1Z ERROR text_generation_launcher: CUDA out of memory\nError: ShardFailed\n"
     again = "2025-09-14T08:22:40.1Z  INFO text_generation_launcher: Args { }\n" + READY
     first = read(READY + crash, GRAMMAR).findings[0]
@@ -156,7 +156,7 @@ def test_a_hang_needs_ten_minutes_several_shards_and_no_progress():
     assert codes(waiting(2, 12) + "2025-09-14T08:40:30.1Z  INFO x: Shard ready in 9s rank=0\n") == []
 
 
-def test_what_failed_of_an_unknown_cause_is_said_to_have_failed():
+def test_what_failed_of_an_unknown_cause_is_reported_as_failed():
     found = read(LOADING + "AttributeError: 'X' object has no attribute 'y'\nError: ShardCannotStart\n", GRAMMAR)
     assert (found.findings, found.failed) == ((), True)
     assert (found.unexplained.text, found.unexplained.number) == ("AttributeError: 'X' object has no attribute 'y'", 2)

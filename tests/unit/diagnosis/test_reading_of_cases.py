@@ -61,7 +61,7 @@ def test_progress_of_a_download_grows_to_one():
     assert fractions == sorted(fractions)
 
 
-def test_a_window_that_lost_its_beginning_goes_on_from_the_reading_before():
+def test_a_window_that_lost_its_beginning_continues_from_the_reading_before():
     text = log("clean/four-shards")
     before = read(text[: text.index("Starting Webserver") + 20])
     window = text[text.index("Setting max batch total tokens") : text.index("Using the Hugging Face API")]

@@ -61,14 +61,14 @@ def test_plan_pins_the_commit(hub, capsys):
     assert args[args.index("--revision") + 1] == hub.commit("acme/llama")
 
 
-def test_a_hub_model_plans_like_the_same_shape_of_the_catalogue(hub, capsys):
+def test_a_hub_model_plans_like_the_same_shape_of_the_catalog(hub, capsys):
     own = run(capsys, "plan", "meta-llama/Llama-3.1-8B", "--budget", "5")["plan"]
     made = run(capsys, "plan", "acme/llama", "--budget", "5")["plan"]
     assert made["chosen"] == own["chosen"]
     assert made["memory"] == own["memory"]
 
 
-def test_a_hub_model_is_predicted_like_the_same_shape_of_the_catalogue(hub, capsys, tmp_path):
+def test_a_hub_model_is_predicted_like_the_same_shape_of_the_catalog(hub, capsys, tmp_path):
     words = ("--accelerator", "L4", "--concurrency", "4")
     assert error(capsys, "predict", "acme/llama", *words, "--offline")["code"] == "hub_offline"
     known = run(capsys, "predict", "meta-llama/Llama-3.1-8B", *words)

@@ -168,7 +168,7 @@ def test_a_hub_that_is_gone_is_no_reason_to_forget(place):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "summary": "x", "chat": true}'])
-def test_what_was_kept_and_got_broken_is_read_anew(content, place):
+def test_what_was_kept_and_got_broken_is_read_again(content, place):
     place.add("acme/llama")
     online = place.resolve("acme/llama")
     (kept,) = (place.folder / "cache" / "acme--llama").glob("*.json")

@@ -91,7 +91,7 @@ def test_a_model_without_a_template_gets_the_bare_prompt(around):
     assert (answer.text, answer.chat, answer.tokens) == ("It is so.", False, 4)
 
 
-def test_who_asks_for_a_chat_is_told_that_there_is_no_template(around):
+def test_a_chat_without_a_template_is_an_error(around):
     around.engine = Engine(chat=refused(422, **TEMPLATE))
     with pytest.raises(InputError) as caught:
         pieces_of(around, chat=True)

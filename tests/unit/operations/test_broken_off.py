@@ -153,7 +153,7 @@ def test_the_removal_of_one_that_is_broken_off_does_not_keep_the_next(around):
     assert around.store.names() == ("demo",)
 
 
-def test_a_conflict_of_a_removal_is_told_as_it_is(around):
+def test_a_conflict_of_a_removal_is_reported_as_it_is(around):
     bring_up(around)
     with around.store.lock("demo", command="up"), pytest.raises(ConflictError):
         take_down(around)
@@ -182,7 +182,7 @@ def test_removing_everything_names_what_is_left_when_the_cloud_is_lost(around):
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_collecting_garbage_names_what_is_left_and_goes_on(around, recorded):
+def test_collecting_garbage_names_what_is_left_and_continues(around, recorded):
     for name in ("demo", "other"):
         bring_up(around, name=name, settings={"ttl_s": 60})
         if not recorded:

@@ -63,7 +63,7 @@ def running(programs, recorder, command, tmp_path):
         thread.join(PATIENCE_S)
 
 
-def test_a_launch_is_told_to_stop(programs, recorder, tmp_path):
+def test_a_launch_is_asked_to_stop(programs, recorder, tmp_path):
     with running(programs, recorder, "up", tmp_path) as replies:
         programs.stop()
         recorder.wait_for("stopped")
@@ -72,7 +72,7 @@ def test_a_launch_is_told_to_stop(programs, recorder, tmp_path):
 
 
 def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, recorder, tmp_path):
-    """An interrupted removal leaves what it has not come to yet, and a CI job that is cancelled is to leave nothing."""
+    """An interrupted removal leaves what it has not come to yet, and a CI job that is canceled must leave nothing."""
     with running(programs, recorder, "down", tmp_path) as replies:
         programs.stop()
         assert "stopped" not in recorder.lines

@@ -165,7 +165,7 @@ def test_whoever_comes_in_between_while_it_fails_over_to_another_region_there_is
         check_one_deployment(office, [bring_up(office.ann, wanted), *said])
 
 
-def test_the_loser_is_told_whose_it_is(office):
+def test_the_loser_learns_who_owns_the_name(office):
     won = bring_up(office.ann)
     lost = bring_up(office.bob)
     assert isinstance(lost, ClaimedError)
@@ -240,7 +240,7 @@ def test_an_engine_that_fails_takes_nothing_of_another_deployment_along(office):
     assert office.ids() == mine
 
 
-def test_a_group_of_that_name_without_our_tags_is_told_and_left_alone(office):
+def test_a_group_of_that_name_without_our_tags_is_reported_and_left_alone(office):
     foreign = Found(
         key="security-group", kind="security-group", place="us-east-1",
         attributes={"id": "sg-foreign", "name": "tgi-deploy-demo", "version": "1"}, state="available",
@@ -351,7 +351,7 @@ def test_a_group_whose_reply_got_lost_is_gone_on_with(office, shows_after_s):
     assert len(office.world.left()) == 3
 
 
-def test_what_a_refused_launch_made_a_moment_ago_goes_though_it_does_not_show_yet(office):
+def test_what_a_refused_launch_made_a_moment_ago_goes_though_it_is_not_visible_yet(office):
     office.world.time, office.world.shows_after_s = office.ann.clock.monotonic, 40
 
     def refuse(name, _properties):

@@ -102,7 +102,7 @@ def test_what_is_out_of_the_ordinary_goes_by_itself(around):
     assert len(outcome.receipts) == 3
 
 
-def test_a_machine_that_does_not_show_yet_is_ended_all_the_same(around):
+def test_a_machine_that_does_not_show_yet_is_ended_anyway(around):
     bring_up(around, *names(3))
     around.world.hidden.add(around.store.load("demo-001").machine.attributes["id"])
     outcome = all_down(around)
@@ -178,7 +178,7 @@ def test_what_is_refused_for_one_does_not_keep_the_others(around):
     assert around.store.names() == ("demo-002",)
 
 
-def test_one_that_is_being_changed_is_told_and_the_others_go(around):
+def test_one_that_is_being_changed_is_reported_and_the_others_go(around):
     bring_up(around, *names(3))
     with around.store.lock("demo-001", command="tgi-deploy up demo-001"), pytest.raises(ConflictError) as caught:
         all_down(around)
@@ -191,7 +191,7 @@ def spoil(tmp_path, name):
     (tmp_path / "deployments" / name / "deployment.json").write_text("{")
 
 
-def test_a_record_that_cannot_be_read_is_told_and_the_others_go(around, tmp_path):
+def test_a_record_that_cannot_be_read_is_reported_and_the_others_go(around, tmp_path):
     bring_up(around, *names(3))
     spoil(tmp_path, "demo-001")
     shown = []
@@ -206,7 +206,7 @@ def test_a_record_that_cannot_be_read_is_told_and_the_others_go(around, tmp_path
     assert around.store.names() == ("demo-001",)
 
 
-def test_every_failure_is_told(around, tmp_path):
+def test_every_failure_is_reported(around, tmp_path):
     bring_up(around, *names(4))
     spoil(tmp_path, "demo-000")
     spoil(tmp_path, "demo-001")
@@ -233,7 +233,7 @@ def test_what_is_left_comes_before_what_cannot_be_read(around, tmp_path):
     assert "'demo-000' was left as it is" in caught.value.message
 
 
-def test_status_of_all_tells_of_a_record_that_cannot_be_read(around, tmp_path):
+def test_status_of_all_reports_a_record_that_cannot_be_read(around, tmp_path):
     bring_up(around, *names(3))
     spoil(tmp_path, "demo-001")
     found = statuses(around.context())

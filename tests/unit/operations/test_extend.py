@@ -224,7 +224,7 @@ def test_gc_honours_every_certain_end(around, terms, passed_s, collected):
 
 
 def test_gc_never_misses_a_renewal(around, tmp_path):
-    """The record and the tags of group and template still tell of the first end."""
+    """The record and the tags of group and template still have the first end."""
     bring_up(around, **HOUR)
     around.clock.sleep(3000)
     extend(replace(around, home=tmp_path / "other").context(), "demo", RENEW)

@@ -66,7 +66,7 @@ def test_everything_is_made_in_its_order_and_goes_in_the_reverse(around, world):
     assert {line.kind for line in receipt.lines} >= set(SIDE)
 
 
-def test_the_machine_is_told_names_and_references_and_no_secret(around, world):
+def test_the_machine_gets_names_and_references_but_no_secret(around, world):
     bring_up(around)
     (machine,) = world.running()
     asked = world.properties[machine.id]["request"]
@@ -208,7 +208,7 @@ def test_a_record_that_never_named_such_a_thing_is_proof_enough(around):
     assert receipt.unsearched == ()
 
 
-def test_what_was_used_once_and_can_no_longer_be_looked_for_is_told(around):
+def test_what_was_used_once_and_can_no_longer_be_looked_for_is_reported(around):
     bring_up(around)
     (receipt,) = take_down(around, unsearched=DENIED).receipts
     assert [item.kind for item in receipt.unsearched] == ["role"]

@@ -91,7 +91,7 @@ def test_removed_it_costs_nothing_and_the_receipt_says_what_it_came_to(around, m
     assert around.world.left() == []
 
 
-def test_what_could_not_be_removed_is_told_with_what_it_costs(around, monkeypatch):
+def test_what_could_not_be_removed_is_reported_with_what_it_costs(around, monkeypatch):
     """The cloud stops answering for good, while the engine is waited for."""
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
@@ -228,7 +228,7 @@ def test_a_machine_that_is_not_ready_and_gone_is_not_to_be_waited_on(around, mon
     assert "down demo" not in error.hint
 
 
-def test_a_log_that_cannot_be_read_keeps_nothing_from_being_told(around, monkeypatch):
+def test_a_log_that_cannot_be_read_keeps_nothing_from_being_reported(around, monkeypatch):
     def console(_cloud, _id):
         raise DeployError("cloud_unreachable", "no answer")
 
@@ -254,7 +254,7 @@ def test_a_cloud_that_is_lost_while_waiting_is_no_matter_of_the_proof(around):
     assert (error.code, error.data["phase"]) == ("cloud_unreachable", "booting")
 
 
-def test_what_is_left_is_told_and_why_it_was_to_go(around, monkeypatch):
+def test_what_is_left_is_reported_and_why_it_was_to_go(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
 

@@ -222,7 +222,7 @@ def test_the_result_says_how_long_new_requests_were_refused(host, front, refused
     assert up_data(outcome).refused_s == outcome.refused_s
 
 
-def test_an_update_that_goes_on_counts_from_when_it_began_to_refuse(host):
+def test_a_resumed_update_counts_from_when_it_began_to_refuse(host):
     host.up(front=None)
     host.docker.on_call = _killed_by("create_container")
     before = host.around.clock.seconds

@@ -53,14 +53,14 @@ class Sick:
     def cloud(self, region):
         inner, sick = self.around.world.cloud(region), self
 
-        class Told:
+        class SickCloud:
             def __getattr__(self, name):
                 return getattr(inner, name)
 
             def console(self, _instance_id):
                 return sick.logs[len(sick.machines) - 1] if sick.ill else ""
 
-        return Told()
+        return SickCloud()
 
     def context(self):
         return self.around.context(
@@ -95,7 +95,7 @@ def test_a_well_engine_needs_no_cure(around):
         ("delete instance", DeployError("cloud_unreachable", "no answer"), "engine_failed"),
     ],
 )
-def test_nothing_is_begun_anew_beside_what_could_not_be_removed(around, refused, error, code):
+def test_nothing_is_begun_again_beside_what_could_not_be_removed(around, refused, error, code):
     def refuse(name, _properties):
         if name.startswith(refused):
             raise error
@@ -174,7 +174,7 @@ class Meter:
 
 
 def test_receipts_of_a_whole_life_add_up_to_what_the_name_has_spent(around):
-    """A failover, a heal, an update, the way back, another machine, and the end; one ceiling over all of it."""
+    """A failover, a heal, an update, its rollback, another machine, and the end; one ceiling over all of it."""
     cent, meter = Decimal("0.01"), Meter(around)
     plans = {"none": plan(), "awq": plan(chosen=candidate(engine=engine(quantize="awq")), quantize="awq")}
 
@@ -237,7 +237,7 @@ def test_a_change_that_does_not_go_with_the_request_is_none(around):
         Sick(around, (DISK,)).up(plan_again=refuse)
 
 
-def test_twice_at_most_then_the_failure_is_told_and_the_user_decides(around):
+def test_twice_at_most_then_the_failure_is_reported_and_the_user_decides(around):
     sick = Sick(around, (PREFILL, DISK, PREFILL))
     decided = []
 

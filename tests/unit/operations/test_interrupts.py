@@ -119,7 +119,7 @@ def test_a_termination_takes_no_ten_seconds(around):
 
 @pytest.mark.parametrize("trouble", ["searches fail", "it does not show yet"])
 def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, trouble):
-    """A job that is cancelled may have no more than a second or two left."""
+    """A job that is canceled may have no more than a second or two left."""
 
     def strike(stops, call, *_):
         if call == "machine":

@@ -43,7 +43,7 @@ def found(catalog, *named, **changes):
         ("Tesla T4", 15360, "T4"),
     ],
 )
-def test_a_drivers_name_is_a_card_of_the_catalogue(catalog, name, mib, card):
+def test_a_drivers_name_is_a_card_of_the_catalog(catalog, name, mib, card):
     assert found(catalog, (name, mib)).hardware == f"1x{card}"
 
 
@@ -73,7 +73,7 @@ def test_a_card_that_nobody_knows_is_refused_with_what_it_is(catalog, name):
     assert "--hardware NxGPU" in caught.value.hint
 
 
-def test_memory_in_use_by_others_is_told_in_mib(catalog):
+def test_memory_in_use_by_others_is_reported_in_mib(catalog):
     busy = found(catalog, ("NVIDIA L40S", 46068), used_bytes=9000 * MIB)
     assert [item.code for item in busy.notices] == ["gpu_in_use"]
     assert "9000 of 46068 MiB" in busy.notices[0].message
@@ -86,7 +86,7 @@ def test_the_freest_cards_are_taken_first(catalog):
     assert local_hardware(two, catalog, release=catalog.default_release).devices == ("GPU-1", "GPU-0")
 
 
-def test_a_card_with_less_memory_than_the_catalogue_counts_on_is_told(catalog):
+def test_a_card_with_less_memory_than_the_catalog_counts_on_is_reported(catalog):
     assert [item.code for item in found(catalog, ("NVIDIA RTX A6000", 46068)).notices] == ["less_memory"]
 
 

@@ -166,7 +166,7 @@ def test_a_failed_pool_is_forgotten_after_some_minutes(around):
     assert pools.why() == (("p", "full"),)
 
 
-def test_who_began_it_is_told_wherever_it_is_looked_at(around):
+def test_who_began_it_is_reported_wherever_it_is_looked_at(around):
     (row,) = list_deployments(around.context()).rows
     assert row.owners == ("ann@laptop",)
     assert "  owner     ann@laptop" in status_text(status(around.context(), "demo"))

@@ -313,7 +313,7 @@ def test_an_up_that_finishes_what_up_had_begun_counts_it(around, price):
 
 
 def test_what_could_not_be_removed_counts_once(around, price):
-    """Its receipt so far tells of the same machine as its record."""
+    """Its receipt so far has the same machine as its record."""
 
     def refuse(name, _properties):
         if name == "delete security-group":

@@ -215,7 +215,7 @@ def test_gc_removes_a_stopped_machine_whose_end_has_passed(around):
     assert around.world.left() == []
 
 
-def test_a_lease_rests_and_begins_anew(around):
+def test_a_lease_rests_and_starts_over(around):
     bring_up(around, settings={"lease_s": HOUR_S})
     halt(around)
     assert the_machine(around).tags[TAG_LEASE] == NO_LIMIT

@@ -278,7 +278,7 @@ def come_to_light(around, after_s):
 
 
 def test_a_lost_launch_is_waited_for_before_it_is_called_gone(around):
-    """Killed right after asking: the machine comes to light half a minute later, and `down` must not miss it."""
+    """Killed right after asking: the machine becomes visible half a minute later, and `down` must not miss it."""
     kill_at_the_launch(around)
     come_to_light(around, after_s=30)
     receipt = only(take_down(around))
@@ -307,7 +307,7 @@ def test_a_launch_that_comes_to_light_during_the_removal_goes_with_it(around):
     assert around.clock.seconds - started < 60
 
 
-def test_a_machine_that_does_not_show_yet_is_ended_all_the_same(around):
+def test_a_machine_that_does_not_show_yet_is_ended_anyway(around):
     """Made a second ago and on record: that no look shows it does not mean that it is gone."""
     made = bring_up(around).machine.attributes["id"]
     around.clock.sleep(1)

@@ -95,7 +95,7 @@ def test_a_machine_that_nobody_knows_is_not_safe(here):
     assert reported.left == (LeftoverData(kind="instance", id="i-0123456789abcdef0"),)
 
 
-def test_a_failure_is_told_with_code_and_hint(here):
+def test_a_failure_is_reported_with_code_and_hint(here):
     def fail():
         raise DeployError("died", "the machine i-0123456789abcdef0 died", hint="look")
 
@@ -107,12 +107,12 @@ def test_a_failure_is_told_with_code_and_hint(here):
 
 def test_ids_become_numbers_in_the_order_of_appearance(here):
     reported = story(here)
-    reported.tell("x", "i-0000000000000000b and sg-00000000000000001")
-    reported.tell("x", "i-0000000000000000a, then i-0000000000000000b; not-an-id-1")
+    reported.record("x", "i-0000000000000000b and sg-00000000000000001")
+    reported.record("x", "i-0000000000000000a, then i-0000000000000000b; not-an-id-1")
     assert [item.text for item in reported.moments] == ["i-1 and sg-1", "i-2, then i-1; not-an-id-1"]
 
 
-def test_phases_that_nobody_saw_are_told_with_the_planned_time(here):
+def test_phases_that_nobody_saw_are_reported_with_the_planned_time(here):
     reported = story(here)
     reported.phase("launching", "", 0, 0)
     reported.phase("loading", "", 0, 0)

@@ -224,7 +224,7 @@ def could_cost(around):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_an_update_that_nobody_goes_on_with_costs_no_more_than_the_ceiling(tmp_path, after):
+def test_an_abandoned_update_costs_at_most_the_ceiling(tmp_path, after):
     both = 0
     for ordinal in range(1, 500):
         around = Surroundings(home=tmp_path / str(ordinal))

@@ -218,7 +218,7 @@ def _has_dockers_own_commands(text, docker):
     assert "aws " not in text.partition("## Remove it")[2]
 
 
-def test_every_end_of_a_machine_is_told(around):
+def test_every_end_of_a_machine_is_reported(around):
     deployment = up(around.context(), request(wait=True)).deployment
     around.store.save(
         records.ending(deployment, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
@@ -230,7 +230,7 @@ def test_every_end_of_a_machine_is_told(around):
     assert "Nothing ends it by itself" not in text
 
 
-def test_every_end_of_a_plan_is_told():
+def test_every_end_of_a_plan_is_reported():
     made = plan()
     subject = planned_subject(made, plans.deployable(ttl_s=7200, idle_s=600, lease_s=3600), target_named("ec2"))
     assert subject.ends == (

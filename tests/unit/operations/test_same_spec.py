@@ -154,7 +154,7 @@ def test_another_spec_says_in_what_it_differs(around):
     assert any("has different settings: quantize auto, now awq" in line for line in around.recorder.lines)
 
 
-def test_an_unfinished_deployment_goes_on_with_what_was_begun(around):
+def test_an_unfinished_deployment_resumes_what_was_begun(around):
     bring_up_unfinished = request(wait=False)
     up(around.context(), bring_up_unfinished)
     wanted = plan(chosen=CHEAPER, budget_usd_per_hour=Decimal(6))
@@ -165,7 +165,7 @@ def test_an_unfinished_deployment_goes_on_with_what_was_begun(around):
     assert [kind for kind, *_ in around.world.creations].count("instance") == 1
 
 
-def test_networks_named_anew_are_let_in_without_a_new_machine(around):
+def test_networks_named_again_are_let_in_without_a_new_machine(around):
     bring_up(around, settings={"allow_cidr": ("203.0.113.0/24",)})
     (group,) = around.world.there("security-group")
     both = {"allow_cidr": ("203.0.113.0/24", "198.51.100.7/32")}

@@ -86,7 +86,7 @@ def test_an_engine_that_does_not_answer_is_no_success(first, second):
     assert "tgi-deploy diagnose demo" in problem.hint
 
 
-def test_since_when_it_does_not_answer_is_said_where_that_is_known(first):
+def test_since_when_it_does_not_answer_is_reported_where_that_is_known(first):
     first.probe = Probe(outcome="refused")
     assert "it was last proved at 2026-01-09" in not_serving(status(first.context(), "demo")).message
 

@@ -43,7 +43,7 @@ def gone(around):
         around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
-def test_what_serves_is_told_with_its_model_and_machine(around):
+def test_what_serves_is_reported_with_its_model_and_machine(around):
     text = status_text(status(around.context(), "demo"))
     assert text.splitlines()[0] == "demo  ready"
     recorded = around.store.load("demo")
@@ -83,7 +83,7 @@ def test_an_engine_that_hangs_is_not_called_ready(around):
     assert "'tgi-deploy diagnose demo' finds the cause" in text
 
 
-def test_what_is_still_starting_is_told_as_recorded(around):
+def test_what_is_still_starting_is_reported_as_recorded(around):
     around.probe = Probe(outcome="refused")
     record = around.store.load("demo")
     around.store.save(replaced(record, status="running"), expected_serial=record.serial)
@@ -130,8 +130,8 @@ def test_no_deployments_says_where_that_is_so(places, asked, said):
     assert none_text(places, asked=asked) == said
 
 
-@pytest.mark.parametrize(("name", "told"), [("demos", ["demo"]), ("quite-another", [])])
-def test_a_removal_of_nothing_suggests_similar_names(around, name, told):
+@pytest.mark.parametrize(("name", "suggested"), [("demos", ["demo"]), ("quite-another", [])])
+def test_a_removal_of_nothing_suggests_similar_names(around, name, suggested):
     notices = down_result(around.context(), DownOutcome(removals=(), removed=(), absent=(name,))).warnings
-    assert [notice.code for notice in notices] == ["unknown_deployment"] * len(told)
-    assert all(name in notice.message and notice.message.endswith(told[0]) for notice in notices)
+    assert [notice.code for notice in notices] == ["unknown_deployment"] * len(suggested)
+    assert all(name in notice.message and notice.message.endswith(suggested[0]) for notice in notices)

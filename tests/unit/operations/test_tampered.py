@@ -147,7 +147,7 @@ def test_a_foreign_machine_that_uses_our_group_keeps_it_and_is_not_touched(aroun
 
 
 @pytest.mark.parametrize("remove", [remove_one, remove_all])
-def test_a_machine_that_never_ends_is_told_with_its_id(around, remove):
+def test_a_machine_that_never_ends_is_reported_with_its_id(around, remove):
     machine = the(around, "instance")
     around.world.slow_to_end = 10**6
     with pytest.raises(LeftBehindError) as caught:
@@ -172,7 +172,7 @@ def record_path(around):
     ],
     ids=["half", "empty", "a list", "another key", "newer", "older than the first"],
 )
-def test_a_record_that_cannot_be_read_is_told_and_nothing_is_touched(around, spoil, code):
+def test_a_record_that_cannot_be_read_is_reported_and_nothing_is_touched(around, spoil, code):
     path = record_path(around)
     path.write_text(spoil(path.read_text()))
     for remove, failure in ((remove_one, InputError), (remove_all, DeployError)):

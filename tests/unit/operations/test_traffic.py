@@ -69,7 +69,7 @@ def test_what_travels_is_named(reach, api_key, words):
     assert Traffic(reach=reach, api_key=api_key).unencrypted.startswith(words)
 
 
-def test_nothing_is_said_of_what_stays_on_this_computer():
+def test_nothing_is_reported_of_what_stays_on_this_computer():
     assert Traffic(reach="loopback", api_key=True).unencrypted is None
 
 
@@ -148,7 +148,7 @@ def test_a_machine_that_has_to_be_made_again_needs_no_word_of_it(around):
     assert bring_up(around, KEYED).changed
 
 
-def test_what_was_removed_was_agreed_to_no_longer(around):
+def test_consent_ends_when_the_deployment_is_removed(around):
     bring_up(around, KEYED, plaintext=True)
     down(public(around), ["demo"], lambda _removals: True)
     with pytest.raises(InputError, match="unencrypted"):
@@ -189,7 +189,7 @@ def test_without_a_key_prompts_are_warned_of_and_nothing_is_refused(around):
     assert not around.store.load("demo").plaintext
 
 
-def test_on_this_computer_nothing_is_said_and_nothing_asked_for(around):
+def test_on_this_computer_nothing_is_reported_and_nothing_asked_for(around):
     outcome = up(around.context(), request(settings=KEYED, environ={"KEY": "sekret-key-1"}))
     assert (outcome.changed, outcome.proposal.findings) == (True, ())
     assert unencrypted(outcome.deployment) is None

@@ -244,7 +244,7 @@ def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
         ("create instance", LostReplyError("lost"), "a machine may have been launched"),
     ],
 )
-def test_a_launch_that_breaks_off_tells_what_runs_and_costs(around, call, error, reported):
+def test_a_launch_that_breaks_off_reports_what_runs_and_costs(around, call, error, reported):
     around.world.on_call = failing(99, error, call=call)
     with pytest.raises(type(error)) as caught:
         bring_up(around)
@@ -254,14 +254,14 @@ def test_a_launch_that_breaks_off_tells_what_runs_and_costs(around, call, error,
     assert caught.value.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
 
 
-def test_a_launch_that_breaks_off_before_it_has_a_machine_tells_of_none(around):
+def test_a_launch_that_breaks_off_before_it_has_a_machine_reports_none(around):
     around.world.on_call = failing(99, ThrottledError("too fast"), call="create launch-template")
     with pytest.raises(ThrottledError) as caught:
         bring_up(around)
     assert "still_costs" not in caught.value.data
 
 
-def test_every_pool_in_vain_leaves_nothing(around):
+def test_trying_every_pool_without_success_leaves_nothing(around):
     around.world.on_call = failing(99, NoCapacityError("none"))
     with pytest.raises(NoCapacityError, match="us-east-1b/g6e"):
         bring_up(around)
@@ -393,7 +393,7 @@ def test_down_is_not_done_without_a_yes(around):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_up_finishes_a_removal_that_was_begun_and_makes_one_anew(tmp_path, moment):
+def test_up_finishes_a_removal_that_was_begun_and_makes_one_again(tmp_path, moment):
     finished = 0
     for point in range(30):
         around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
@@ -449,7 +449,7 @@ def test_who_may_connect_changes_without_a_new_machine(around):
     assert len(around.world.running()) == 1
 
 
-def test_an_engine_that_fails_is_removed_when_told_so(around):
+def test_an_engine_that_fails_is_removed_on_request(around):
     around.engine.model_id = "someone/else"
     with pytest.raises(NotHealthyError) as caught:
         bring_up(around, wait=True)
@@ -458,7 +458,7 @@ def test_an_engine_that_fails_is_removed_when_told_so(around):
     assert around.world.left() == []
 
 
-def test_an_engine_that_fails_is_kept_when_told_so(around):
+def test_an_engine_that_fails_is_kept_on_request(around):
     around.probe = Probe(outcome="refused")
     with pytest.raises(NotHealthyError) as caught:
         bring_up(around, wait=True, on_failure=lambda _error: "keep")

@@ -183,7 +183,7 @@ def test_a_name_that_another_container_has_is_a_conflict(around, docker):
     assert len(docker.containers_by_id) == 1
 
 
-def test_a_cache_from_before_is_told_as_such(around, docker):
+def test_a_cache_from_before_is_reported_as_such(around, docker):
     outcome = bring_up(around, docker, dry_run=True)
     assert [step.reason for step in outcome.proposal.changes.steps] == ["will be created"] * 2
     bring_up(around, docker)
@@ -261,7 +261,7 @@ def test_a_killed_down_is_finished_by_the_next(tmp_path):
     raise AssertionError("it never came to an end")
 
 
-def test_a_host_without_gpus_for_containers_is_told_and_nothing_is_left(around, docker):
+def test_a_host_without_gpus_for_containers_is_reported_and_nothing_is_left(around, docker):
     docker.refusals["start"] = (500, 'could not select device driver "" with capabilities: [[gpu]]')
     with pytest.raises(HostRefusedError) as caught:
         bring_up(around, docker)
@@ -319,7 +319,7 @@ def test_a_container_that_does_not_go_is_left_behind_with_its_command(around, do
     assert around.store.load("demo") is not None
 
 
-def test_an_engine_that_ends_is_told_from_its_log_and_removed(around, docker):
+def test_an_engine_that_ends_is_reported_from_its_log_and_removed(around, docker):
     around.probe = Probe(outcome="refused")
     docker.log = b"2026-01-09T00:00:01.000000000Z Error: CUDA error: no kernel image is available for execution\n"
     original = docker.start
@@ -380,7 +380,7 @@ def test_a_folder_is_brought_up_again_by_its_path(around, docker):
     assert caught.value.data["command"].startswith("tgi-deploy up /models/mine --budget 5 --name demo --target docker")
 
 
-def test_a_change_of_the_plan_is_told_for_the_host(around, docker):
+def test_a_change_of_the_plan_is_reported_for_the_host(around, docker):
     bring_up(around, docker)
     log = Path(__file__).parents[2] / "cases" / "diagnosis" / "oom-warmup-3x" / "log.txt"
     lines = log.read_text(encoding="utf-8").splitlines()
@@ -398,7 +398,7 @@ def test_what_failed_for_no_known_cause_is_brought_up_again_where_it_was(around,
     assert caught.value.data["command"].endswith("--name demo --target docker --on-failure keep")
 
 
-def test_a_container_that_the_kernel_ended_is_told_as_such(around, docker):
+def test_a_container_that_the_kernel_ended_is_reported_as_such(around, docker):
     """Its log is cut in the middle: only its state says why."""
     bring_up(around, docker)
     the_container(docker)["State"] = {"Status": "exited", "ExitCode": 137, "OOMKilled": True,

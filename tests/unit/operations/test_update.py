@@ -132,7 +132,7 @@ def test_a_launch_that_ends_without_a_clear_refusal_names_both_ways_and_both_end
 
 
 @pytest.mark.parametrize("launched", [False, True])
-def test_a_launch_that_was_cut_off_is_settled_before_the_way_back_is_over(around, launched):
+def test_a_launch_that_was_cut_off_is_settled_before_the_rollback_is_over(around, launched):
     bring_up(around)
 
     def kill(call, *_properties):
@@ -149,7 +149,7 @@ def test_a_launch_that_was_cut_off_is_settled_before_the_way_back_is_over(around
     assert len(around.world.running()) == 1
 
 
-def test_both_failures_are_named_when_the_way_back_fails_too(around):
+def test_both_failures_are_named_when_the_rollback_fails_too(around):
     bring_up(around)
     around.engine.model_id = "someone/else"
     with pytest.raises(DeployError) as caught:

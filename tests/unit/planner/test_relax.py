@@ -179,7 +179,7 @@ def test_the_sets_are_all_minimal_ones(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["owned", "nowhere", "three-shards"])
-def test_the_sets_are_all_minimal_ones_in_the_whole_catalogue(name: str) -> None:
+def test_the_sets_are_all_minimal_ones_in_the_whole_catalog(name: str) -> None:
     request, supply, found = answered(name)
     assert {frozenset(item.axes) for item in found} == brute_force(request, supply)
 

@@ -24,7 +24,7 @@ from waiting_fakes import (
 )  # fmt: skip
 
 from tgi_deploy.errors import DeployError, NotHealthyError
-from tgi_deploy.readiness.deadlines import PhaseDeadline, PhasePatience
+from tgi_deploy.readiness.deadlines import PhaseDeadline, PhaseDeadlines
 from tgi_deploy.values.resource import MachineState
 
 CLEAN_BOOT = [(0, ""), (20, BOOT), (40, PULL), (100, ENGINE), (130, LOAD), (150, WARM), (160, UP)]
@@ -74,7 +74,7 @@ def test_http_is_the_truth_when_the_console_never_says_anything():
     assert [item.phase for item in report.phases] == ["launching", "booting"]
 
 
-def test_a_console_that_cannot_be_read_is_told_once_and_does_not_matter():
+def test_a_console_that_cannot_be_read_is_reported_once_and_does_not_matter():
     tale = story(consoles=[(0, DeployError("denied", "not allowed"))], probes=[(0, REFUSED), (300, OK)])
     assert tale.wait().elapsed_s == 303
     assert len(tale.recorder.lines) == 1
@@ -170,7 +170,7 @@ def test_ready_at_the_very_deadline_counts():
     assert tale.wait().elapsed_s == 93
 
 
-def test_a_stall_is_told_once_with_the_last_line():
+def test_a_stall_is_reported_once_with_the_last_line():
     tale = story(consoles=[(0, PULL)], probes=[(0, REFUSED), (280, OK)])
     tale.wait()
     assert len(tale.recorder.lines) == 1
@@ -178,7 +178,7 @@ def test_a_stall_is_told_once_with_the_last_line():
     assert "phase=pulling" in tale.recorder.lines[0]
 
 
-def test_no_progress_is_told_once_a_phase():
+def test_no_progress_is_reported_once_a_phase():
     patient = [replace(item, expected_s=500, deadline_s=900, stall_s=60) for item in DEADLINES]
     tale = story(
         consoles=[(0, ENGINE), (40, ENGINE + "Download: [1/4] -- ETA: 0:01:00\n")], probes=[(0, REFUSED), (140, OK)]
@@ -224,7 +224,7 @@ def test_a_download_failure_ends_the_wait_at_once():
     assert "explain disk_full" in error.hint
 
 
-def test_out_of_memory_at_warm_up_is_told_from_out_of_memory_at_load():
+def test_out_of_memory_at_warm_up_is_distinguished_from_out_of_memory_at_load():
     tale = story(consoles=[(0, LOAD), (20, WARM + OOM + EXIT)])
     assert fails(tale, NotHealthyError).data["finding"] == "oom_warmup_prefill"
     tale = story(consoles=[(0, LOAD + OOM + EXIT)])
@@ -297,7 +297,7 @@ def test_503_means_sick_and_can_become_ready():
     assert tale.recorder.phases[0][1] == "health check answers 503"
 
 
-def test_503_for_ever_is_a_time_out_that_says_so():
+def test_503_forever_is_a_time_out_that_says_so():
     tale = story(consoles=[(0, UP)], probes=[(0, SICK)])
     error = fails(tale, NotHealthyError)
     assert (error.code, error.data["probe"]) == ("not_ready_ready", "answered 503")
@@ -421,5 +421,5 @@ def test_a_phase_without_a_deadline_has_the_overall_one():
 
 
 def test_patience_sums_what_it_is_given():
-    assert PhasePatience.of(DEADLINES).overall_s == 920
-    assert PhasePatience.of(DEADLINES, 5).overall_s == 5
+    assert PhaseDeadlines.of(DEADLINES).overall_s == 920
+    assert PhaseDeadlines.of(DEADLINES, 5).overall_s == 5

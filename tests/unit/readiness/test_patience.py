@@ -31,7 +31,7 @@ def ends(tale, deadlines=LIMITED, **settings):
     return caught.value
 
 
-def test_megabytes_are_told_with_what_the_plan_expects():
+def test_megabytes_are_reported_with_what_the_plan_expects():
     tale = story(consoles=[(0, PULL), (10, received(1234)), (20, WARM)], probes=[(0, REFUSED), (30, OK)])
     tale.wait(LIMITED)
     reported = [(phase, detail) for phase, detail, *_ in tale.recorder.phases]
@@ -39,7 +39,7 @@ def test_megabytes_are_told_with_what_the_plan_expects():
     assert ("pulling", "1,234 of about 9,100 MB") in reported
 
 
-def test_a_slow_pull_goes_on_past_its_deadline_while_bytes_come_in():
+def test_a_slow_pull_continues_past_its_deadline_while_bytes_come_in():
     tale = story(consoles=[*pulling(600), (600, WARM)], probes=[(0, REFUSED), (610, OK)])
     report = tale.wait(LIMITED)
     assert report.elapsed_s == 613
@@ -47,7 +47,7 @@ def test_a_slow_pull_goes_on_past_its_deadline_while_bytes_come_in():
     assert not any("stalled" in line for line in tale.recorder.lines)
 
 
-def test_it_does_not_go_on_for_ever():
+def test_it_does_not_run_forever():
     tale = story(consoles=pulling(2000))
     error = ends(tale)
     assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 900)
@@ -108,7 +108,7 @@ def test_a_stall_names_phase_place_time_and_what_to_do():
     ]
 
 
-def test_a_second_stall_is_told_again():
+def test_a_second_stall_is_reported_again():
     first = pulling(50)
     consoles = [*first, (200, received(50, 100, 150, 200, 250, 300))]
     tale = story(consoles=consoles, probes=[(0, REFUSED), (290, OK)])
@@ -131,7 +131,7 @@ def test_what_counts_as_progress(before, now, moved):
     assert before.moved_to(now) is moved
 
 
-def test_a_pull_that_begins_anew_makes_progress_from_there():
+def test_a_pull_that_starts_over_makes_progress_from_there():
     first = received(50, 500)
     again = first + received(50)
     consoles = [(0, first), (100, again), (150, again + received(50, 100)), (200, WARM)]
@@ -140,7 +140,7 @@ def test_a_pull_that_begins_anew_makes_progress_from_there():
     assert [line.partition(":")[0] for line in tale.recorder.lines] == ["pulling has stalled at 500 of about 9,100 MB"]
 
 
-def test_a_download_tells_the_engines_own_estimate_as_it_runs_down():
+def test_a_download_shows_the_engines_own_estimate_as_it_runs_down():
     said = ENGINE + "Download: [1/4] -- ETA: 0:01:30\n"
     tale = story(consoles=[(0, ENGINE), (20, said), (50, WARM)], probes=[(0, REFUSED), (60, OK)])
     tale.wait()
@@ -187,7 +187,7 @@ def test_an_engine_is_found_ready_within_half_a_second_and_without_asking_the_cl
     assert tale.world.looks == ["machine", "console"] * 2
 
 
-def test_a_log_that_has_not_told_the_capacity_yet_is_read_once_more():
+def test_a_log_that_does_not_have_the_capacity_yet_is_read_once_more():
     tale = story(consoles=[(0, LOAD), (6.6, UP)], probes=[(0, REFUSED), (6.4, OK)])
     report = tale.wait(poll_s=5, probe_s=0.5, settle_s=0.2)
     assert report.kv_capacity_tokens == 9000

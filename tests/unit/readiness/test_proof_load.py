@@ -139,7 +139,7 @@ def test_what_was_measured_stands_beside_the_plan():
     ]
 
 
-def test_a_log_that_tells_no_capacity_is_no_failure():
+def test_a_log_without_the_capacity_is_not_a_failure():
     report, _ = proven(kv=None)
     assert measured_document(report.measured)["kv_difference"] is None
 

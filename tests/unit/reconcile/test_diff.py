@@ -113,7 +113,7 @@ def test_of_two_alike_the_recorded_one_may_stay_and_one_goes():
     assert shape(changes) == [("delete", "group-2"), ("keep", "group-1")]
 
 
-def test_one_on_its_way_out_is_waited_for_and_made_anew():
+def test_one_on_its_way_out_is_waited_for_and_made_again():
     changes = diff((GROUP,), [record(GROUP)], [found(GROUP, alive=False)])
     assert shape(changes) == [("delete", "group-1"), ("create", "group")]
     assert changes.steps[0].reason == "is ending"

@@ -21,7 +21,7 @@ from tgi_deploy.reconcile.errors import (
 )
 from tgi_deploy.reconcile.executor import Executor, resolve
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import ChangeSet, Found, Ref, Resource, Step
 
@@ -62,7 +62,7 @@ class Bench:
             clock=self.clock,
             reporter=self.recorder,
             version="0.1.0",
-            deletion=Patience(deadline_s=60, poll_s=1, longest_poll_s=10),
+            deletion=PollPolicy(deadline_s=60, poll_s=1, longest_poll_s=10),
         )
 
     def run(self, wanted, deployment=None):
@@ -152,7 +152,7 @@ class NoMemory(dict):
         return default
 
 
-def test_a_reply_that_is_waited_for_in_vain_for_a_minute_is_looked_after_all_the_same(bench):
+def test_a_reply_that_is_not_received_within_a_minute_is_checked_anyway(bench):
     def lose(name):
         if name == "create instance" and len(bench.world.running()) == 1 and not bench.clock.seconds:
             bench.clock.sleep(60)
@@ -220,7 +220,7 @@ def test_a_machine_that_had_this_token_for_another_request_is_ended_before_a_new
     assert bench.world.creations[-1][2] != bench.world.creations[-2][2]
 
 
-def test_a_mismatch_that_nothing_came_of_is_not_waited_for_for_ever(bench):
+def test_a_mismatch_that_nothing_came_of_is_not_waited_for_forever(bench):
     mismatch = [TokenMismatchError("other parameters")]
 
     def refuse(name, _):
@@ -437,5 +437,5 @@ def test_an_unknown_reference_is_a_defect(bench):
 
 def test_looks_end_exactly_at_the_deadline():
     clock = FakeClock()
-    waits = list(looks(clock, Patience(deadline_s=10, poll_s=1, longest_poll_s=4, growth=2)))
+    waits = list(looks(clock, PollPolicy(deadline_s=10, poll_s=1, longest_poll_s=4, growth=2)))
     assert waits == [0, 1, 3, 7, 10]

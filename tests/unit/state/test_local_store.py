@@ -94,7 +94,7 @@ def test_a_record_of_the_first_release_is_written_as_one_of_today():
     assert not {"wish", "plan", "usd_per_hour", "ttl_s", "attempt"} & json.loads(codec.encode(found)).keys()
 
 
-def test_events_of_the_first_release_tell_which_thing_is_the_machine():
+def test_events_of_the_first_release_show_which_thing_is_the_machine():
     lines = (FIRST_RELEASE / "events.jsonl").read_text().splitlines()
     events = [codec.decode_event(line) for line in lines]
     assert [event.data["kind"] for event in events if event.data.get("is_machine")] == ["instance"]

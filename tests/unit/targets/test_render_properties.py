@@ -1,4 +1,4 @@
-"""What holds for every artefact."""
+"""What holds for every artifact."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECRET_LIKE = re.compile(r"hf_\w{8,}|AKIA\w{8,}|-----BEGIN|password|api_key=\S|H
 
 
 def many() -> list[Deployable]:
-    """Every combination of what shapes an artefact."""
+    """Every combination of what shapes an artifact."""
     made = []
     for gpus, shards, market, nvme, ttl_s, quantize in itertools.product(
         (1, 2, 4, 8), (1, 2, 4, 8), ("on-demand", "spot"), (True, False), (None, 86400), (None, "awq")
@@ -154,7 +154,7 @@ def test_own_part_of_the_user_data(tmp_path: Path):
     ("text", "where"),
     [(b"{{ nothing }}", "docker-run.sh.j2"), (b"\n{% if %}", "line 2"), (b"\xff\xfe", "docker-run.sh.j2")],
 )
-def test_broken_template_is_told_by_file(tmp_path: Path, text: bytes, where: str):
+def test_broken_template_is_reported_by_file(tmp_path: Path, text: bytes, where: str):
     (tmp_path / "docker-run.sh.j2").write_bytes(text)
     with pytest.raises(InputError) as caught:
         written("docker", plans.deployable(), templates_dir=tmp_path)
@@ -163,7 +163,7 @@ def test_broken_template_is_told_by_file(tmp_path: Path, text: bytes, where: str
     assert str(tmp_path) in (caught.value.hint or "")
 
 
-def test_missing_templates_folder_is_told(tmp_path: Path):
+def test_missing_templates_folder_is_reported(tmp_path: Path):
     with pytest.raises(InputError) as caught:
         written("docker", plans.deployable(), templates_dir=tmp_path / "none")
     assert caught.value.code == "bad_templates_dir"

@@ -154,9 +154,9 @@ def up_text(outcome: UpOutcome) -> str:
 
 def proof_lines(proof: Proof) -> Iterator[str]:
     yield f"  it answered {proof.served.answer!r}"
-    if proof.borne is None:
+    if proof.under_load is None:
         return
-    measured = proof.borne.measured
+    measured = proof.under_load.measured
     line = f"  {plural(measured.requests, 'promised request')} at once"
     if measured.first_token_ms is not None and measured.output_tokens_per_s is not None:
         line += f": first token after {measured.first_token_ms:.0f} ms, {measured.output_tokens_per_s:.0f} tokens/s"

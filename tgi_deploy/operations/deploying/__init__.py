@@ -1,1 +1,1 @@
-"""The whole way, from a plan to an engine that has proved what was promised, or to nothing left."""
+"""From a plan to an engine that has proved what was promised, or to nothing left."""

@@ -1,4 +1,4 @@
-"""Whether what runs under a name is as good as what is asked for now: then a healthy machine is never replaced.
+"""Decides whether the running configuration satisfies the request: a healthy machine is then not replaced.
 
 It is where it runs the spec of the plan's choice or of another of its candidates, or where the planner, asked about
 exactly what runs, still accepts it. So a failover, a new price, a bigger budget or another version of this tool change
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
-    # From what runs to the same as a candidate for the request at hand; None where the planner rejects it.
+    # Evaluates the running configuration as a candidate for the current request; None if the planner rejects it.
     Judge = Callable[[PlanDocument], Candidate | None]
 
 _MOST_SHOWN: Final = 3
 _LONGEST_SHOWN: Final = 60
 
 
-def no_judge(_running: PlanDocument) -> None:
+def accept_equal_only(_running: PlanDocument) -> None:
     """Accept nothing but an equal spec."""
 
 
-def as_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge: Judge) -> Plan | None:
+def plan_with_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge: Judge) -> Plan | None:
     """Return the plan with the running configuration as its choice; None if the request differs."""
     revision, running = recorded.current, recorded.plan
     if running is None or not _may_stay(revision, running, plan, marks):
@@ -53,7 +53,7 @@ def as_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge
 
 
 def _may_stay(revision: Revision, running: PlanDocument, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    """Return whether nothing but the choice can differ: a port, a place or a disk that is asked for is not a choice."""
+    """Return whether only the choice can differ: a requested port, location or disk is not a choice."""
     request, storage = plan.request, running.storage
     return (
         revision.marks == marks
@@ -71,7 +71,7 @@ def _is_allowed_place(running: PlanDocument, plan: Plan) -> bool:
 
 
 def _runs(revision: Revision, plan: Plan, candidate: Candidate) -> bool:
-    """Return whether this candidate is what runs. Records of schema 1 have only the engine's command line of it."""
+    """Return whether this candidate is what runs. Records of schema 1 have only the engine's command line."""
     spec, running = spec_of(plan, candidate), revision.plan
     if revision.spec is not None:
         return revision.spec.digest == spec.digest
@@ -85,7 +85,7 @@ def _runs(revision: Revision, plan: Plan, candidate: Candidate) -> bool:
 
 
 def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
-    """Return whether the settings that run serve all that the planner would set the same hardware to."""
+    """Return whether the running settings are at least what the planner would choose on the same hardware."""
     asked, request, settings = running.requirements, plan.request, judged.engine.settings
     return (
         (asked.flags, asked.env) == (dict(request.flags), dict(request.env))
@@ -96,7 +96,7 @@ def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
     )
 
 
-def is_asked_again(recorded: Deployment, *, plan: Plan, marks: Mapping[str, Any], exact: bool) -> bool:
+def is_same_request(recorded: Deployment, *, plan: Plan, marks: Mapping[str, Any], exact: bool) -> bool:
     """Return whether the current revision has the same request, or with `exact` the same choice."""
     revision = recorded.wanted
     if exact:
@@ -105,7 +105,7 @@ def is_asked_again(recorded: Deployment, *, plan: Plan, marks: Mapping[str, Any]
 
 
 def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    """Return whether what runs, or is brought up, is exactly the choice of the plan: type, market and region, too."""
+    """Return whether what runs, or is starting, is exactly the plan's choice, including type, market and region."""
     revision = recorded.wanted
     if revision.plan is None or revision.marks != marks or not _runs(revision, plan, plan.chosen):
         return False
@@ -118,7 +118,7 @@ def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> boo
 
 
 def with_request(deployment: Deployment, plan: Plan) -> Deployment:
-    """Record what is asked for now. `plan` is `as_running`; what runs, where and for how much stays as it is."""
+    """Record the new request. `plan` is from `plan_with_running`; the running configuration stays unchanged."""
     revision, running = deployment.wanted, deployment.wanted.plan
     if running is None:
         return deployment
@@ -130,7 +130,7 @@ def with_request(deployment: Deployment, plan: Plan) -> Deployment:
 
 
 def other_limits(deployment: Deployment, wanted: WantedEnds) -> WantedEnds | None:
-    """Return the limits that are asked for and differ from those recorded; None where there are none.
+    """Return the requested limits that differ from the recorded ones; None if there are none.
 
     --ttl and --max-spend go together, as they make one end. An earlier version did not record --ttl beside --max-spend.
     """
@@ -155,7 +155,7 @@ def limit_options(wanted: WantedEnds) -> tuple[str, ...]:
 
 
 def better_choice(deployment: Deployment, plan: Plan) -> Iterator[Problem]:
-    """Yield a remark about what would be chosen today, where that is something else that costs less."""
+    """Yield a remark if today's plan would choose something cheaper."""
     revision, price, chosen = deployment.current, deployment.usd_per_hour, plan.chosen
     if price is None or revision.plan is None or _runs(revision, plan, chosen):
         return
@@ -181,7 +181,7 @@ def differences(recorded: Deployment, plan: Plan) -> str:
 
 def _changed(name: str, before: object, now: object) -> str:
     what = name.replace("_", " ")
-    if isinstance(now, Mapping):  # values of variables may be private
+    if isinstance(now, Mapping):  # environment values may be private
         return what
     return f"{what} {_short(before)}, now {_short(now)}"
 

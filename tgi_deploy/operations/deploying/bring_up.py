@@ -1,4 +1,4 @@
-"""What `up` and `rollback` are asked for, made into the request of the use case, and carried out."""
+"""Turns the options of `up` and `rollback` into a request of the use case, and runs it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from tgi_deploy.catalog.phases import read_cures
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.deploying.acceptance import no_judge
+from tgi_deploy.operations.deploying.acceptance import accept_equal_only
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import UpRequest, up
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class UpAnswers(Frozen, frozen=True, kw_only=True):
-    """What is asked while it runs, each by whoever can answer.
+    """Callbacks that answer questions during a run.
 
     `on_plan` may raise before anything is looked up. `on_interrupt` gets what exists, and returns whether to remove it.
     """
@@ -57,7 +57,7 @@ class UpAnswers(Frozen, frozen=True, kw_only=True):
         on_failure: Decision | Callable[[DeployError], Decision] | None,
         on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None,
     ) -> Self:
-        """Return them with an answer in the place of each that nobody gives."""
+        """Return the answers, with a default for each that is missing."""
         decide = on_failure if callable(on_failure) else lambda _error: on_failure or "remove"
         return cls(
             on_plan=on_plan or (lambda _plan: None),
@@ -68,7 +68,7 @@ class UpAnswers(Frozen, frozen=True, kw_only=True):
 
 
 class UpOptions(Frozen, frozen=True, kw_only=True):
-    """What `up` takes beside the request. `own`: the options of the target; `remove_all`: see `UpRequest`."""
+    """Options of `up` besides the request. `own`: the options of the target; `remove_all`: see `UpRequest`."""
 
     target: Target
     own: Value
@@ -83,7 +83,7 @@ class UpOptions(Frozen, frozen=True, kw_only=True):
     remove_all: bool = False
 
     def check(self, *, force: bool, heal: bool) -> None:
-        """Raise InputError for what excludes one another, and for a name that is not one."""
+        """Raise InputError for options that exclude each other, and for an invalid name."""
         if heal and self.locked:
             raise InputError(
                 "conflicting_options",
@@ -115,7 +115,7 @@ def check_startable(target: Target, plan: Plan) -> None:
 
 
 class UpJob(Frozen, frozen=True, kw_only=True):
-    """A plan, and what it takes to bring it up."""
+    """A plan with everything needed to bring it up."""
 
     options: UpOptions
     answers: UpAnswers
@@ -130,7 +130,7 @@ class UpJob(Frozen, frozen=True, kw_only=True):
         self.answers.on_plan(self.plan)
 
     def places(self, texts: OptionTexts) -> tuple[str, ...]:
-        """Return where it is looked for; empty where nobody has said it."""
+        """Return the locations to search; empty if none is given."""
         if self.found.place:
             return (self.found.place,)
         return self.plan.request.regions if texts.regions else ()
@@ -142,13 +142,13 @@ class UpJob(Frozen, frozen=True, kw_only=True):
     def runner(
         self, texts: OptionTexts, healer: Healer | None
     ) -> Callable[[Context], tuple[UpOutcome, Sequence[Cure]]]:
-        """Return what brings it up as it was asked for."""
+        """Return a function that brings up the plan as requested."""
         if healer is None:
             return lambda context: (up(context, self._request(texts, self.plan)), ())
         return lambda context: up_and_heal(context, texts, self._request, self.plan, healer)
 
-    def former_runner(self, recorded: Deployment) -> Callable[[Context], UpOutcome]:
-        """Return what brings up a revision that served before, with today's limits."""
+    def rollback_runner(self, recorded: Deployment) -> Callable[[Context], UpOutcome]:
+        """Return a function that brings up an earlier revision with today's limits."""
         ends = recorded.ends
         wanted = WantedEnds(
             ttl_s=ends.ttl_s, max_spend_usd=ends.max_spend_usd, idle_s=ends.idle_s, lease_s=ends.lease_s
@@ -188,13 +188,13 @@ class UpJob(Frozen, frozen=True, kw_only=True):
         )
 
     def _judge(self, texts: OptionTexts, plan: Plan) -> Judge:
-        """Return what asks the planner about what runs. A lock wants exactly what it holds."""
+        """Return a function that evaluates the running configuration. A lock accepts only its own choice."""
         if self.options.locked:
-            return no_judge
+            return accept_equal_only
         return lambda running: judged(plan.request, running, self.catalog, release=texts.engine_version)
 
 
-def former_job(
+def rollback_job(
     context: Context,
     name: str,
     catalog: Catalog,
@@ -204,7 +204,7 @@ def former_job(
     dry_run: bool,
     strategy: Strategy | None,
 ) -> tuple[Deployment, UpJob]:
-    """Return a deployment, and what `up` was given for the revision that served before. Raises InputError."""
+    """Return a deployment, and the options of `up` for its previous revision. Raises InputError."""
     recorded = context.store.load(name)
     if recorded is None:
         raise unrecorded_deployment(context, name)
@@ -224,7 +224,7 @@ def former_job(
 
 
 def healer(catalog: Catalog, profiles_dir: Path | None, environ: Mapping[str, str]) -> Healer:
-    """Return what changes a plan after a failure that such a change cures."""
+    """Return the healer, which fixes a plan after a failure."""
     return Healer(
         engine=catalog.engine,
         edits=read_cures(user_dir=profiles_dir),

@@ -1,4 +1,4 @@
-"""Runs this program again, in processes of their own, and reads what they print with `--json`."""
+"""Runs this program in child processes and reads their `--json` output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ChildPrograms:
         self._on_line = on_line
         self._program = tuple(program)
         self._running: dict[subprocess.Popen[str], str] = {}
-        # Signal handlers call `stop`, and the next signal can come while one does.
+        # Signal handlers call `stop`, which another signal can interrupt.
         self._lock = threading.RLock()
         self._stops = 0
 
@@ -46,7 +46,7 @@ class ChildPrograms:
                     process.send_signal(number)
 
     def run(self, words: Sequence[str]) -> Reply:
-        """Raises nothing: a child that says nothing gives an empty envelope."""
+        """Run a child; without output its envelope is empty. Never raises."""
         with subprocess.Popen(  # noqa: S603 -- this very program
             [*self._program, *words, "--json"],
             stdin=subprocess.DEVNULL,

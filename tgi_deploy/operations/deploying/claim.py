@@ -1,4 +1,4 @@
-"""Two people, one name: whether `up` may go on with what exists under its name.
+"""Two users, one name: decides whether `up` may adopt what exists under its name.
 
 The clouds' own unique names decide between two that ask at once (reconcile/claim.py). Here it is judged what was there
 before: our own, somebody else's, or what a crashed run of a computer that is lost has left.
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
-# Longer than a launch goes on without making, or waiting for, something of its own, and its clock may be ahead.
+# Longer than a launch ever is without creating or awaiting a resource, plus clock skew.
 FRESH: Final = timedelta(minutes=15) + CLOCKS_APART
 _DAY: Final = timedelta(days=1)
 
 
 def settle_claim(context: Context, name: str, recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """What of `seen` this run may call its own. With no record, that is what a run that is over has left.
+    """Return the part of `seen` that this run may adopt. Without a record: what a finished run left.
 
     Raises ClaimedError where somebody else has the name, or may be at work on it right now.
     """
@@ -54,7 +54,7 @@ def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owne
 
 
 def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
-    """Raise ClaimedError where an update is under way, or was made, that this record knows nothing of."""
+    """Raise ClaimedError if there is an update in progress, or a finished one, that the record lacks."""
     last = recorded.revision.number
     newer = [
         item
@@ -87,7 +87,7 @@ def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None
 
 
 def _goes_on(context: Context, left: timedelta) -> str:
-    """Return from when on the name is free to go on with; nothing where the claim was written by a clock days ahead."""
+    """Return when the name becomes free; nothing if the claim was written by a clock that is days ahead."""
     if left > _DAY:
         return ""
     return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on, the same command resumes it"
@@ -100,7 +100,7 @@ def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
 
 
 def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[str]) -> None:
-    """Names are unique in a region. Of two launches in different ones, that of the older machine stays.
+    """Resolve two launches in different regions: names are unique only per region. The older machine stays.
 
     Raises ClaimedError in the younger one. Both see the same, so that exactly one gives way.
     """

@@ -22,18 +22,20 @@ if TYPE_CHECKING:
     from tgi_deploy.values.results import Finding
 
 PROOF: Final = "proof"
-# These say all there is to say: what an engine that runs would log is beside the point.
-_PLAIN: Final = frozenset({"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"})
-# A console is late: the reason of an answer that just failed may not stand in it yet.
+# These explain themselves: the log of a running engine adds nothing.
+_SELF_EXPLANATORY: Final = frozenset(
+    {"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"}
+)
+# Consoles lag: the cause of a reply that just failed may not be logged yet.
 _LOOKS: Final = 3
-_LOOK_AGAIN: Final = "Keep the machine next time: 'diagnose' finds the cause, and running 'up' again keeps waiting."
+_KEEP_HINT: Final = "Keep the machine next time: 'diagnose' finds the cause, and running 'up' again keeps waiting."
 
 
 def with_diagnosis(context: Context, deployment: Deployment, error: DeployError) -> DeployError:
-    """Return the error with the finding that the wait has made, or for a question of the proof the log's."""
+    """Return the error with the finding of the wait, or after a failed probe that of the log."""
     failure = error.failure or Failure()
     if failure.phase is None:
-        found = None if error.code in _PLAIN else _finding(context, deployment)
+        found = None if error.code in _SELF_EXPLANATORY else _finding(context, deployment)
         failure = replaced(failure, phase=PROOF, diagnosis=diagnosis_of(found))
     known = failure.diagnosis or Diagnosis()
     evidence = known.evidence or error.message.partition(": ")[2] or error.message
@@ -46,7 +48,7 @@ def with_diagnosis(context: Context, deployment: Deployment, error: DeployError)
 
 
 def _finding(context: Context, deployment: Deployment) -> Finding | None:
-    """Return what the log shows of an engine that was ready and failed a question; None where it shows nothing."""
+    """Return what the log shows about an engine that was ready and failed a probe; None if it shows nothing."""
     for look in range(_LOOKS):
         if look:
             context.clock.sleep(context.pace.ready_poll_s)
@@ -57,7 +59,7 @@ def _finding(context: Context, deployment: Deployment) -> Finding | None:
 
 
 def _findings(context: Context, deployment: Deployment) -> Sequence[Finding]:
-    """Return nothing where the machine or its log can't be asked any more."""
+    """Return the findings; none if the machine or its log is no longer readable."""
     try:
         return diagnose_deployment(context, deployment.name).reading.findings
     except DeployError:
@@ -65,7 +67,7 @@ def _findings(context: Context, deployment: Deployment) -> Sequence[Finding]:
 
 
 def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[Thing] = ()) -> DeployError:
-    """Return the error of a machine that still runs. `before`: what was there before this run."""
+    """Return the error for a machine that still runs. `before`: what existed before this run."""
     name, machine = deployment.name, deployment.machine
     known = machine is not None and machine.attributes.get("id") in {item.id for item in before}
     state = "is older than this run and is kept" if known else "still runs"
@@ -74,7 +76,8 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
         error,
         f"the machine {state}{price_words(deployment.usd_per_hour)}: {log}, 'tgi-deploy down {name}' ends it",
         Failure(deployment=name, fate="kept", still_running=still_running(deployment), before=tuple(before)),
-        command=_diagnosis(error).command or f"tgi-deploy {'down' if error.code in _PLAIN else 'diagnose'} {name}",
+        command=_diagnosis(error).command
+        or f"tgi-deploy {'down' if error.code in _SELF_EXPLANATORY else 'diagnose'} {name}",
     )
 
 
@@ -99,18 +102,18 @@ def report_removed(
     name, diagnosis = deployment.name, _diagnosis(error)
     typed = typed_request(context, deployment.plan, deployment.ends)
     again = f"tgi-deploy up {typed} --name {name}{target_option(context, deployment.region)}"
-    unknown = diagnosis.cause is None and error.code not in _PLAIN
+    unknown = diagnosis.cause is None and error.code not in _SELF_EXPLANATORY
     return _report(
         error,
         f"{MADE_GONE}: 'tgi-deploy down {name}' ends it" if before else GONE,
         Failure(deployment=name, fate="removed", receipt=receipt, before=tuple(before)),
-        command=diagnosis.command or (again if error.code in _PLAIN else f"{again} --on-failure keep"),
-        remedy=_LOOK_AGAIN if unknown else None,
+        command=diagnosis.command or (again if error.code in _SELF_EXPLANATORY else f"{again} --on-failure keep"),
+        remedy=_KEEP_HINT if unknown else None,
     )
 
 
 def report_restored(error: DeployError, source: Revision, deployment: Deployment) -> DeployError:
-    """Return the error of an update that failed and was undone: what served before serves again."""
+    """Return the error for an update that failed and was rolled back: the old revision serves again."""
     now = deployment.current.number
     words = (
         f"what this update created was removed, and what revision {source.number} ran {_serves(deployment)} again "
@@ -124,7 +127,7 @@ def report_restored(error: DeployError, source: Revision, deployment: Deployment
     )
 
 
-def report_serves_on(deployment: Deployment, error: DeployError) -> DeployError:
+def report_still_serving(deployment: Deployment, error: DeployError) -> DeployError:
     """Return the error for a failed rolling update whose resources were removed; the old revision kept serving."""
     number, url = deployment.current.number, deployment.endpoint
     words = f"what this update created was removed, and revision {number} still serves at {url}"

@@ -1,4 +1,4 @@
-"""`up --heal`: after a failure that a change of the plan cures, make that change and try again; twice at most.
+"""`up --heal`: after a failure that a change to the plan fixes, change it and try again, at most twice.
 
 Which failure calls for which change is data (`profiles/diagnosis/heal.json`). Every changed plan is made by the planner
 like any other, so it keeps to the budget, and what failed is removed before the next is begun.
@@ -43,7 +43,7 @@ class Cure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Healer:
-    """`edits` by code, in the order of trying; `engine` makes its own. `plan_again` makes a plan of changed options.
+    """`edits` by code, in the order to try them; `engine` has its own. `plan_again` makes a plan of changed options.
 
     Raises InputError `bad_phase_table` for a change that nobody knows how to make.
     """
@@ -63,7 +63,7 @@ class Healer:
             )
 
     def cure(self, error: DeployError, texts: OptionTexts, plan: Plan, made: Sequence[Cure]) -> Cure | None:
-        """The next change that the failure calls for and the planner can do, None where there is none."""
+        """Return the next change that may fix the failure and fits the planner, or None."""
         if len(made) >= MOST:
             return None
         code = _cause(error)
@@ -84,7 +84,7 @@ class Healer:
         changed, what = self._edited(edit, texts, plan)
         try:
             again = self.plan_again(changed)
-        except InputError:  # the change does not go with the rest of the request: a disk for one's own machine
+        except InputError:  # the change conflicts with the request, such as a disk for your own machine
             return None
         return None if isinstance(again, NoFeasiblePlan) else (changed, again, what)
 
@@ -96,7 +96,7 @@ class Healer:
 
 @dataclass(slots=True)
 class _Attempts:
-    """What has been cured, and the cure of the failure at hand: it decides what becomes of the machine, too."""
+    """The changes made so far, and the one for the current failure, which decides whether the machine is kept."""
 
     healer: Healer
     texts: OptionTexts
@@ -109,7 +109,7 @@ class _Attempts:
         return otherwise(error) if self.next is None else "retry"
 
     def why_not(self, error: DeployError) -> str:
-        """Why nothing more is changed after a failure, in one line."""
+        """Return why nothing more is changed after a failure, in one line."""
         code = _cause(error)
         if _is_left(error):
             return "something could not be removed, so nothing new is launched next to it"
@@ -122,7 +122,7 @@ class _Attempts:
         return f"no other change that fixes {code} fits the request and its budget"
 
     def take(self, error: DeployError) -> Cure | None:
-        """The cure of a failure. One that came before the engine was waited for has not been decided on yet.
+        """Return the change for a failure. A failure before the wait for the engine has no decision yet.
 
         None where something could not be removed: nothing is begun anew beside it.
         """
@@ -206,7 +206,7 @@ _EDITS: Final[Mapping[str, Callable[[OptionTexts, Plan], tuple[OptionTexts, str]
 
 
 def _other_machine(texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, Plan, str] | None:
-    """The first fallback of another type, with those behind it."""
+    """Return the first fallback of another type, and those after it."""
     failed = plan.chosen.offer.instance_type.name
     others = tuple(item for item in plan.fallbacks if item.offer.instance_type.name != failed)
     if not others:

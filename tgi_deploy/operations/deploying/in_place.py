@@ -1,4 +1,4 @@
-"""What is changed of a machine that stays: its limits, by `extend` and by `up`, and who may connect to it."""
+"""In-place changes to a machine: its limits, by `extend` and `up`, and who may connect to it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NETWORK: Final = "network"  # what a step of a question is about, where it is no
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """`ends` are all ends there are now, the earliest first."""
+    """`ends` are all current ends, earliest first."""
 
     name: str
     machine_id: str
@@ -44,7 +44,7 @@ class Extension:
 
 
 def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
-    """Give a machine that runs the limits that are `wanted`, or renew its lease where none is.
+    """Give a running machine the `wanted` limits, or renew its lease if there are none.
 
     Raises:
         InputError: `no_lease`; what `at_hand` and `move_limits` raise.
@@ -63,7 +63,7 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
 
 
 def _living(context: Context, running: Running) -> tuple[End, ...]:
-    """Return its ends. One that is past by this computer's clock alone may be put off: the machine still lives.
+    """Return its ends. One that has passed only by this computer's clock may be moved: the machine is alive.
 
     So may any end of a machine that is stopped.
     """
@@ -92,12 +92,12 @@ def _lease_s(name: str, ends: Sequence[End]) -> int:
 
 
 def networks_of(way: Launch, seen: Sequence[Found]) -> NetworkChange:
-    """Return which networks the options add and remove."""
+    """Return the networks that the options add and remove."""
     return way.networks(seen) if isinstance(way, Opening) else NetworkChange()
 
 
 def network_steps(change: NetworkChange, place: str) -> tuple[Step, ...]:
-    """Return what the question shows of it."""
+    """Return the steps that the question shows."""
 
     def step(action: Literal["create", "delete"], cidr: str, reason: str) -> Step:
         return Step(action=action, key=NETWORK, kind=NETWORK, place=place, reason=reason, attributes={"id": cidr})
@@ -122,7 +122,7 @@ def with_networks(way: Launch, seen: Sequence[Found], change: NetworkChange, *, 
 def with_limits(
     context: Context, ends: WantedEnds, deployment: Deployment, seen: Sequence[Found], *, dry_run: bool
 ) -> tuple[Deployment, tuple[Problem, ...]]:
-    """Give a machine that stays the limits that are asked for now; return the record, and a word about it."""
+    """Give an existing machine the requested limits; return the record and a remark."""
     machine, wanted = machine_of(deployment, seen), other_limits(deployment, ends)
     if machine is None or wanted is None:
         return deployment, ()

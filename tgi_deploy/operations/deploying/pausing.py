@@ -2,7 +2,7 @@
 
 What is about to be asked for is on record before, and what came of it after: a run that was killed is finished by the
 next `stop`, `start` or `up`, and `down` removes what there is. What a stopped machine costs is a line of the ledger.
-Its end by --ttl or --max-spend holds while it is stopped; its lease and its time without requests begin anew.
+Its end by --ttl or --max-spend holds while it is stopped; its lease and its idle time restart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tgi_deploy.reconcile.ends import (
     ttl_end,
 )
 from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds
 from tgi_deploy.values.resource import STARTABLE, TAG_EXPIRES, Found, MachineState, Step
@@ -66,7 +66,7 @@ _SHUTDOWN_S: Final = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is about to be done: `usd_per_hour` is what is billed then, `emptied` whether weights are lost on the way.
+    """What is about to be done: `usd_per_hour` is billed afterwards, `emptied` is whether weights are lost.
 
     `grace_s` is how long open requests may take to finish.
     """
@@ -81,8 +81,8 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Switched:
-    """What came of it. `changed` is False where nothing was to be done, or was declined.
+class SwitchOutcome:
+    """The outcome. `changed` is False if there was nothing to do, or it was declined.
 
     `deployment` is None without a record: then nothing waits for the engine, and nothing is proved.
     """
@@ -111,8 +111,8 @@ class SwitchRequest:
     wait: bool = True
 
 
-def stop(context: Context, request: SwitchRequest) -> Switched:
-    """Stop its machine once its engine has finished what is open. The disk stays, with its price.
+def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
+    """Stop the machine once its in-flight requests have finished. The disk is kept and billed.
 
     Raises:
         InputError: `unknown_deployment`; `spot_stays` for a machine that cannot be stopped.
@@ -133,11 +133,11 @@ def stop(context: Context, request: SwitchRequest) -> Switched:
         if not request.confirm(_question("stop", at)):
             return _outcome("stop", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="the same 'stop' resumes it", machine=at.machine):
-            return _outcome("stop", _stopped(context, at))
+            return _outcome("stop", _stop(context, at))
 
 
-def start(context: Context, request: SwitchRequest) -> Switched:
-    """Start its machine again, wait for the engine, and prove it; one that runs is waited for and proved.
+def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
+    """Start the machine again, wait for the engine, and prove it; if it runs, just wait and prove it.
 
     Raises:
         InputError: `unknown_deployment`; `max_spend_reached`.
@@ -156,17 +156,17 @@ def start(context: Context, request: SwitchRequest) -> Switched:
             return started(context, request, at)
 
 
-def started(context: Context, request: SwitchRequest, at: Running) -> Switched:
-    """Start what is at hand, wait for it and prove it; raises as `start`."""
+def started(context: Context, request: SwitchRequest, at: Running) -> SwitchOutcome:
+    """Start this machine, wait for it and prove it; raises like `start`."""
     found = context.cloud(at.machine.place).handler(at.machine.kind).read(at.machine.attributes)
     at = replace(at, machine=found or at.machine)
     before = _console(context, at.machine)
-    at, address = _resumed(context, at)
-    return _proved(context, request, "start", at, address, before=before)
+    at, address = _resume(context, at)
+    return _wait_and_prove(context, request, "start", at, address, before=before)
 
 
-def to_start(deployment: Deployment, seen: Sequence[Found]) -> Running | None:
-    """Return what `up` has to start, or to go on starting, in place of making another.
+def stopped_machine(deployment: Deployment, seen: Sequence[Found]) -> Running | None:
+    """Return the machine that `up` should start, or keep starting, instead of creating one.
 
     Raises ConflictError `name_taken` for a stopped machine that is not on record here.
     """
@@ -186,8 +186,8 @@ def to_start(deployment: Deployment, seen: Sequence[Found]) -> Running | None:
     return Running(name=deployment.name, recorded=deployment, machine=machine, seen=seen)
 
 
-def restart(context: Context, request: SwitchRequest) -> Switched:
-    """Have the engine end and begin anew on the machine that runs, wait for it, and prove it. Raises as `start`."""
+def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
+    """Restart the engine on the running machine, wait for it, and prove it. Raises like `start`."""
     with context.store.lock(request.name, command=context.command):
         at = at_hand(context, request.name)
         if not at.machine.alive:
@@ -200,13 +200,13 @@ def restart(context: Context, request: SwitchRequest) -> Switched:
             return _outcome("restart", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="run the same 'restart' again", machine=at.machine):
             before = _console(context, at.machine)
-            at = _noted(context, at, status="running")
+            at = _save_state(context, at, status="running")
             _step(context, at, "restart", "begun")
             if not _pausing(context, at.machine).restart(at.machine.attributes):
                 _await_silence(context, at)
             _step(context, at, "restart", "done")
             address = context.cloud(at.machine.place).machine(at.machine.id).address or ""
-            return _proved(context, request, "restart", at, address, before=before)
+            return _wait_and_prove(context, request, "restart", at, address, before=before)
 
 
 def _is_under_way(recorded: Deployment | None) -> bool:
@@ -231,17 +231,17 @@ def _question(switch: Switch, at: Running) -> Question:
         usd_per_hour=price_of(at.recorded, (then,)),
         ends=ends_of(at.recorded, [at.machine.tags]),
         grace_s=current.grace_s if current and at.machine.alive else 0,
-        emptied=switch != "restart" and _on_own_drives(at.recorded),
+        emptied=switch != "restart" and _uses_instance_storage(at.recorded),
     )
 
 
-def _on_own_drives(recorded: Deployment | None) -> bool:
-    """Whether its weights lie on drives of the machine itself, which a stop empties."""
+def _uses_instance_storage(recorded: Deployment | None) -> bool:
+    """Return whether its weights are on instance storage, which a stop erases."""
     return recorded is not None and recorded.plan is not None and recorded.plan.storage.weights_on_nvme
 
 
-def _outcome(switch: Switch, at: Running, *, changed: bool = True, declined: bool = False) -> Switched:
-    return Switched(
+def _outcome(switch: Switch, at: Running, *, changed: bool = True, declined: bool = False) -> SwitchOutcome:
+    return SwitchOutcome(
         switch=switch,
         name=at.name,
         machine_id=at.machine.id,
@@ -254,27 +254,27 @@ def _outcome(switch: Switch, at: Running, *, changed: bool = True, declined: boo
     )
 
 
-def _stopped(context: Context, at: Running) -> Running:
-    """Stop it, wait until it is down, and let its disk be billed from then on."""
-    at = _noted(context, at, state="stopping")
+def _stop(context: Context, at: Running) -> Running:
+    """Stop it, wait until it is down, and bill only its disk from then on."""
+    at = _save_state(context, at, state="stopping")
     _step(context, at, "stop", "begun")
     if at.machine.state != "stopped":
         _await_up(context, at)
         _pausing(context, at.machine).stop(at.machine.attributes)
         _await_down(context, at)
-    return rested(context, replace(at, machine=_seen_as(at.machine, "stopped")))
+    return record_stopped(context, replace(at, machine=_seen_as(at.machine, "stopped")))
 
 
-def rested(context: Context, at: Running) -> Running:
-    """Record that it is stopped, the bill before the state: who is killed in between does it again."""
-    _billed(context, at, STOPPED)
-    at = _noted(context, at, state="stopped", status="stopped")
+def record_stopped(context: Context, at: Running) -> Running:
+    """Record that it is stopped, price before state: if killed in between, the next run repeats both."""
+    _save_price(context, at, STOPPED)
+    at = _save_state(context, at, state="stopped", status="stopped")
     _step(context, at, "stop", "done")
-    return _ends_at_rest(context, at)
+    return _pause_ends(context, at)
 
 
-def _resumed(context: Context, at: Running) -> tuple[Running, str]:
-    """Start it, wait until it runs, and return where it is reached then.
+def _resume(context: Context, at: Running) -> tuple[Running, str]:
+    """Start it, wait until it runs, and return its new address.
 
     Raises DeployError `not_started` where it does not come to run: it is stopped as before then.
     """
@@ -282,23 +282,23 @@ def _resumed(context: Context, at: Running) -> tuple[Running, str]:
     if not at.machine.alive:
         down = _await_down(context, at)
         _step(context, at, "start", "begun")
-        at = _noted(context, _ends_again(context, at), state="starting")
-        _billed(context, at, STARTED)
+        at = _save_state(context, _resume_ends(context, at), state="starting")
+        _save_price(context, at, STARTED)
         try:
-            at, state = _started(context, at, down)
+            at, state = _start(context, at, down)
         except DeployError as error:
             if context.cloud(at.machine.place).machine(at.machine.id).state != "stopped":
                 raise
-            at = rested(context, replace(at, machine=_seen_as(at.machine, "stopped")))
+            at = record_stopped(context, replace(at, machine=_seen_as(at.machine, "stopped")))
             raise _not_started(at, error) from error
         _step(context, at, "start", "done")
     else:
         state = context.cloud(at.machine.place).machine(at.machine.id)
-    return _noted(context, at, state="created", status="running"), state.address or ""
+    return _save_state(context, at, state="created", status="running"), state.address or ""
 
 
-def _started(context: Context, at: Running, down: MachineState) -> tuple[Running, MachineState]:
-    """Start it. `down` is how it was stopped: a look that is late may still say so."""
+def _start(context: Context, at: Running, down: MachineState) -> tuple[Running, MachineState]:
+    """Start it. `down` is its stopped state, which a stale read may still report."""
     cloud, machine = context.cloud(at.machine.place), at.machine
     _pausing(context, machine).start(machine.attributes)
     state = MachineState(state="missing")
@@ -325,9 +325,9 @@ def _not_started(at: Running, error: DeployError) -> DeployError:
     )
 
 
-def _proved(
+def _wait_and_prove(
     context: Context, request: SwitchRequest, switch: Switch, at: Running, address: str, *, before: str
-) -> Switched:
+) -> SwitchOutcome:
     """Wait for the engine and prove it. Without a record, it is unknown what it serves."""
     recorded = at.recorded
     if recorded is None or recorded.plan is None or recorded.machine is None:
@@ -356,7 +356,7 @@ def _pausing(context: Context, machine: Found) -> Pausing:
 
 
 def _console(context: Context, machine: Found) -> str:
-    """What it has written so far; a wait for what comes now leaves that out."""
+    """Return the console so far; a wait for new output skips it."""
     try:
         return context.cloud(machine.place).console(machine.id)
     except DeployError:
@@ -387,7 +387,7 @@ def _step(context: Context, at: Running, switch: Switch, outcome: str) -> None:
     context.reporter.step(step_of(at.machine, switch), outcome)
 
 
-def _noted(
+def _save_state(
     context: Context, at: Running, *, state: RecordState | None = None, status: DeploymentStatus | None = None
 ) -> Running:
     """Record the requested or reached state. A stopped machine has no endpoint."""
@@ -402,7 +402,7 @@ def _noted(
     return replace(at, recorded=context.executor().save(made))
 
 
-def _billed(context: Context, at: Running, code: str) -> None:
+def _save_price(context: Context, at: Running, code: str) -> None:
     """Record that from now on only the disk, or the whole machine, is billed. Idempotent."""
     recorded = at.recorded
     record = recorded.machine if recorded else None
@@ -427,21 +427,21 @@ def check_time_left(context: Context, at: Running) -> None:
     )
 
 
-def _ends_at_rest(context: Context, at: Running) -> Running:
-    """Let its lease rest, and --max-spend last as long as it does at the price of the disk."""
+def _pause_ends(context: Context, at: Running) -> Running:
+    """Pause its lease, and recompute when --max-spend is reached at the price of the disk."""
     recorded, tags = at.recorded, at.machine.tags
     if not reads_tags(tags):
         return at
     if TAG_LEASE_S in tags and tags.get(TAG_LEASE) != NO_LIMIT:
-        at = _tagged(context, at, {TAG_LEASE: NO_LIMIT})
+        at = _set_tags(context, at, {TAG_LEASE: NO_LIMIT})
         recorded = at.recorded and context.executor().save(at.recorded.leased_until(None))
         at = replace(at, recorded=recorded)
     ceiling = ceiling_of(at)
     return at if recorded is None or not ceiling else keep_ceiling(context, at, ceiling)
 
 
-def _ends_again(context: Context, at: Running) -> Running:
-    """Give the machine its limits anew before it reads them: a lease that begins now, what is left of the others.
+def _resume_ends(context: Context, at: Running) -> Running:
+    """Reset the machine's limits before it reads them: a lease that starts now, the remainder of the others.
 
     Raises InputError `max_spend_reached`.
     """
@@ -467,19 +467,19 @@ def _ends_again(context: Context, at: Running) -> Running:
     if idle_s.isdecimal():  # with the moment, so that the machine takes it for a new one
         own[TAG_IDLE_S] = f"{stamp(now)} {idle_s}"
     if own:
-        at = _tagged(context, at, own)
+        at = _set_tags(context, at, own)
     if at.recorded is None or until is None:
         return at
     return replace(at, recorded=context.executor().save(at.recorded.leased_until(until)))
 
 
-def _tagged(context: Context, at: Running, tags: dict[str, str]) -> Running:
+def _set_tags(context: Context, at: Running, tags: dict[str, str]) -> Running:
     context.cloud(at.machine.place).handler(at.machine.kind).complete({"id": at.machine.id}, {"tags": tags})
     return replace(at, machine=with_tags(at.machine, tags))
 
 
 def _await_up(context: Context, at: Running) -> None:
-    """Wait for one that is still coming up: no cloud stops it before."""
+    """Wait for a machine that is still starting: no cloud stops it before."""
     cloud = context.cloud(at.machine.place)
     for _ in looks(context.clock, context.pace.running):
         if cloud.machine(at.machine.id).state != "pending":
@@ -502,11 +502,11 @@ def _await_down(context: Context, at: Running) -> MachineState:
 
 
 def _await_silence(context: Context, at: Running) -> None:
-    """Wait until what runs has ended: until then it answers, and would be taken for the one that comes after it."""
+    """Wait until the old engine has ended: until then it answers, and would be mistaken for the new one."""
     if at.recorded is None or at.recorded.endpoint is None:
         return
     deadline_s = at.recorded.current.grace_s + _SHUTDOWN_S
-    patience = Patience(deadline_s=deadline_s, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
+    patience = PollPolicy(deadline_s=deadline_s, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
     for _ in looks(context.clock, patience):
         probe = context.probe_of(at.recorded)
         if probe is None or not probe.ok:

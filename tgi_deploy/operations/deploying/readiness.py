@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.values.deployment import Deployment
 
-# Shards hang that did nothing but wait for this share of the time that loading may take. All of it has passed by then;
-# but of a long wait a console keeps the end alone: its 64 KiB hold six minutes of eight shards.
+# Shards that only waited for this share of the loading deadline hang. By then the whole deadline has passed,
+# but a console keeps only the end of a long wait: its 64 KiB hold six minutes of eight shards.
 _HANG_SHARE: Final = 0.25
 
 

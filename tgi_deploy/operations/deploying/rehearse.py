@@ -1,4 +1,4 @@
-"""The use case `rehearse`: the real `up` and `down` against a cloud of one's own in which things go wrong.
+"""The use case `rehearse`: the real `up` and `down` against a private cloud with injected faults.
 
 The timeline is a story, not a measurement: calls take a second, a machine a minute to end, and phases what the plan
 expects, so that the same seed tells the same story on any computer.
@@ -148,14 +148,14 @@ def check_market(plan: Plan, troubles: Sequence[Trouble]) -> None:
 def rehearse(
     context: Context, stage: Stage, request: UpRequest, troubles: Sequence[Trouble], *, seed: int
 ) -> RehearsalData:
-    """Play `up` with the troubles, then `down` if something came up, and look what is left."""
+    """Run `up` with the faults, then `down` if anything came up, and check what is left."""
     name = request.deployment_name
     story = Story(context=context, stage=stage, plan=request.plan, name=name, troubles=tuple(troubles))
     observed = replace(context, reporter=story, listener=story)
     for trouble in troubles:
-        story.tell("fault", f"{trouble.name}: {trouble.description}")
+        story.record("fault", f"{trouble.name}: {trouble.description}")
         for sentence in stage.prepare(trouble.name, seed):
-            story.tell("fault", sentence)
+            story.record("fault", sentence)
     endings = [story.play("up", lambda: up(observed, request))]
     if context.store.load(name) is not None:
         endings.append(story.play("down", lambda: down(observed, [name], lambda _removals: True)))
@@ -204,7 +204,7 @@ class Story:
     _phase: str = ""
     _struck: set[str] = field(default_factory=set)
 
-    def tell(self, code: str, text: str) -> None:
+    def record(self, code: str, text: str) -> None:
         self.moments.append(MomentData(at_s=round(self.now_s, 1), code=code, text=self.masked(text)))
 
     def masked(self, text: str) -> str:
@@ -217,7 +217,7 @@ class Story:
         return self._ids.setdefault(match[0], f"{kind}-{count + 1}")
 
     def play(self, command: str, run: Callable[[], object]) -> EndingData:
-        self.tell("command", f"tgi-deploy {command}")
+        self.record("command", f"tgi-deploy {command}")
         try:
             run()
         except DeployError as error:
@@ -228,9 +228,9 @@ class Story:
                 message=self.masked(error.message),
                 hint=self.masked(error.hint or "") or None,
             )
-            self.tell("failed", f"{command}: {error.code}")
+            self.record("failed", f"{command}: {error.code}")
             return ending
-        self.tell("done", f"{command}: {'the engine answers' if command == 'up' else 'nothing is left'}")
+        self.record("done", f"{command}: {'the engine answers' if command == 'up' else 'nothing is left'}")
         return EndingData(command=command, exit_code=0)
 
     def step(self, step: Step, outcome: str) -> None:
@@ -247,15 +247,15 @@ class Story:
             self._there.add(thing)
             if step.is_machine:
                 self._machines[thing] = (self.now_s, self._price())
-        self.tell(step.action, f"{_DONE[step.action]} {step.kind} {thing} in {step.place}")
+        self.record(step.action, f"{_DONE[step.action]} {step.kind} {thing} in {step.place}")
 
     def note(self, text: str) -> None:
         if not text.endswith(_PASSING):
-            self.tell("note", text)
+            self.record("note", text)
 
     def warn(self, problem: Problem) -> None:
         self.now_s += _CALL_S
-        self.tell(problem.code, problem.message)
+        self.record(problem.code, problem.message)
 
     def line(self, text: str) -> None:
         """Ignore messages of the wait, which depend on the computer's speed."""
@@ -271,7 +271,7 @@ class Story:
             if self._phase:
                 self.now_s += planned[self._phase] + self._delay_s(self._phase)
             self._phase = passed
-            self.tell("phase", passed.replace("_", " "))
+            self.record("phase", passed.replace("_", " "))
             if self._strike(passed):
                 return
 
@@ -296,7 +296,7 @@ class Story:
         for trouble in due:
             self._struck.add(trouble.name)
             self.stage.strike(trouble.name, machine)
-            self.tell("fault", f"{trouble.name}: {trouble.description}")
+            self.record("fault", f"{trouble.name}: {trouble.description}")
         self._close(machine)
         self._there.discard(machine)
         return True

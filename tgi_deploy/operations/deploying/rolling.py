@@ -44,20 +44,20 @@ def front_of(context: Context, deployment: Deployment) -> Front | None:
     return context.target(deployment.target).front(context, deployment)
 
 
-def serves_on(deployment: Deployment, seen: Sequence[Found]) -> bool:
-    """Return whether the recorded machine, of two the one that serves, lives."""
+def keeps_serving(deployment: Deployment, seen: Sequence[Found]) -> bool:
+    """Return whether the recorded machine, or the serving one of two, is alive."""
     record = deployment.machine
     return any(found.alive and record is not None and found.id == record.attributes.get("id") for found in seen)
 
 
-def taken_up(
+def resume_or_withdraw(
     context: Context, recorded: Deployment, seen: Sequence[Found], *, same: Callable[[Deployment], bool]
 ) -> Deployment:
-    """Return the record to go on from: a rolling update that is now requested differently is withdrawn first.
+    """Return the record to continue from: an unfinished rolling update to something else is rolled back first.
 
     One whose old machine has ended meanwhile goes on without it.
     """
-    if recorded.rolling and not serves_on(recorded, seen):
+    if recorded.rolling and not keeps_serving(recorded, seen):
         return mark_old_gone(recorded)
     if recorded.rolling and not same(recorded):
         context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished; rolling it back")
@@ -74,7 +74,7 @@ def begin(
     asked: Strategy | None,
     wait: bool,
 ) -> Deployment:
-    """Return the record of an update, a rolling one where that can be, in the name of who updates.
+    """Return the record of an update, rolling if possible, owned by whoever updates.
 
     Raises ConflictError `cannot_roll`.
     """
@@ -88,7 +88,7 @@ def begin(
 
 def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> str:
     """Return why an update can't be rolling; empty if no reason is known."""
-    if deployment.active is None or not serves_on(deployment, seen):
+    if deployment.active is None or not keeps_serving(deployment, seen):
         return "nothing is serving that could keep serving during the update"
     if not wait:
         return "with --no-wait nothing would be proved before the old machine ends"
@@ -97,7 +97,7 @@ def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *
 
 
 def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
-    """Return what of the old machine an attempt would take away while that machine serves; empty where nothing."""
+    """Return what an attempt would take from the old machine while it serves; empty if nothing."""
     serving = deployment.machine
     if serving is not None and attempt.place != serving.place:
         return f"the new machine would run in {attempt.place}, but the resources that both share are in {serving.place}"
@@ -107,7 +107,7 @@ def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
 
 
 def is_hindered(deployment: Deployment, attempt: Attempt, asked: Strategy | None) -> bool:
-    """Return whether an attempt takes away what the old machine needs. Raises `cannot_roll` if it is to roll."""
+    """Return whether an attempt takes what the old machine needs. Raises `cannot_roll` for a rolling update."""
     why = _hindrance(deployment, attempt)
     if why and asked == "rolling":
         raise _cannot_roll(deployment, why)
@@ -123,8 +123,8 @@ def _cannot_roll(deployment: Deployment, why: str) -> ConflictError:
 
 
 @contextmanager
-def naming_recreate(deployment: Deployment) -> Iterator[None]:
-    """Have what a second machine has no room or budget for name the update that does without."""
+def suggesting_recreate(deployment: Deployment) -> Iterator[None]:
+    """Add a hint to --strategy recreate to errors about room or budget for a second machine."""
     try:
         yield
     except DeployError as error:
@@ -134,8 +134,8 @@ def naming_recreate(deployment: Deployment) -> Iterator[None]:
         raise error.copy(hint=error.hint_and(other)) from error.__cause__
 
 
-def spent_in_all(context: Context, serving: Deployment | None, plan: Plan, deployment: Deployment) -> Spent:
-    """Return what a name has spent, and what the machine costs that serves until the new one has taken over."""
+def total_spent(context: Context, serving: Deployment | None, plan: Plan, deployment: Deployment) -> Spent:
+    """Return what the name has spent, including the old machine until the new one takes over."""
     spent, price = spent_by(context, deployment), serving.usd_per_hour if serving else None
     if serving is None or price is None:
         return spent
@@ -146,9 +146,9 @@ def spent_in_all(context: Context, serving: Deployment | None, plan: Plan, deplo
 def share_ceiling(
     context: Context, deployment: Deployment, plan: Plan, attempt: Attempt, seen: Sequence[Found]
 ) -> Deployment:
-    """Have the machine that serves end once both have spent --max-spend, as the new one will: nobody may come back.
+    """Make the serving machine end once both have spent --max-spend, in case this run never comes back.
 
-    `alone_again` takes that back.
+    `restore_ceiling` takes that back.
     """
     ceiling, rollout = attempt.ends.max_spend_usd, deployment.rollout
     expires_at = rollout.ends.expires_at if rollout and rollout.ends else None
@@ -156,7 +156,7 @@ def share_ceiling(
     if ceiling is None or serving is None or not reads_tags(serving.tags):
         return deployment
     deployment = context.executor().save(replaced(deployment, ends=attempt.ends))
-    spent = spent_in_all(context, deployment, plan, deployment)
+    spent = total_spent(context, deployment, plan, deployment)
     dearest = max(item.cost.usd_per_hour for item in (plan.chosen, *plan.fallbacks))
     left_s = max(1, int((ceiling - spent.usd) / (dearest + spent.beside_usd_per_hour) * 3600))
     now = context.clock.now().replace(microsecond=0)
@@ -166,10 +166,10 @@ def share_ceiling(
     return deployment
 
 
-def alone_again(
+def restore_ceiling(
     context: Context, before: Deployment | None, deployment: Deployment, seen: Sequence[Found]
 ) -> Deployment:
-    """Save the record, and give its machine what is left of its ceiling, if by the record `before` two shared one."""
+    """Save the record, and give its machine the rest of the ceiling if two machines shared it `before`."""
     executor, record = context.executor(), deployment.machine
     shared = before is not None and before.rollout is not None and before.rollout.strategy == "rolling"
     if record is None or before is None or not shared or before.ends.max_spend_usd is None:
@@ -199,7 +199,7 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
 
 
 def finish(context: Context, deployment: Deployment) -> Deployment:
-    """Bring an update that is promoted to its end: the old machine drains and goes. Safe to repeat.
+    """Finish a promoted update: drain and delete the old machine. Safe to repeat.
 
     Without one, delete what a lost request made for another revision. An error says which revision serves.
     """
@@ -219,7 +219,7 @@ def finish(context: Context, deployment: Deployment) -> Deployment:
 
 
 def _hand_over(context: Context, deployment: Deployment) -> None:
-    """Send new requests to the new machine, and wait until the old one has answered those that are open."""
+    """Send new requests to the new machine, and wait until the old one has finished its in-flight ones."""
     front, new = front_of(context, deployment), deployment.machine
     if front is None or new is None:
         return
@@ -245,20 +245,20 @@ def withdraw(context: Context, deployment: Deployment) -> Deployment:
 
 
 def _without_outdated(context: Context, deployment: Deployment, after: Deployment) -> Deployment:
-    """Delete what is of no revision of the record that comes `after`, then save that."""
+    """Delete what belongs to no revision of the record `after`, then save it."""
     executor = context.executor()
     there = owned_by(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
-    # What another update has made under the same number is not ours to remove.
+    # Resources of another update under the same number are not ours to delete.
     seen = [item for item in there if not is_of_other_update(deployment, item)]
     deployment = executor.execute(deployment, ChangeSet(steps=outdated_steps(after, seen)))
     stay = {None, after.current.number}
     resources = tuple(item for item in deployment.resources if revision_of(item.key) in stay)
     after = replaced(after, resources=resources, serial=deployment.serial)
-    return alone_again(context, deployment, after, seen)
+    return restore_ceiling(context, deployment, after, seen)
 
 
-def no_way_back(context: Context, again: Again, deployment: Deployment) -> tuple[Problem, ...]:
-    """Warn before an update of what could not be put back, should the new revision fail."""
+def check_restorable(context: Context, again: Again, deployment: Deployment) -> tuple[Problem, ...]:
+    """Warn before an update if the old revision could not be restored after a failure."""
     source = deployment.numbered(deployment.rollout.source) if deployment.rollout else None
     if source is None or deployment.rolling:
         return ()

@@ -1,4 +1,4 @@
-"""Updates: which revision takes the place of which, and what that changes for those who ask and who pay. Pure."""
+"""Updates: which revision replaces which, and what that changes for clients and costs. Pure."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import PlanDocument
 
     Origin = Literal["up", "heal", "rollback"]
-    # From a recorded revision to the plan that runs it again, and all that its engine may report itself as.
+    # From a recorded revision to a plan that runs it again, and the versions its engine may report.
     Again = Callable[[Revision], tuple[Plan, tuple[str, ...]]]
 
 
-# States of a revision that nothing was promised by: it may become another spec.
+# States of a revision that has promised nothing yet: its spec may still change.
 _UNPROVED: Final = frozenset({"pending", "failed"})
 
 
@@ -40,7 +40,7 @@ def never_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
-    """What an update changes, before it begins. `rows` are (what, before, after) of what differs.
+    """What an update will change. `rows` are (what, before, after) of the differences.
 
     `silent_s` is how long nothing is expected to answer, `drain_s` how long requests that are open then may take;
     `stable`: the URL stays. For `overlap_s` at most two machines run, which costs `extra_usd` more.
@@ -75,7 +75,7 @@ def near(plan: Plan) -> Plan:
 
 
 def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime, update: str) -> Deployment:
-    """Return the record of what has no machine any more, with a revision of its own for another spec that served."""
+    """Return the record of a deployment without a machine, with a new revision if the old spec had served."""
     wanted, place = deployment.wanted, way.place
     made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, place), at)
     same = wanted.spec is not None and made.spec is not None and wanted.spec.digest == made.spec.digest
@@ -86,7 +86,7 @@ def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime, updat
 
 
 def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None) -> Update | None:
-    """Return what an update that is about to begin changes; None where there is none, or no record of what runs."""
+    """Return what the update will change; None if there is none, or no record of what runs."""
     rollout, current = deployment.rollout, deployment.current
     if rollout is None or current.plan is None or current.number == rollout.destination:
         return None
@@ -138,7 +138,7 @@ def _price(plan: PlanDocument) -> str:
 
 
 def former(deployment: Deployment) -> Revision:
-    """Return the revision that `rollback` goes to: what an unfinished update began at, or what served before.
+    """Return the revision that `rollback` goes to: the start of an unfinished update, or the previous one.
 
     Raises ConflictError `no_former_revision`.
     """
@@ -154,7 +154,7 @@ def former(deployment: Deployment) -> Revision:
 
 
 def _last_retired(deployment: Deployment) -> Revision | None:
-    """Return the last that served and ran something else than what runs now."""
+    """Return the last revision that served with a different spec."""
     now = _what(deployment.current)
     retired = (item for item in reversed(deployment.revisions) if item.state == "retired" and item.plan is not None)
     return next((item for item in retired if _what(item) != now), None)

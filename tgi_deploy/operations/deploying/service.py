@@ -1,4 +1,4 @@
-"""What a plan promises of the service, and the proof that an endpoint keeps it."""
+"""What a plan promises about the service, and the proof that an endpoint delivers it."""
 
 from __future__ import annotations
 
@@ -31,42 +31,42 @@ SLOWEST_FACTOR: Final = 5.0
 # An engine without CUDA graphs or flash attention takes up to 1 ms a layer, however small the model is
 # (profiles/performance/constants.json, `floor_quantized_ms`), and models have up to 100 layers.
 _LEAST_SLOW_MS: Final = 100.0
-# From a release to all that it may report itself as.
+# From a release to the versions that it may report.
 ReportedAs = Callable[[str], tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """`borne` is None where only the identity and a short answer were asked for (level `fast`)."""
+    """`under_load` is None where only the identity and a short answer were asked for (level `fast`)."""
 
     served: ProofReport
-    borne: LoadReport | None = None
+    under_load: LoadReport | None = None
 
     @property
     def level(self) -> ReadyLevel:
-        return "fast" if self.borne is None else "full"
+        return "fast" if self.under_load is None else "full"
 
     @property
     def steps(self) -> tuple[ProofStep, ...]:
-        return (*self.served.steps, *(self.borne.steps if self.borne else ()))
+        return (*self.served.steps, *(self.under_load.steps if self.under_load else ()))
 
     @property
     def measured(self) -> Mapping[str, Any]:
         """What a later calibration of the plan's figures can use."""
-        return {} if self.borne is None else {"measured": measured_document(self.borne.measured)}
+        return {} if self.under_load is None else {"measured": measured_document(self.under_load.measured)}
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        return (*self.served.warnings, *(self.borne.warnings if self.borne else ()))
+        return (*self.served.warnings, *(self.under_load.warnings if self.under_load else ()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """`plan` is None where tags alone tell of it: then nothing is known of room and speed.
+    """`plan` is None for a deployment known only from tags: its room and speed are then unknown.
 
     `versions`: all that its release may report; `chat`: made for chat.
     `api_key_variable` is where the engine's key stands, if it asks for one. `kv_capacity_tokens` is the room for tokens
-    that the engine's log tells of, None where it tells none.
+    that the engine's log reports, or None.
     """
 
     url: str
@@ -81,7 +81,7 @@ class Question:
 
 
 def prove_service(context: Context, question: Question) -> Proof:
-    """Ask the engine what it is, let it answer, and with level `full` the worst that was promised.
+    """Check the engine's identity, have it answer, and with level `full` send the largest promised load.
 
     Raises what `prove` and `prove_promise` raise.
     """
@@ -99,8 +99,8 @@ def prove_service(context: Context, question: Question) -> Proof:
     if question.level == "fast":
         return Proof(served=served)
     room = _room(plan, question.kv_capacity_tokens) if plan else Room()
-    borne = prove_promise(endpoint, question.promise, room, clock=context.clock)
-    return Proof(served=served, borne=borne)
+    under_load = prove_promise(endpoint, question.promise, room, clock=context.clock)
+    return Proof(served=served, under_load=under_load)
 
 
 def _room(plan: PlanDocument, kv_capacity_tokens: int | None) -> Room:
@@ -112,7 +112,7 @@ def _room(plan: PlanDocument, kv_capacity_tokens: int | None) -> Room:
 
 
 def slowest_token_ms(speed: PlannedSpeed) -> float:
-    """Return what no engine on the planned accelerators takes for a token."""
+    """Return a time per token that no engine on the planned accelerators exceeds."""
     return max(_LEAST_SLOW_MS, SLOWEST_FACTOR * (speed.tpot_ms_high or speed.tpot_ms))
 
 

@@ -1,4 +1,4 @@
-"""The use case `smoke`: bring a model up, prove it, remove it whatever happened; several at once, for CI.
+"""The use case `smoke`: bring up models, prove them, remove them whatever happens, for CI.
 
 Each step is a run of this program in a process of its own: one that crashes or is killed takes nobody with it, and
 its removal is still done. What comes back is the envelope that every command prints.
@@ -49,12 +49,12 @@ FAILED: Final = DeployError.exit_code
 UNHEALTHY: Final = NotHealthyError.exit_code
 LEFT_BEHIND: Final = LeftBehindError.exit_code
 INTERRUPTED: Final = InterruptedByUserError.exit_code
-# What mostly ends before anything is made: bad input, no plan, a name that is somebody else's.
-_NOTHING_MADE: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
+# Usually raised before anything is created: bad input, no plan, a name in use.
+_NOTHING_CREATED: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
 _GONE: Final = frozenset({"removed", "nothing"})
 _PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
-# The most telling exit code first: a machine that is left costs money, an interruption hides the rest.
-_GRAVITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_MADE)
+# By severity: a machine that is left costs money, an interruption hides the rest.
+_BY_SEVERITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_CREATED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -213,9 +213,9 @@ def _prove(context: Context, name: str, level: ReadyLevel, reported_as: Reported
 
 
 def overall(results: Sequence[Smoked]) -> int:
-    """The one exit code for all: the gravest."""
+    """Return the most severe exit code."""
     codes = {result.exit_code for result in results}
-    return next((code for code in _GRAVITY if code in codes), OK)
+    return next((code for code in _BY_SEVERITY if code in codes), OK)
 
 
 def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
@@ -223,56 +223,56 @@ def _smoke(programs: Programs, job: Job, clock: Clock) -> Smoked:
     if programs.stopping:
         return Smoked(job=job, exit_code=INTERRUPTED, cases=(_interrupted("launching"),), took_s=0.0)
     words = ("up", job.model, "--name", job.name, "--yes", "--on-failure", "keep", *job.plan_words, *job.everywhere)
-    came_up = programs.run(words)
-    findings = _diagnose(programs, job, came_up)
+    up_reply = programs.run(words)
+    findings = _diagnose(programs, job, up_reply)
     began_removal = clock.monotonic()
-    went_down = _remove(programs, job, came_up)
+    down_reply = _remove(programs, job, up_reply)
     ended = clock.monotonic()
-    left = _left(job, came_up, went_down)
+    left = _left(job, up_reply, down_reply)
     return Smoked(
         job=job,
-        exit_code=LEFT_BEHIND if left else _exit_code(came_up, went_down),
-        cases=(*_up_cases(came_up, findings), _removal(went_down, round(ended - began_removal, 3))),
+        exit_code=LEFT_BEHIND if left else _exit_code(up_reply, down_reply),
+        cases=(*_up_cases(up_reply, findings), _removal(down_reply, round(ended - began_removal, 3))),
         took_s=round(ended - began, 3),
         began=at,
-        usd=_cost(came_up, went_down),
-        chosen=_chosen(came_up),
+        usd=_cost(up_reply, down_reply),
+        chosen=_chosen(up_reply),
         left=left,
     )
 
 
-def _diagnose(programs: Programs, job: Job, came_up: Reply) -> Sequence[Mapping[str, Any]]:
+def _diagnose(programs: Programs, job: Job, up_reply: Reply) -> Sequence[Mapping[str, Any]]:
     """Diagnose the log of a failed engine while its machine still runs."""
-    if came_up.exit_code not in {FAILED, UNHEALTHY} or programs.stopping:
+    if up_reply.exit_code not in {FAILED, UNHEALTHY} or programs.stopping:
         return ()
     findings = programs.run(("diagnose", job.name, *job.everywhere)).data.get("findings")
     return findings if isinstance(findings, list) else ()
 
 
-def _remove(programs: Programs, job: Job, came_up: Reply) -> Reply | None:
+def _remove(programs: Programs, job: Job, up_reply: Reply) -> Reply | None:
     """None where there is nothing that could be removed."""
-    if came_up.exit_code in _NOTHING_MADE and not (came_up.data.get("fate") or came_up.data.get("exists")):
+    if up_reply.exit_code in _NOTHING_CREATED and not (up_reply.data.get("fate") or up_reply.data.get("exists")):
         return None
-    if came_up.exit_code == INTERRUPTED and came_up.data.get("fate") in _GONE:
+    if up_reply.exit_code == INTERRUPTED and up_reply.data.get("fate") in _GONE:
         return None
     return programs.run(("down", job.name, "--yes", *job.everywhere))
 
 
-def _left(job: Job, came_up: Reply, went_down: Reply | None) -> tuple[LeftThing, ...]:
+def _left(job: Job, up_reply: Reply, down_reply: Reply | None) -> tuple[LeftThing, ...]:
     """Return the leftovers that a removal reported; its machine if it reported nothing."""
-    left = (went_down or came_up).data.get("left_behind")
-    if left or went_down is None or went_down.exit_code in {OK, INTERRUPTED}:
+    left = (down_reply or up_reply).data.get("left_behind")
+    if left or down_reply is None or down_reply.exit_code in {OK, INTERRUPTED}:
         return tuple(LeftThing(**{"command": None, **item}) for item in left or ())
     command = " ".join(("tgi-deploy down", job.name, *job.everywhere))
     return tuple(
         LeftThing(kind=kind, id=thing_id, region=region, command=command)
-        for kind, thing_id, region in _machines(came_up, job.machine_kind)
+        for kind, thing_id, region in _machines(up_reply, job.machine_kind)
     )
 
 
-def _machines(came_up: Reply, machine_kind: str) -> Iterator[tuple[str, str, str]]:
+def _machines(up_reply: Reply, machine_kind: str) -> Iterator[tuple[str, str, str]]:
     """Return (kind, id, region) of the resources that a successful `up`, or one that kept its machine, created."""
-    deployment, costs = came_up.data.get("deployment"), came_up.data.get("still_costs")
+    deployment, costs = up_reply.data.get("deployment"), up_reply.data.get("still_costs")
     for item in deployment.get("resources", ()) if isinstance(deployment, dict) else ():
         if item["kind"] == machine_kind:
             yield item["kind"], item["id"], item["region"]
@@ -280,47 +280,47 @@ def _machines(came_up: Reply, machine_kind: str) -> Iterator[tuple[str, str, str
         yield "machine", costs["machine"], costs["region"]
 
 
-def _exit_code(came_up: Reply, went_down: Reply | None) -> int:
-    """A removal that failed outweighs whatever it was to clean up."""
-    if went_down is not None and went_down.exit_code:
-        return went_down.exit_code if went_down.exit_code in _GRAVITY else LEFT_BEHIND
-    return came_up.exit_code if came_up.exit_code in (OK, *_GRAVITY) else FAILED
+def _exit_code(up_reply: Reply, down_reply: Reply | None) -> int:
+    """Return the exit code: a failed removal outweighs the failure before it."""
+    if down_reply is not None and down_reply.exit_code:
+        return down_reply.exit_code if down_reply.exit_code in _BY_SEVERITY else LEFT_BEHIND
+    return up_reply.exit_code if up_reply.exit_code in (OK, *_BY_SEVERITY) else FAILED
 
 
-def _up_cases(came_up: Reply, findings: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
-    if came_up.exit_code == OK:
-        yield from _passed(came_up)
+def _up_cases(up_reply: Reply, findings: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
+    if up_reply.exit_code == OK:
+        yield from _passed(up_reply)
         return
-    problem, details = _problem(came_up), _details(came_up, findings)
-    timings = {item["phase"]: item["took_s"] for item in came_up.data.get("phases") or ()}
-    where = _failed_in(came_up)
+    problem, details = _problem(up_reply), _details(up_reply, findings)
+    timings = {item["phase"]: item["took_s"] for item in up_reply.data.get("phases") or ()}
+    where = _failed_in(up_reply)
     if where not in _PHASES:
         yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES)
         yield Case(name=where, problem=problem, details=details)
         return
     at = _PHASES.index(where)
     yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES[:at])
-    took_s = came_up.data.get("phase_elapsed_s") or 0.0
+    took_s = up_reply.data.get("phase_elapsed_s") or 0.0
     yield Case(name=where, took_s=took_s, problem=problem, details=details)
     yield from (Case(name=phase, skipped=True) for phase in _PHASES[at + 1 :])
 
 
-def _passed(came_up: Reply) -> Iterator[Case]:
-    ready, proof = came_up.data.get("ready") or {}, came_up.data.get("proof") or {}
+def _passed(up_reply: Reply) -> Iterator[Case]:
+    ready, proof = up_reply.data.get("ready") or {}, up_reply.data.get("proof") or {}
     timings = {item["phase"]: item["took_s"] for item in ready.get("phases") or ()}
     yield from (Case(name=phase, took_s=timings.get(phase, 0.0)) for phase in _PHASES)
     for step in proof.get("steps") or ():
         yield Case(name=f"proof {step['name']}", took_s=round(step["took_ms"] / 1000, 3))
 
 
-def _failed_in(came_up: Reply) -> str:
+def _failed_in(up_reply: Reply) -> str:
     """The phase, or the question to the engine, that failed. Before there is a machine it is the launch."""
-    phase, step = came_up.data.get("phase"), came_up.data.get("step")
+    phase, step = up_reply.data.get("phase"), up_reply.data.get("step")
     if phase in _PHASES:
         return str(phase)
     if step:
         return f"proof {step}"
-    return "proof" if phase == "proof" or came_up.exit_code == UNHEALTHY else _PHASES[0]
+    return "proof" if phase == "proof" or up_reply.exit_code == UNHEALTHY else _PHASES[0]
 
 
 def _problem(reply: Reply) -> Problem:
@@ -340,12 +340,12 @@ def _details(reply: Reply, findings: Sequence[Mapping[str, Any]] = ()) -> tuple[
     return tuple(lines)
 
 
-def _removal(went_down: Reply | None, took_s: float) -> Case:
-    if went_down is None:
+def _removal(down_reply: Reply | None, took_s: float) -> Case:
+    if down_reply is None:
         return Case(name="removal", skipped=True)
-    if not went_down.exit_code:
+    if not down_reply.exit_code:
         return Case(name="removal", took_s=took_s)
-    return Case(name="removal", took_s=took_s, problem=_problem(went_down), details=_details(went_down))
+    return Case(name="removal", took_s=took_s, problem=_problem(down_reply), details=_details(down_reply))
 
 
 def _interrupted(where: str) -> Case:
@@ -360,6 +360,6 @@ def _cost(*replies: Reply | None) -> float | None:
     return None
 
 
-def _chosen(came_up: Reply) -> Mapping[str, Any]:
-    deployment = came_up.data.get("deployment")
+def _chosen(up_reply: Reply) -> Mapping[str, Any]:
+    deployment = up_reply.data.get("deployment")
     return (deployment.get("chosen") or {}) if isinstance(deployment, dict) else {}

@@ -1,4 +1,4 @@
-"""What commands find before they act: the record, what there is, and for `up` what is done and what it leaves alone."""
+"""What commands find before they act: the record, what exists, and for `up` whether there is anything to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
-from tgi_deploy.operations.deploying.rolling import finish, no_way_back, serves_on
+from tgi_deploy.operations.deploying.rolling import check_restorable, finish, keeps_serving
 from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.watching.known import is_stopped, look_at
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
-    """The record. A removal that was begun is brought to its end first: then there is none."""
+    """Return the record; None after finishing a removal that an earlier run began."""
     if recorded is None or recorded.status != "deleting":
         return recorded
     if dry_run:
@@ -39,14 +39,14 @@ def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bo
 
 
 def at_hand(context: Context, name: str) -> Running:
-    """Return a machine that runs or is stopped, and that no other command has yet to finish with.
+    """Return a running or stopped machine that no other command is still working on.
 
     An update that is promoted is brought to its end first.
 
     Raises:
         InputError: `unknown_deployment`.
         ConflictError: `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `no_machine`; what an old machine that has yet to go raises.
+        DeployError: `no_machine`; or the error for an old machine that still runs.
     """
     recorded = context.store.load(name)
     if recorded is not None and recorded.status != "deleting":
@@ -134,12 +134,12 @@ def still_answers(context: Context, deployment: Deployment, *, wait: bool) -> bo
 
 def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> bool:
     finished = deployment.status == "ready" or (deployment.status == "running" and not wait)
-    alive = not deployment.rolling and serves_on(deployment, seen)
+    alive = not deployment.rolling and keeps_serving(deployment, seen)
     return finished and alive
 
 
 def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
-    """A machine that no record of ours knows is never ended to make room."""
+    """Raise for a machine without a record here: it is never ended to make room."""
     known = deployment.machine
     running = {found.id for found in seen if found.is_machine and found.alive}
     for step in attempt.changes.steps:
@@ -162,16 +162,16 @@ def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[F
 def findings_of(
     context: Context, request: UpRequest, way: Launch, deployment: Deployment, attempt: Attempt
 ) -> tuple[Problem, ...]:
-    """Return what to warn of before the question. Raises what makes the attempt impossible."""
+    """Return the warnings before the question. Raises if the attempt is impossible."""
     return (
         *_in_the_clear(context, way),
-        *no_way_back(context, request.again, deployment),
+        *check_restorable(context, request.again, deployment),
         *(preflight(context, way, deployment, attempt) if request.preflight else ()),
     )
 
 
 def _in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
-    """Warn of what will travel unencrypted, with and without preflight."""
+    """Warn about what will be sent unencrypted, with and without preflight."""
     if way.traffic.unencrypted is None:
         return ()
     found = warning("unencrypted", way.traffic.unencrypted)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the living machines beside the recorded one; none while that one is not alive and may be replaced.
+    """Return the live machines besides the recorded one; none if that one is dead and may be replaced.
 
     Raises ConflictError `name_taken` for one that another owner has made under this id.
     """
@@ -51,7 +51,7 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
 
 
 def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
-    """Return the steps that end them, and that delete what is of no revision that runs or is brought up."""
+    """Return the steps that end them and delete what belongs to no current revision."""
     record = deployment.machine
     reason = f"duplicates {record.attributes['id']}" if surplus and record else "is one too many"
     machines = {machine.id for machine in surplus}

@@ -1,4 +1,4 @@
-"""The use case `up`: from a plan to an engine that answers, or to the knowledge of what is left.
+"""The use case `up`: brings up a plan until the engine serves, or reports what remains.
 
 Killed anywhere and run again it resumes where it stopped: what exists is adopted, never made twice.
 """
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem
 from tgi_deploy.operations.deploying.acceptance import (
-    as_running,
+    accept_equal_only,
     better_choice,
     differences,
-    is_asked_again,
-    no_judge,
+    is_same_request,
+    plan_with_running,
     with_request,
 )
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
@@ -25,23 +25,23 @@ from tgi_deploy.operations.deploying.failure_report import (
     report_not_restored,
     report_removed,
     report_restored,
-    report_serves_on,
+    report_still_serving,
     with_diagnosis,
 )
 from tgi_deploy.operations.deploying.in_place import NETWORK, network_steps, networks_of, with_limits, with_networks
-from tgi_deploy.operations.deploying.pausing import SwitchRequest, started, step_of, to_start
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, started, step_of, stopped_machine
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import (
-    alone_again,
     begin,
     finish,
     front_of,
     is_hindered,
-    naming_recreate,
     promote,
+    restore_ceiling,
+    resume_or_withdraw,
     share_ceiling,
-    spent_in_all,
-    taken_up,
+    suggesting_recreate,
+    total_spent,
     withdraw,
 )
 from tgi_deploy.operations.deploying.rollout import anew, near, never_again, next_revision, update_of
@@ -103,13 +103,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import PlannedCredits, PlannedInterruptions
     from tgi_deploy.values.resource import Found, Step
 
-# `retry`: removed, and this run begins anew with something else; nothing goes back meanwhile.
+# `retry`: remove it and try again with another plan, without rolling back in between.
 Decision = Literal["keep", "remove", "retry"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """What would be done, before anything is. `surplus` are machines beside the one that serves: they are ended.
+    """What would be done. `surplus` are machines besides the serving one, which would be ended.
 
     `ends` are those of the machine, `cidrs` who may connect to it; `candidate` has its price. `update`: what runs is
     replaced.
@@ -127,7 +127,7 @@ class Proposal:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What was warned of before the question, and machines too many."""
+        """Return the warnings before the question, including surplus machines."""
         warned = [item for item in self.findings if item.severity == "warning"]
         return (*warned, *(surplus_warning(self.deployment, machine) for machine in self.surplus))
 
@@ -147,7 +147,7 @@ class Proposal:
 
     @property
     def ready_s(self) -> float:
-        """Seconds until the engine is expected to answer."""
+        """Return the expected seconds until the engine answers."""
         return sum(phase.expected_s for phase in to_go_through(self.candidate))
 
     @property
@@ -161,7 +161,7 @@ class Proposal:
 
 
 class UpRequest(LaunchRequest, frozen=True, kw_only=True):
-    """`confirm` is asked before anything is done, `on_failure` when a machine runs and its engine does not.
+    """`confirm` is called before anything is done, `on_failure` when a machine runs but its engine does not.
 
     Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
     that all of it may go. `versions` are all that the engine's release may report itself as. `judge` asks the planner
@@ -179,7 +179,7 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     ready: ReadyLevel = "full"
     dry_run: bool = False
     preflight: bool = True
-    judge: Judge = no_judge
+    judge: Judge = accept_equal_only
     again: Again = never_again
     exact: bool = False
     strategy: Strategy | None = None
@@ -193,7 +193,7 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpOutcome:
-    """`changed` is False when everything was there already, or nothing was to be done (`declined`, dry run).
+    """`changed` is False if everything already existed, or nothing was done (`declined`, dry run).
 
     `remarks` are about what is there and stays as it is. `refused_s` is how long an update by `recreate` refused new
     requests: from the moment its old machine began to end until the new one was proved.
@@ -222,9 +222,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     name = request.deployment_name
     check_name(name)
     with context.store.lock(name, command=context.command):
-        way = _way_of(context, request)
+        way = _launch_of(context, request)
         recorded = context.store.load(name)
-        plaintext = _agreed(way, recorded)
+        plaintext = _accepts_plaintext(way, recorded)
         way.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
         if recorded is not None and not request.dry_run:
@@ -236,7 +236,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
             context.reporter.warn(rule)
         deployment, plan = _starting_point(context, request, way, name, recorded, seen)
         deployment = replaced(deployment, plaintext=plaintext)
-        stopped = to_start(deployment, seen)
+        stopped = stopped_machine(deployment, seen)
         if stopped is not None:
             return _start_again(context, request, deployment, stopped)
         surplus = surplus_of(deployment, seen)
@@ -245,7 +245,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         if not (is_done(deployment, seen, wait=request.wait) and still_answers(context, deployment, wait=request.wait)):
             if plan is not request.plan:
                 request = replaced(request, plan=plan)
-                way = _way_of(context, request)
+                way = _launch_of(context, request)
             return _bring_up(context, request, way, deployment, seen, surplus)
         going = removal_of_surplus(surplus, deployment, seen)
         if going:
@@ -263,11 +263,11 @@ def _change_in_place(
 ) -> UpOutcome:
     """Record the request, and change the limits and networks of the machine, which stays."""
     change = networks_of(way, seen)
-    proposal = _without_new(request, deployment, network_steps(change, deployment.region))
-    if change.removed and (unchanged := _left_alone(request, proposal)) is not None:
+    proposal = _in_place_proposal(request, deployment, network_steps(change, deployment.region))
+    if change.removed and (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     if deployment != recorded and not request.dry_run:
-        deployment = alone_again(context, recorded, deployment, seen)
+        deployment = restore_ceiling(context, recorded, deployment, seen)
     better = tuple(better_choice(deployment, request.plan))
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
     remarks = (*moved, *with_networks(way, seen, change, dry_run=request.dry_run), *better)
@@ -276,8 +276,8 @@ def _change_in_place(
     return UpOutcome(deployment=deployment, changed=False, remarks=remarks)
 
 
-def _without_new(request: UpRequest, deployment: Deployment, steps: tuple[Step, ...]) -> Proposal:
-    """Return the proposal of steps that make no new machine."""
+def _in_place_proposal(request: UpRequest, deployment: Deployment, steps: tuple[Step, ...]) -> Proposal:
+    """Return a proposal of steps without a new machine."""
     return Proposal(
         deployment=deployment,
         candidate=request.plan.chosen,
@@ -287,13 +287,13 @@ def _without_new(request: UpRequest, deployment: Deployment, steps: tuple[Step, 
     )
 
 
-def _way_of(context: Context, request: UpRequest, deployment: Deployment | None = None) -> Launch:
-    """`deployment`: one that a machine serves which runs on meanwhile."""
-    spent = partial(spent_in_all, context, deployment, request.plan)
+def _launch_of(context: Context, request: UpRequest, deployment: Deployment | None = None) -> Launch:
+    """Return the launch. `deployment`: one that is served by a machine that keeps running."""
+    spent = partial(total_spent, context, deployment, request.plan)
     return context.target(request.target).launch(context, request, spent=spent)
 
 
-def _agreed(way: Launch, recorded: Deployment | None) -> bool:
+def _accepts_plaintext(way: Launch, recorded: Deployment | None) -> bool:
     """Return whether the user accepted an unencrypted API key, now or for the existing deployment."""
     said_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
     return way.plaintext or said_before
@@ -302,7 +302,7 @@ def _agreed(way: Launch, recorded: Deployment | None) -> bool:
 def _starting_point(
     context: Context, request: UpRequest, way: Launch, name: str, recorded: Deployment | None, seen: Sequence[Found]
 ) -> tuple[Deployment, Plan]:
-    """Return the recorded deployment, or a new one, or one known only from tags, and the plan to go on with."""
+    """Return the recorded deployment, a new one, or one known only from tags, and the plan to use."""
     plan = request.plan
     if recorded is None:
         return new_deployment(context, request, way.place, seen), plan
@@ -314,15 +314,15 @@ def _starting_point(
             f"'{name}' exists on another target: {recorded.target}, now {request.target}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
-    same = partial(is_asked_again, plan=plan, marks=way.marks, exact=request.exact)
-    recorded = taken_up(context, recorded, seen, same=same)
+    same = partial(is_same_request, plan=plan, marks=way.marks, exact=request.exact)
+    recorded = resume_or_withdraw(context, recorded, seen, same=same)
     now = context.clock.now()
     if same(recorded):
         return (with_request(recorded, plan) if request.exact else recorded), plan
     if not seen and recorded.rollout is None:
         return anew(recorded, plan, way, at=now, update=context.new_id()), plan
     exact = request.exact or recorded.rollout is not None
-    stays = None if exact else as_running(recorded, plan, way.marks, request.judge)
+    stays = None if exact else plan_with_running(recorded, plan, way.marks, request.judge)
     if stays is not None:
         return with_request(recorded, stays), stays
     context.reporter.note(f"'{name}' has different settings{differences(recorded, plan)}")
@@ -331,9 +331,9 @@ def _starting_point(
 
 
 def _start_again(context: Context, request: UpRequest, deployment: Deployment, stopped: Running) -> UpOutcome:
-    """Start the machine that is there, with what it has on its disk."""
-    proposal = _without_new(request, deployment, (step_of(stopped.machine, "start"),))
-    if (unchanged := _left_alone(request, proposal)) is not None:
+    """Start the existing stopped machine from its disk."""
+    proposal = _in_place_proposal(request, deployment, (step_of(stopped.machine, "start"),))
+    if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
         deployment, moved = with_limits(context, request.ends, deployment, stopped.seen, dry_run=False)
@@ -355,17 +355,17 @@ def _end_surplus(
     going: tuple[Step, ...],
     seen: Sequence[Found],
 ) -> UpOutcome:
-    """End what runs beside a machine that serves. Nothing else is looked at: the plan may be another one by now."""
-    proposal = replace(_without_new(request, deployment, going), surplus=surplus)
-    if (unchanged := _left_alone(request, proposal)) is not None:
+    """End surplus machines next to the serving one. Nothing else is checked: the plan may have changed since."""
+    proposal = replace(_in_place_proposal(request, deployment, going), surplus=surplus)
+    if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
         executor = context.executor()
-        deployment = alone_again(context, recorded, executor.execute(deployment, proposal.changes), seen)
+        deployment = restore_ceiling(context, recorded, executor.execute(deployment, proposal.changes), seen)
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
 
-def _left_alone(request: UpRequest, proposal: Proposal) -> UpOutcome | None:
+def _without_action(request: UpRequest, proposal: Proposal) -> UpOutcome | None:
     """Return the outcome of a dry run or a declined confirmation; None to proceed."""
     declined = not request.dry_run and bool(proposal.changes.changes) and not request.confirm(proposal)
     if not (request.dry_run or declined):
@@ -385,8 +385,8 @@ def _bring_up(
     asked = request, way
     if deployment.rolling:
         request = replaced(request, plan=near(request.plan))
-        way = _way_of(context, request, deployment)
-    with naming_recreate(deployment):
+        way = _launch_of(context, request, deployment)
+    with suggesting_recreate(deployment):
         attempt = first_attempt(way, deployment, rest)
         if deployment.rolling and is_hindered(deployment, attempt, request.strategy):
             return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
@@ -396,14 +396,14 @@ def _bring_up(
     closing = replaced(networks_of(way, rest), added=()) if request.origin == "up" else NetworkChange()
     networks = network_steps(closing, attempt.place)
     proposal = replace(_proposal(context, request, deployment, changes, networks), findings=findings, surplus=surplus)
-    if (unchanged := _left_alone(request, proposal)) is not None:
+    if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     before = Before.of(
         deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
     )
     back = f", 'tgi-deploy rollback {deployment.name}' goes back" if deployment.rollout else ""
     with naming_what_exists(context, deployment.name, go_on=f"the same 'up' resumes it{back}"):
-        deployment = _make_room(context, deployment, ChangeSet(steps=ending), attempt.changes)
+        deployment = _end_old(context, deployment, ChangeSet(steps=ending), attempt.changes)
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
         launched = _launch(context, request, way, deployment, before)
         with_networks(way, rest, closing, dry_run=False)
@@ -430,8 +430,8 @@ def _proposal(
     )
 
 
-def _make_room(context: Context, deployment: Deployment, ending: ChangeSet, making: ChangeSet) -> Deployment:
-    """End what is to go. An update is on record before its first step, and again once the old machine is gone.
+def _end_old(context: Context, deployment: Deployment, ending: ChangeSet, making: ChangeSet) -> Deployment:
+    """End the old machine. An update is recorded before its first step, and again once the machine is gone.
 
     What claims the revision is made before: while no machine runs, everybody else reads by it that somebody updates.
     """
@@ -465,7 +465,7 @@ def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deplo
         except DeployError as second:
             context.reporter.warn(second.problem)
         else:
-            error = _gone_back(context, request, error, before)
+            error = _roll_back(context, request, error, before)
         raise error from None
     return launched
 
@@ -553,27 +553,27 @@ def _failed(
         context.reporter.warn(second.problem)
         return report_left(deployment, error, second)
     if rolls:
-        return report_serves_on(deployment, error)
+        return report_still_serving(deployment, error)
     if updates and decision == "remove":
-        return _gone_back(context, request, error, before)
+        return _roll_back(context, request, error, before)
     return report_removed(context, deployment, error, receipt, before=() if updates else there)
 
 
-def _gone_back(context: Context, request: UpRequest, error: DeployError, before: Before) -> DeployError:
+def _roll_back(context: Context, request: UpRequest, error: DeployError, before: Before) -> DeployError:
     """Restore the previous revision after the new one failed and was removed; return the combined error.
 
-    The error itself where there was no update, nothing has served before it, or this was the way back.
+    The error itself where there was no update, nothing has served before it, or this was a rollback.
     """
     deployment = context.store.load(request.deployment_name)
     if deployment is not None and deployment.rollout is None and deployment.active is not None:
-        return report_serves_on(deployment, error)
+        return report_still_serving(deployment, error)
     source = deployment.numbered(deployment.rollout.source) if deployment and deployment.rollout else None
     if deployment is None or source is None or not request.goes_back:
         return error
     context.reporter.note(f"going back to revision {source.number}: {error.message}")
     try:
         back = _request_of(request, source)
-        way = _way_of(context, back)
+        way = _launch_of(context, back)
         now = context.clock.now()
         update = context.new_id()
         revision = next_revision(deployment, back.plan, way, origin="rollback", at=now, update=update)
@@ -590,7 +590,7 @@ def _gone_back(context: Context, request: UpRequest, error: DeployError, before:
 
 
 def _request_of(request: UpRequest, revision: Revision) -> UpRequest:
-    """Return the request for a recorded revision, with the limits of the request at hand."""
+    """Return the request for a recorded revision, with the limits of the current request."""
     plan, versions = request.again(revision)
     options = as_value(revision.options, type(request.options), "options")
     return replaced(

@@ -1,4 +1,4 @@
-"""A plan as something to deploy: what rendering an artefact of it needs."""
+"""A plan as something to deploy: what rendering an artifact of it needs."""
 
 from __future__ import annotations
 

@@ -98,10 +98,10 @@ class Setup:
 
     @cached_property
     def share(self) -> float:
-        return self._told_share or float(self.constants.get("share", 1.0))
+        return self._given_share or float(self.constants.get("share", 1.0))
 
     @cached_property
-    def _told_share(self) -> float:
+    def _given_share(self) -> float:
         """0: the engine's own."""
         if (self.row.get("gpu_memory_utilization") or "").strip().lower() == "default":
             return 0.0
@@ -144,7 +144,7 @@ class Setup:
         release = self.catalog.release(nearest_release(self.row.get("engine_version", ""), self.catalog))
         run = DefaultRun(
             model=self.model, bits=self.linear_bytes * 8 / max(1, self.counts.linear), num_shard=self.num_shard,
-            accelerator=self.row.get("gpu", ""), total_bytes=self.total_bytes, share=self._told_share or 1.0,
+            accelerator=self.row.get("gpu", ""), total_bytes=self.total_bytes, share=self._given_share or 1.0,
             prefill_tokens=int(self.constants["old_prefill_tokens"]),
         )  # fmt: skip
         return self.catalog.engine.default_memory(run, release)

@@ -140,7 +140,9 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
         num_shard=shards,
         interconnect=_interconnect(row, accelerator.interconnect, constants),
         engine=constants.engine(*_engine(row)),
-        prefill_tokens=_number(row, PREFILL) if _told(row, PREFILL) else _own_prefill(row, catalog, model, accelerator),
+        prefill_tokens=_number(row, PREFILL)
+        if _optional_text(row, PREFILL)
+        else _own_prefill(row, catalog, model, accelerator),
     )
 
 
@@ -159,7 +161,7 @@ def _own_prefill(row: Mapping[str, str], catalog: Catalog, model: ModelSpec, acc
 
 
 def _engine(row: Mapping[str, str]) -> tuple[str, str]:
-    return _text(row, "engine"), _told(row, "engine_version")
+    return _text(row, "engine"), _optional_text(row, "engine_version")
 
 
 def _format(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
@@ -188,17 +190,17 @@ def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constant
 
     PCIe of EC2's instances, and of engines whose makers measure on them, goes through the host's memory.
     """
-    message = _told(row, "interconnect").lower()
+    message = _optional_text(row, "interconnect").lower()
     link = _LINKS.get(_GENERATION.sub("", message))
     if link is None and message:
         raise _bad("interconnect", message, f"one of {', '.join(_LINKS)}")
     if link is None or link == "none":
         return own
-    through_host = bool(_told(row, "instance")) or constants.pcie_through_host(_text(row, "engine"))
+    through_host = bool(_optional_text(row, "instance")) or constants.pcie_through_host(_text(row, "engine"))
     return "pcie-p2p" if link == "pcie" and not through_host else link
 
 
-def _told(row: Mapping[str, str], column: str) -> str:
+def _optional_text(row: Mapping[str, str], column: str) -> str:
     """An optional column's text; tables write `nan` for nothing."""
     value = (row.get(column) or "").strip()
     return "" if value.lower() == "nan" else value

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Thing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Cloud
-    from tgi_deploy.reconcile.retry import Patience
+    from tgi_deploy.reconcile.retry import PollPolicy
     from tgi_deploy.values.deployment import Event, ResourceRecord
 
 _HIDDEN: Final = "not shown yet"
@@ -124,7 +124,7 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
 
 
 def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
-    """Return what there is of it, once what was asked for a moment ago has had the time to come to light.
+    """Return what exists of it, after recent requests have had time to become visible.
 
     A machine that has not by then is among it nevertheless: its end is asked for by its id.
     """
@@ -152,7 +152,7 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
     """Return what is absent and may be too new to show: neither `seen` nor known to the cloud by its id or tags.
 
     A Docker host shows at once what it has. Of what was being deleted only a machine is looked for: EC2 still knows
-    ended ones for about an hour, so that one it does not know has yet to show. What was requested twice may appear
+    ended ones for about an hour, so an unknown one is not visible yet. What was requested twice may appear
     once more after it is deleted, unless both requests had one token, as those for a machine have.
     """
     now = context.clock.now()
@@ -315,7 +315,7 @@ def still_there(
 
 
 def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> bool:
-    """Give what was asked for a moment ago its minute to come to light; return whether there was anything to wait for.
+    """Wait up to a minute for recent requests to become visible; return whether there were any.
 
     Deleting before that would miss it. The minute is measured by a clock that cannot be set.
     """
@@ -351,7 +351,7 @@ def sweep(
     *,
     note: Callable[[Event], None],
     seen: Sequence[Found] = (),
-    patience: Patience,
+    patience: PollPolicy,
 ) -> None:
     """Delete by tags, dependents first, and look until nothing is left. `note` gets what comes and goes.
 

@@ -1,6 +1,6 @@
 """`down --all`: many deployments removed together.
 
-Looked at once; machines are ended by the hundred; one search tells of all of them while they go; what they held is
+Looked at once; machines are ended by the hundred; one search covers all of them while they go; what they held is
 deleted some at a time. Each has its own lock, history, proof and receipt. What is out of the ordinary (an unsettled
 request, a thing without tags, a kind that few deployments have) goes the way of a single `down`.
 """

@@ -17,7 +17,7 @@ from tgi_deploy.operations.removing.made import deletions
 from tgi_deploy.operations.watching.broken_off import on_record
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
-from tgi_deploy.reconcile.retry import Patience
+from tgi_deploy.reconcile.retry import PollPolicy
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, ChangeSet, Step
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 Fate = Literal["nothing", "removed", "kept", "ending", "left"]
-HURRY: Final = Patience(deadline_s=4, poll_s=0.5, longest_poll_s=1)
+HURRY: Final = PollPolicy(deadline_s=4, poll_s=0.5, longest_poll_s=1)
 
 
 @dataclass(frozen=True, slots=True)

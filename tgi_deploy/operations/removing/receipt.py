@@ -129,7 +129,7 @@ def write(context: Context, receipt: Receipt) -> Receipt:
 
 
 def begin_anew(context: Context, name: str) -> None:
-    """Let nothing that was given up under this name count any more; a receipt of nothing says so."""
+    """Stop counting what was spent under this name, with a receipt that says so."""
     if not given_up(context, name):
         return
     closing = Receipt(

@@ -69,7 +69,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A rendered artefact, to be copied; or the `problem` that keeps it from being written."""
+    """A rendered artifact, to be copied; or the `problem` that keeps it from being written."""
 
     title: str
     file_name: str

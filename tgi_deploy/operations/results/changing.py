@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.heal import Cure
-    from tgi_deploy.operations.deploying.pausing import Switched
+    from tgi_deploy.operations.deploying.pausing import SwitchOutcome
     from tgi_deploy.operations.deploying.rollout import Update
     from tgi_deploy.operations.deploying.service import Proof
     from tgi_deploy.operations.deploying.up import UpOutcome
@@ -135,11 +135,11 @@ def proof_data(proof: Proof) -> ProofData:
         steps=tuple(ProofStepData(name=item.name, took_ms=item.took_ms) for item in proof.steps),
         answer=proof.served.answer,
         first_token_ms=proof.served.first_token_ms,
-        measured=MeasuredData(**measured_document(proof.borne.measured)) if proof.borne else None,
+        measured=MeasuredData(**measured_document(proof.under_load.measured)) if proof.under_load else None,
     )
 
 
-def switch_result(found: Switched) -> Result[SwitchData, Switched]:
+def switch_result(found: SwitchOutcome) -> Result[SwitchData, SwitchOutcome]:
     data = SwitchData(
         name=found.name,
         instance=found.machine_id,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def smoke_result(found: tuple[Smoked, ...]) -> Result[SmokeData, tuple[Smoked, ...]]:
-    """Return what came of each model. Failures are errors of the result, with the gravest exit code."""
+    """Return what came of each model. Failures are errors of the result, with the most severe exit code."""
     errors = (
         replaced(problem, message=f"{item.job.model}: {problem.message}")
         for item in found
@@ -52,7 +52,7 @@ def _case(case: Case) -> CaseData:
 
 
 def proofs_result(found: tuple[Proved, ...]) -> Result[ProofsData, tuple[Proved, ...]]:
-    """Return the proof of each deployment. What one breaks is an error of the result, with the gravest exit code."""
+    """Return the proof of each deployment. A failed one is an error of the result, with the worst exit code."""
     proofs = {item.smoked.job.name: item.proof for item in found if item.proof}
     unencrypted = (warning("unencrypted", item.unencrypted) for item in found if item.unencrypted)
     return Result(

@@ -190,7 +190,7 @@ class Ledger:
         return tuple(dict.fromkeys(line.region for line in self.lines.values() if line.region))
 
     def closed(self, at: datetime, *, expires: datetime | None, left: Sequence[Thing]) -> tuple[Line, ...]:
-        """The lines at the end. What nobody saw go went by now, and a machine by its own end at the latest."""
+        """The lines at the end. What vanished unobserved is gone by now, a machine by its own end at the latest."""
         still = {item.id for item in left}
         return tuple(
             line if line.gone is not None or line.id in still else _gone_by(line, at, expires)
@@ -205,7 +205,7 @@ def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
 
 
 def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name: str, code: str = "seen") -> Event:
-    """The event that tells of a thing that was found (or, with code `deleted`, that went)."""
+    """The event that reports a thing that was found (or, with code `deleted`, that went)."""
     price = deployment.price_of(found.key) if deployment else None
     made_at, rests = created_at(found), found.state == "stopped"
     data: dict[str, Any] = {
@@ -259,7 +259,7 @@ def costs_by_id(
     ledger = Ledger.of((*context.store.events(name), *recorded, *machines))
     expires = deployment.ends.expires_at if deployment else None
     costs = _by_id((line.id, line.usd) for line in ledger.closed(now, expires=expires, left=()))
-    # A machine may be in both: of a removal that did not finish, or where its id comes to light again.
+    # A machine may be in both: of a removal that did not finish, or if its id turns up again.
     for document in given_up(context, name):
         for thing_id, cost in receipt_costs(document).items():
             costs[thing_id] = max(cost, costs.get(thing_id, cost))

@@ -50,7 +50,7 @@ _SPREAD: Final = {"--input-tokens": "input_p95", "--output-tokens": "output_p95"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What the page is about. `deployment` and `access` are None before its `up`, `plan` where tags alone tell of it.
+    """What the page is about. `deployment` and `access` are None before its `up`, `plan` if known only from tags.
 
     `ends` are sentences; `end_options` are the options that give a new machine the same ends, `key_options` those that
     have it ask for the same API key. `unencrypted` says what travels so, None where nothing does. `host` is how

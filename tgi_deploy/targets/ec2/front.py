@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.reconcile.ends import moved_tag, reads_tags
-from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.values.resource import TAG_EXPIRES
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class DirectFront:
             return
         now = self.around.clock.now().replace(microsecond=0)
         handler.complete(found.attributes, {"tags": {TAG_EXPIRES: moved_tag(now + _SOON, now)}})
-        patience = Patience(deadline_s=_NOTICED_S + deadline_s, poll_s=1, longest_poll_s=5)
+        patience = PollPolicy(deadline_s=_NOTICED_S + deadline_s, poll_s=1, longest_poll_s=5)
         for _ in looks(self.around.clock, patience):
             if cloud.machine(found.id).state not in {"pending", "running"}:
                 return

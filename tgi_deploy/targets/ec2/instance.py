@@ -10,7 +10,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import READS_TAGS, moment_of
 from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
-from tgi_deploy.reconcile.retry import Patience, looks
+from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
 from tgi_deploy.values.resource import RECLAIMED, STARTABLE, Found, MachineState, key_of, machine_key
 
@@ -29,7 +29,7 @@ _ALIVE: Final = ("pending", "running")
 _STOPPED: Final = ("stopping", "stopped")
 _TAGGED: Final = ("volume", "network-interface")  # with the machine
 _NEW_S: Final = 60.0
-_LATENESS: Final = Patience(deadline_s=_NEW_S, poll_s=1, longest_poll_s=10)
+_LATENESS: Final = PollPolicy(deadline_s=_NEW_S, poll_s=1, longest_poll_s=10)
 _BATCH: Final = 100  # ids per TerminateInstances, which fails as a whole if one id is rejected
 _SPOT: Final = "Server.Spot"  # common prefix of the state reasons of reclaimed spot instances
 

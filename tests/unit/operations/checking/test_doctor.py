@@ -65,7 +65,7 @@ def test_every_action_is_rehearsed(around):
     assert denied == {"ec2:DeleteVolume": "warning", "ec2:CreateSecurityGroup": "error"}
 
 
-def test_without_credentials_all_that_can_be_said_is_said(around):
+def test_without_credentials_all_that_can_be_said_is_reported(around):
     nobody = DeployError("no_credentials", "nobody", hint="aws configure")
     found = examine(around, FakeInspector(who=nobody, status=nobody), wanted=plan(chosen=G))
     assert codes(found) == ["python", "state_folder", "extras", "docker", "no_credentials"]

@@ -89,7 +89,7 @@ def test_what_was_seen_is_judged(finding, severity, code, words):
     assert finding.hint or severity != "error", "an error has a remedy"
 
 
-def test_without_a_clock_to_compare_nothing_is_said():
+def test_without_a_clock_to_compare_nothing_is_reported():
     assert account_checks.clock_finding(who(None)) is None
 
 

@@ -65,7 +65,7 @@ def test_after_three_minutes_it_is_forgotten(around):
     assert asked_zones(around) == ["us-east-1a"]
 
 
-def test_where_memory_alone_leaves_nothing_all_is_tried_all_the_same(around):
+def test_where_memory_alone_leaves_nothing_all_is_tried_anyway(around):
     around.world.zones = ("a",)
     memory = PoolMemory(around.clock, around.store)
     memory.failed("us-east-1/us-east-1a/g6e.xlarge/on-demand", "full")

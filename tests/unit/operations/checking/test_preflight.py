@@ -29,7 +29,7 @@ DENYING = FakeInspector(verdicts={"ec2:RunInstances": "denied"})
 FULL = FakeInspector(limit=8.0, machines=(Usage(instance_type="g6e.2xlarge", vcpus=None),))
 
 
-def test_all_in_order_it_goes_on_and_asks_little(around):
+def test_all_in_order_it_continues_and_asks_little(around):
     inspector = FakeInspector()
     outcome = bring_up(around, inspector)
     assert outcome.changed
@@ -65,7 +65,7 @@ def test_without_the_boundary_nothing_is_made_and_the_command_that_makes_it_is_n
     assert around.world.creations == []
 
 
-def test_another_boundary_than_the_printed_one_is_told_with_the_command_that_renews_it(around):
+def test_another_boundary_than_the_printed_one_is_reported_with_the_command_that_renews_it(around):
     changed = AccountPolicy(arn=BOUNDARY_ARN, document={"Version": "2012-10-17", "Statement": []})
     assert with_secret(around, FakeInspector(boundary=changed)).changed
     (line,) = [line for line in around.recorder.lines if line.startswith("boundary_differs ")]
@@ -152,7 +152,7 @@ def test_a_rehearsal_that_fails_is_a_warning(around):
     assert [item.code for item in outcome.proposal.findings if item.severity == "warning"] == ["permission_unknown"]
 
 
-def test_a_full_subnet_is_told(around):
+def test_a_full_subnet_is_reported(around):
     outcome = bring_up(around, FakeInspector(free=0))
     assert outcome.changed
     assert any(line.startswith("subnet_full ") for line in around.recorder.lines)

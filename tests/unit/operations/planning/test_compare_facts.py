@@ -41,7 +41,7 @@ def test_a_vendor_s_cards_get_that_vendor_s_backend(catalog):
 
 
 @pytest.mark.parametrize("entry", MISQUOTED, ids=lambda entry: f"{entry['accelerator']}-{entry['quoted']}")
-def test_a_misquoted_figure_is_set_right_by_the_catalogue_s_own(entry, catalog):
+def test_a_misquoted_figure_is_set_right_by_the_catalog_s_own(entry, catalog):
     chip = catalog.accelerator(entry["accelerator"])
     assert chip.name == entry["accelerator"]
     assert str(entry["quoted"]) != str(entry["right"])

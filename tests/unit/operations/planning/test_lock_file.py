@@ -106,7 +106,7 @@ def test_where_a_shape_was_read_does_not_matter(made):
     assert config_sha256(model) != config_sha256(replace(model, revision="0" * 40))
 
 
-def test_the_catalogue_hash_is_of_what_was_used(made, catalog):
+def test_the_catalog_hash_is_of_what_was_used(made, catalog):
     release = catalog.release(made.request.engine_version)
     offer = made.chosen.offer
     dearer = replaced(made, chosen=replaced(made.chosen, offer=replaced(offer, usd_per_hour=offer.usd_per_hour + 1)))

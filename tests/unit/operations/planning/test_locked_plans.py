@@ -54,7 +54,7 @@ def test_an_unchanged_world_has_no_warning(tool, locked):
         ({"cost": {"usd_per_hour": 1.0}}, "cost.usd_per_hour was 1.0, is 1.0218"),
     ],
 )  # fmt: skip
-def test_a_changed_world_is_a_warning_and_the_lock_is_printed_all_the_same(tool, locked, edited, tables, says):
+def test_a_changed_world_is_a_warning_and_the_lock_is_printed_anyway(tool, locked, edited, tables, says):
     path = edited("stale.lock", **tables)
     exit_code, out, err = tool("plan", "--locked", path.name)
     assert exit_code == 0

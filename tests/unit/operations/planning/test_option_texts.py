@@ -111,14 +111,14 @@ def test_the_hint_fits_the_setting(settings: dict[str, str], hint: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("ENGINE_VERSION", "9.9"), ("INSTANCE", "g99.xlarge")])
-def test_a_name_from_the_environment_that_is_unknown_is_told_by_its_variable(name: str, value: str) -> None:
+def test_a_name_from_the_environment_that_is_unknown_is_reported_by_its_variable(name: str, value: str) -> None:
     with pytest.raises(InputError, match=rf"^TGI_DEPLOY_{name}: There is no"):
         requested({f"TGI_DEPLOY_{name}": value})
     with pytest.raises(InputError, match=r"^There is no"):
         requested(**{name.lower(): value})
 
 
-def test_nothing_is_told_as_too_little() -> None:
+def test_nothing_is_reported_as_too_little() -> None:
     with pytest.raises(InputError, match="'0' is not more than 0"):
         requested(budget="0")
 

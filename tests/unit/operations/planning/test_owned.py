@@ -105,7 +105,7 @@ def test_two_machines_cost_twice_as_much(tmp_path):
     assert two.running_usd_per_month == pytest.approx(2 * one.running_usd_per_month, abs=Decimal("0.01"))
 
 
-def test_a_slower_link_makes_dearer_tokens(tmp_path):
+def test_a_slower_link_makes_more_expensive_tokens(tmp_path):
     _, fast = owned(tmp_path, DGX)
     _, slow = owned(tmp_path, f'{DGX}interconnect = "pcie"\n')
     assert slow.usd_per_million_output_tokens > fast.usd_per_million_output_tokens

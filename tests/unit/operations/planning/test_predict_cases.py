@@ -219,7 +219,7 @@ def test_saturated_is_the_default(capsys):
     assert document["data"]["concurrency"] == document["data"]["saturation_concurrency"] > 16
 
 
-def test_what_does_not_fit_is_said(capsys):
+def test_what_does_not_fit_is_reported(capsys):
     exit_code, document = run(capsys, "meta-llama/Llama-3.1-70B", "--accelerator", "L4")
     assert exit_code == 0
     assert document["data"]["fits"] is False

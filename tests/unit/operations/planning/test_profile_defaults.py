@@ -31,7 +31,7 @@ def catalogue_with(folder: Path, defaults: str) -> Catalog:
     return open_catalog(folder)
 
 
-def test_a_profile_default_counts_until_something_else_is_said(tmp_path: Path) -> None:
+def test_a_profile_default_counts_until_something_else_is_given(tmp_path: Path) -> None:
     catalog = catalogue_with(tmp_path, "context = 1024\nconcurrency = 3")
     by_profile = resolve(OptionTexts(model="mine"), {}, catalog)
     by_environment = resolve(OptionTexts(model="mine"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)

@@ -131,7 +131,7 @@ def test_a_focused_mark_can_be_seen(opened):
     assert width >= 2 * others
 
 
-def test_every_mark_tells_its_code_and_sentence_on_hover(opened):
+def test_every_mark_shows_its_code_and_sentence_on_hover(opened):
     page = opened("plan")
     reported = page.evaluate(
         """(() => {

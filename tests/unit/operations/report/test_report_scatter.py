@@ -73,7 +73,7 @@ def test_every_mark_lies_inside_the_drawing(layout):
         assert layout.top <= mark.y <= drawing.height
 
 
-def test_dearer_is_further_right_and_faster_is_higher():
+def test_more_expensive_is_further_right_and_faster_is_higher():
     cheap, dear = chart([way(1, 10), way(2, 20)], [], None, WIDE).marks
     assert cheap.x < dear.x
     assert cheap.y > dear.y

@@ -107,7 +107,7 @@ def test_an_engine_that_ends_again_and_again_is_counted(docker):
     assert read(cloud(docker).console(ID), GRAMMAR).exits == 2
 
 
-def test_the_last_end_is_told_though_the_host_has_forgotten_its_events(docker):
+def test_the_last_end_is_reported_though_the_host_has_forgotten_its_events(docker):
     docker.containers_by_id[ID] = container("exited", ExitCode=3)
     docker.log = line(1, "Args { one }")
     assert cloud(docker).console(ID).endswith("code=3\n")

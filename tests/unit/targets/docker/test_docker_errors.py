@@ -105,7 +105,7 @@ def test_what_is_missing_is_none_where_that_may_be():
     assert api.look("looking", lambda client: client.inspect_volume("v"), dict) is None
 
 
-def test_a_host_that_takes_the_connection_and_says_nothing_is_given_up_once(tmp_path, monkeypatch):
+def test_a_host_that_takes_the_connection_and_says_nothing_is_abandoned_once(tmp_path, monkeypatch):
     """A frozen engine: the kernel still takes connections for it."""
     monkeypatch.setattr(api_module, "_FIRST_ANSWER_S", 0.2)
     path = tmp_path / "docker.sock"

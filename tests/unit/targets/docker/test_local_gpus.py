@@ -86,7 +86,7 @@ def test_the_drivers_library_tells_all(monkeypatch):
     assert nvml.closed
 
 
-def test_a_library_that_fails_half_way_is_told(monkeypatch):
+def test_a_library_that_fails_half_way_is_reported(monkeypatch):
     nvml = FakeNvml(broken="count")
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with pytest.raises(DeployError) as caught:
@@ -119,7 +119,7 @@ def test_nvidia_smi_tells_where_the_library_is_missing(without_library, folder):
     ("text", "code", "words"),
     [("Failed to initialize NVML: Driver/library version mismatch\n", 18, "mismatch"), ("nonsense\n", 0, "nonsense")],
 )
-def test_an_nvidia_smi_that_fails_is_told(without_library, folder, text, code, words):
+def test_an_nvidia_smi_that_fails_is_reported(without_library, folder, text, code, words):
     program(folder, text, code=code)
     with pytest.raises(DeployError) as caught:
         local_gpus()

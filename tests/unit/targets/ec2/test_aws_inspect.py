@@ -130,7 +130,7 @@ def test_everything_is_allowed_in_the_sandbox_and_nothing_is_made(bench, inspect
     assert rehearsed["TagSpecification.1.Tag.1.Key"] == "tgi-deploy:id"
 
 
-def test_a_denied_rehearsal_is_told_apart_from_a_failed_one(bench, inspector, launch):
+def test_a_denied_rehearsal_is_distinguished_from_a_failed_one(bench, inspector, launch):
     bench.fault(action="DryRun:RunInstances", **DENIED)
     assert inspector.rehearse("ec2:RunInstances", launch) == "denied"
     bench.fault(action="DryRun:RunInstances", code="InvalidParameterValue")

@@ -120,7 +120,7 @@ def test_neither_is_ever_made(bench, kind):
         bench.cloud().handler(kind).create({}, tags={}, token="t")
 
 
-def test_a_region_is_searched_for_every_kind_in_the_order_of_creation(bench, ec2):
+def test_a_region_is_searched_forevery_kind_in_the_order_of_creation(bench, ec2):
     allocate(ec2)
     ask_for_spot(ec2, bench)
     assert [found.kind for found in bench.cloud().find({})] == ["address", "spot-request"]

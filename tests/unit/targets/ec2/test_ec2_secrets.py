@@ -88,7 +88,7 @@ def test_a_role_that_is_made_would_not_reach_a_parameter_outside_our_folder():
     assert secrets({"HF_TOKEN": CANARY}, **inside).api_key == SecretSource(parameter="/tgi-deploy/team/key")
 
 
-def test_a_secret_shows_only_when_it_is_told_to():
+def test_a_secret_shows_only_on_request():
     secret = Secret(CANARY)
     shown = f"{secret} {secret!r} {secret!s:>9} {[secret]} {{}}".format(secret) + "%s" % secret  # noqa: UP031 -- every way
     assert CANARY not in shown

@@ -221,7 +221,7 @@ def test_requests_after_an_engine_has_started_again_are_activity(clocked):
     assert box.over(2300)
 
 
-def test_an_engine_that_crashes_for_ever_is_idle(clocked):
+def test_an_engine_that_crashes_forever_is_idle(clocked):
     box = clocked(idle_s=900)
     box.requests(7)
     box.at(1000)
@@ -346,7 +346,7 @@ def test_a_shutdown_that_hangs_is_cut_after_a_while(clocked, systemctl: str):
     assert power(box) == "o\n"
 
 
-def test_without_its_timer_it_ends_all_the_same(clocked):
+def test_without_its_timer_it_ends_anyway(clocked):
     box = clocked(ttl_s=900)
     box.at(1000)
     with box.watched():
@@ -387,7 +387,7 @@ def spot(clocked) -> Clocked:
     return box
 
 
-def test_a_spot_notice_is_told_once_and_the_engine_stopped(clocked):
+def test_a_spot_notice_is_reported_once_and_the_engine_stopped(clocked):
     box = spot(clocked)
     box.notice('{"action": "terminate", "time": "2026-11-21T12:00:00Z"}')
     done = box.machine.run("spot-watch")
@@ -400,7 +400,7 @@ def test_a_spot_notice_is_told_once_and_the_engine_stopped(clocked):
     assert len(box.machine.calls("systemctl")) == 1
 
 
-def test_a_notice_in_other_words_drains_all_the_same(clocked):
+def test_a_notice_in_other_words_drains_anyway(clocked):
     box = spot(clocked)
     box.notice("<html>")
     assert "spot-notice action=unknown time=unknown" in box.machine.run("spot-watch").stdout

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TICK = "exec /bin/sleep 0.05\n"
-# Bytes come in while `docker pull` runs; it goes on until they have been told of.
+# Bytes come in while `docker pull` runs; it goes on until they have been reported of.
 PULL = """case $1 in
   image) exit 1 ;;
   pull)
@@ -48,15 +48,15 @@ def pulling(tmp_path: Path, *steps: dict[str, int], before: dict[str, int], **en
     return machine
 
 
-def told(output: str) -> list[int]:
+def reported_mib(output: str) -> list[int]:
     return [int(mb) for mb in re.findall(r"^\[tgi-deploy\] received mb=(\d+)$", output, re.MULTILINE)]
 
 
-def test_what_has_come_in_is_told_while_the_image_is_pulled(tmp_path: Path):
+def test_what_has_come_in_is_reported_while_the_image_is_pulled(tmp_path: Path):
     done = pulling(
         tmp_path, {"eth0": 1_500_000_000}, {"eth0": 2_750_000_000, "ens6": 250_000_000}, before={"eth0": 500_000_000}
     ).run("run-engine")
-    amounts = told(done.stdout)
+    amounts = reported_mib(done.stdout)
     assert amounts == sorted(amounts)
     assert {1000, 2500} <= set(amounts)
     assert "sha256" not in done.stdout
@@ -65,15 +65,15 @@ def test_what_has_come_in_is_told_while_the_image_is_pulled(tmp_path: Path):
 def test_bridges_and_loopback_count_for_nothing(tmp_path: Path):
     local = {"lo": 9 * 10**9, "docker0": 10**9, "veth1234": 10**9, "br-5678": 10**9, "virbr0": 10**9}
     done = pulling(tmp_path, {"eth0": 7_000_000, **local}, before={"eth0": 0}).run("run-engine")
-    assert set(told(done.stdout)) <= {0, 7}
-    assert 7 in told(done.stdout)
+    assert set(reported_mib(done.stdout)) <= {0, 7}
+    assert 7 in reported_mib(done.stdout)
 
 
 def test_it_ends_with_the_pull(tmp_path: Path):
     done = pulling(tmp_path, {"eth0": 10**9}, before={"eth0": 0}).run("run-engine")
     after = done.stdout.partition("phase=starting-engine")[2]
     assert after
-    assert not told(after)
+    assert not reported_mib(after)
     assert "Terminated" not in done.stderr
 
 
@@ -87,7 +87,7 @@ def test_a_failed_pull_is_still_a_failure(tmp_path: Path, code: str):
 def test_an_image_that_is_there_is_not_waited_for(tmp_path: Path):
     text = written("user-data", plans.deployable()).text
     machine = Machine(folder=tmp_path / "machine", user_data=text, environment={"IMAGE_CODE": "0"})
-    assert not told(machine.run("run-engine").stdout)
+    assert not reported_mib(machine.run("run-engine").stdout)
     assert not machine.docker("pull")
 
 

@@ -46,7 +46,7 @@ def gated() -> Deployable:
     )
 
 
-def test_phases_are_told_in_order(boot):
+def test_phases_are_reported_in_order(boot):
     done = boot(engine_log="hello\n").run("run-engine")
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
@@ -283,7 +283,7 @@ def test_an_unreadable_token_ends_it_for_good(boot):
     assert not machine.docker("run")
 
 
-def test_a_pull_is_tried_again_but_not_for_ever(boot):
+def test_a_pull_is_tried_again_but_not_forever(boot):
     machine = boot(environment={"PULL_CODE": "1"})
     done = machine.run("run-engine")
     assert done.returncode == 1
@@ -304,7 +304,7 @@ def test_a_driver_that_comes_late_is_waited_for(boot):
     assert len(machine.calls("nvidia-smi")) == 3
 
 
-def test_no_driver_is_told(boot):
+def test_no_driver_is_reported(boot):
     machine = boot(commands={"nvidia-smi": "exit 9"})
     done = machine.run("run-engine")
     assert done.returncode == 1
