@@ -95,7 +95,8 @@ def missed_limits(request: Request, chosen: Configuration) -> Iterator[str]:
 
 def _figure(item: LimitOutcome) -> str:
     name, unit, option = _NAMES[item.limit.metric]
-    return f"{name} about {item.predicted:,.0f} {unit} where {item.limit.value:g} is the default (--{option})"
+    chance = f", met with a chance of {item.chance:.0%}" if item.predicted <= item.limit.value else ""
+    return f"{name} about {item.predicted:,.0f} {unit} where {item.limit.value:g} is the default{chance} (--{option})"
 
 
 def _quality(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +63,16 @@ def test_alternatives_begin_with_what_costs_less(make_request: Callable[..., Req
     first = made.alternatives[0]
     assert (made.chosen.quality, first.quality) == ("exact", "4-bit")
     assert first.cost.usd_per_hour < made.chosen.cost.usd_per_hour / 3
+
+
+def test_a_median_within_the_goal_is_said_to_miss_it_by_its_chance(
+    make_request: Callable[..., Request], catalog: Catalog
+) -> None:
+    request = make_request("llama3.1-8b", concurrency=85, confidence=0.9, instance_type="g6e.xlarge")
+    made = make_plan(request, supply_of(request), catalog.engine)
+    assert isinstance(made, Plan)
+    (missed,) = (text for text in made.notices if "default service level" in text)
+    assert re.search(r"about \d\d ms where 80 is the default, met with a chance of \d\d% \(--tpot-ms\)", missed)
 
 
 def test_more_than_anything_bears_gets_what_comes_nearest(
