@@ -303,8 +303,13 @@ class Invariants:
         if outcome.done and program.command.verb == "extend":
             self._after_extend(outcome)
         if outcome.done and program.command.verb == "stop":
-            machine = self._run.world.things[outcome.result.machine_id]
-            self._check(machine.state == "stopped", "stop stops", f"{machine.id} is {machine.state}")
+            self._stops(program, self._run.world.things[outcome.result.machine_id])
+
+    def _stops(self, program, machine):
+        """It is stopped, or was when `stop` last looked: others may have ended or started it since."""
+        since = self._began[program.number]
+        was = any(at >= since and members and members["state"] == "stopped" for at, members in machine.states)
+        self._check(was or machine.state == "stopped", "stop stops", f"{machine.id} is {machine.state}")
 
     def _names_the_other(self, error):
         """Who gives way is reported whose the name, or the update, is."""
