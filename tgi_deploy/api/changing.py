@@ -434,7 +434,7 @@ class Changing(Watching):
         """Bring models up, prove them and remove them, whatever happens; `at_once` of them together.
 
         Each is a run of this program in a process of its own. A request to stop has them remove what they created. A
-        failure is an error of the result, with the gravest exit code.
+        failure is an error of the result, with the worst exit code.
         """
         from tgi_deploy.operations.deploying.smoke import check_smoke, job_for, named_line, smoke
         from tgi_deploy.operations.planning.no_plan import given_options, option_words
