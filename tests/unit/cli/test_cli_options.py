@@ -9,7 +9,7 @@ import pytest
 from tgi_deploy.cli import frame, options
 from tgi_deploy.cli.output import Result
 from tgi_deploy.operations.planning.no_plan import _with_option as with_option
-from tgi_deploy.operations.planning.option_texts import OptionTexts
+from tgi_deploy.operations.planning.option_texts import OptionTexts, texts_of
 from tgi_deploy.values.base import as_dict
 from tgi_deploy.values.plan_options import OPTION
 
@@ -30,11 +30,11 @@ def parse(capsys):
     seen = []
 
     @frame.command("take", examples=())
-    @options.plan_options
+    @options.request_options
     @options.sandbox_option
-    def take(*, texts: OptionTexts, sandbox: bool) -> Result:
+    def take(*, model: str, request: dict[str, object], sandbox: bool) -> Result:
         """Take it."""
-        seen.append(texts)
+        seen.append(texts_of(model, request))
         return Result(data={"sandbox": sandbox})
 
     root = frame.group("root", help_text="", commands=[take])

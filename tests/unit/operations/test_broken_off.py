@@ -58,7 +58,7 @@ def test_an_unforeseen_error_after_the_first_change_names_what_exists(around, ca
         assert error.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
     else:
         assert "security-group" in error.hint
-        assert "cost nothing" in error.hint or "costs nothing" in error.hint
+        assert "nothing that exists is billed by the hour" in error.hint
 
 
 def test_an_unforeseen_error_while_waiting_names_the_machine(around, monkeypatch):

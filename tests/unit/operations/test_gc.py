@@ -120,7 +120,7 @@ def test_a_living_deployment_is_left_alone(around):
     bring_up(around)
     outcome = collect(around)
     assert (outcome.orphans, len(around.world.left())) == ((), 3)
-    assert "on record here" in outcome.kept[0].reason
+    assert "recorded here" in outcome.kept[0].reason
 
 
 @pytest.mark.parametrize("kinds", [{"instance"}, set(KINDS)], ids=["of the machine", "of everything"])
@@ -130,7 +130,7 @@ def test_a_machine_on_record_whose_tags_were_taken_away_is_left_alone(around, ki
         if found.kind in kinds:
             around.world.things[found.id] = replaced(found, tags={})
     outcome = collect(around)
-    assert any("on record here" in group.reason for group in outcome.kept)
+    assert any("recorded here" in group.reason for group in outcome.kept)
     assert len(around.world.left()) == 3
 
 

@@ -171,4 +171,4 @@ def test_who_began_it_is_reported_wherever_it_is_looked_at(around):
     assert row.owners == ("ann@laptop",)
     assert "  owner     ann@laptop" in status_text(status(around.context(), "demo"))
     (removal,) = down(around.context(), ["demo"], lambda _removals: False).removals
-    assert removals_text([removal]).splitlines()[0].endswith("begun by ann@laptop")
+    assert removals_text([removal]).splitlines()[0].endswith("created by ann@laptop")

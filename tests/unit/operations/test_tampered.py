@@ -191,7 +191,7 @@ def test_status_and_up_tell_of_a_rule_that_was_added(around):
     add_rule(around)
     (drift,) = status(around.context(), "demo").drift
     assert drift.code == "rule_added"
-    assert "lets in 0.0.0.0/0 to tcp 22, by a rule added by hand" in drift.message
+    assert "allows 0.0.0.0/0 to tcp 22, by a rule added by hand" in drift.message
     up(around.context(), request())
     assert any(line.startswith("rule_added ") for line in around.recorder.lines)
 

@@ -377,7 +377,8 @@ def test_a_folder_is_brought_up_again_by_its_path(around, docker):
     around.engine = FakeEngine(model_id="org/other")
     with pytest.raises(NotHealthyError, match="planned /model") as caught:
         up(context(around, docker), of_a_folder())
-    assert caught.value.data["command"].startswith("tgi-deploy up /models/mine --budget 5 --name demo --target docker")
+    wanted = "tgi-deploy up /models/mine --budget 5 --hardware 1xA10G --name demo --target docker"
+    assert caught.value.data["command"].startswith(wanted)
 
 
 def test_a_change_of_the_plan_is_reported_for_the_host(around, docker):

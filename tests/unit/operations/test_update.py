@@ -155,7 +155,7 @@ def test_both_failures_are_named_when_the_rollback_fails_too(around):
     with pytest.raises(DeployError) as caught:
         bring_up(around, NEW)
     assert caught.value.data["restored"] is None
-    assert "could not be put back" in caught.value.hint
+    assert "could not be restored" in caught.value.hint
     assert "'tgi-deploy rollback demo' tries again" in caught.value.hint
     assert around.world.running() == []
     around.engine.model_id = FakeEngine.model_id

@@ -72,7 +72,7 @@ def _months(months: Decimal | None, owned: Owned) -> str:
 
 def _reading(owned: Owned) -> str:
     off = (
-        f" 'If switched off' compares with a rental billed only for the busy {owned.utilization:.0%} of the time."
+        f" 'IF SWITCHED OFF' compares with a rental billed only for the busy {owned.utilization:.0%} of the time."
         if owned.utilization < 1
         else ""
     )
