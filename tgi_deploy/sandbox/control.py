@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
-_START_S: Final = 20.0
+# A busy computer takes long to load a server; one that ends is noticed at once.
+_START_S: Final = 60.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
 _RECORDED: Final = frozenset({"url", "pid", "started", "access_key"})
@@ -166,13 +167,16 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
         if found is not None:
             return found
         time.sleep(_POLL_S)
+    is_slow = bool(pid) and is_alive(pid)
     log = home / LOG
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     _clean(home)
     raise DeployError(
         "sandbox_not_started",
         f"the sandbox did not start: {said[-1] if said else f'no answer within {_START_S:g} s'}",
-        hint=f"if its packages are missing: {install_command('sandbox')}",
+        hint="this computer may be busy: run the command again"
+        if is_slow
+        else f"if its packages are missing: {install_command('sandbox')}",
     )
 
 

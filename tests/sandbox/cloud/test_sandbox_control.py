@@ -313,7 +313,19 @@ def test_a_server_that_cannot_start_says_why(home, monkeypatch):
     with pytest.raises(DeployError) as error:
         control.start(home)
     assert error.value.code == "sandbox_not_started"
+    assert "pip install" in error.value.hint
     assert not home.exists()
+
+
+def test_a_server_that_is_too_slow_is_not_taken_for_one_without_its_packages(home, monkeypatch, request):
+    slow = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    request.addfinalizer(slow.wait)
+    request.addfinalizer(slow.kill)
+    monkeypatch.setattr(control, "_SERVER", ("-c", f"print({slow.pid})"))
+    monkeypatch.setattr(control, "_START_S", 0.2)
+    with pytest.raises(DeployError, match="no answer within") as error:
+        control.start(home)
+    assert error.value.hint == "this computer may be busy: run the command again"
 
 
 def test_what_does_not_answer_is_a_cloud_that_is_gone():
