@@ -73,7 +73,7 @@ def test_what_was_changed_by_hand_is_reported_and_goes(program):
     ec2.stop_instances(InstanceIds=[ids["instance"]])
     (status,) = program.here("status", "tampered").json["data"]["deployments"]
     reported = {item["code"]: item["message"] for item in status["drift"]}
-    assert "lets in 0.0.0.0/0 to tcp 22" in reported["rule_added"]
+    assert "allows 0.0.0.0/0 to tcp 22" in reported["rule_added"]
     assert ids["instance"] in reported["not_running"]
     (of_all,) = program.here("status").json["data"]["deployments"]
     assert {item["code"] for item in of_all["drift"]} == set(reported)

@@ -10,7 +10,7 @@ from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
 from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, begin_anew, write
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
-from tgi_deploy.reconcile.claim import owned_by
+from tgi_deploy.reconcile.claim import claimed_error, owned_by
 from tgi_deploy.reconcile.clocks import ASKED, may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
@@ -19,7 +19,7 @@ from tgi_deploy.reconcile.observe import find_common, observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
-from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_SPEC, ChangeSet, Found, Step
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, TAG_SPEC, ChangeSet, Found, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,12 +104,24 @@ def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
 
 
 def remove_own(context: Context, deployment: Deployment) -> Receipt:
-    """`remove_everything` that leaves alone what another deployment has under the same name."""
+    """`remove_everything` that leaves alone what another deployment has under the same name.
+
+    Raises ClaimedError if somebody else has launched a machine for it that is not on record here.
+    """
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
     seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=False)
     going = [found for found in owned_by(seen, deployment.id) if found.id not in kept]
+    _refuse_others(context, deployment, going)
     return _remove_seen(context, deployment, going, tags)
+
+
+def _refuse_others(context: Context, deployment: Deployment, going: Sequence[Found]) -> None:
+    known = {record.attributes.get("id") for record in deployment.resources}
+    for found in going:
+        theirs = found.tags.get(TAG_OWNER, context.owner) != context.owner
+        if found.is_machine and found.alive and theirs and found.id not in known:
+            raise claimed_error(deployment.name, found, owner=context.owner)
 
 
 def remove_everything(context: Context, deployment: Deployment, *, volumes: bool = False) -> Receipt:

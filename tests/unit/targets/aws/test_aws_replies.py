@@ -240,12 +240,13 @@ def _remember(life: Life, name: str, outcome: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", some([step for step in STEPS if step not in _EMPTY], 20))
 def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(recording, step):
-    tried = 0
+    tried, made = 0, False
     for action, number, reply in recording.each(step):
+        made = made or (step.startswith("create") and not action.startswith(("Describe", "Get", "List")))
         for what, body in variants(reply.body):
             tried += 1
             outcome = recording.play(step, action, number, body)
-            if step.startswith("create") and isinstance(outcome, DeployError):
+            if made and isinstance(outcome, DeployError):
                 assert isinstance(outcome, LostReplyError), (action, what, outcome)
     assert tried
 
