@@ -31,8 +31,15 @@ def prepare_account() -> None:
 
 
 def refuse_role(call: Call) -> Answer | None:
-    """Return IAM's error for a missing boundary, which moto does not raise; worded as in bug reports."""
-    arn = call.text("PermissionsBoundary")
+    """Return IAM's error for a missing boundary or a role that has left its profile, which moto does not raise.
+
+    Worded as in bug reports; IAM API Reference, "RemoveRoleFromInstanceProfile", NoSuchEntity.
+    """
+    arn, role, profile = (call.text(name) for name in ("PermissionsBoundary", "RoleName", "InstanceProfileName"))
+    if call.action == "RemoveRoleFromInstanceProfile":
+        held = [one for one in _iam().instance_profiles.values() if one.name == profile]
+        if held and role not in {one.name for one in held[0].roles}:
+            return error(call, "NoSuchEntity", f"Cannot find Role {role} in Instance Profile {profile}", 404)
     if not arn or call.action != "CreateRole" or arn in _iam().managed_policies:
         return None
     return error(call, "NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.", 404)

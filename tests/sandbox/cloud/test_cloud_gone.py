@@ -66,6 +66,19 @@ def test_a_schedule_in_a_group_that_is_gone(cloud):
     assert (status, code) == (404, "ResourceNotFoundException")
 
 
+def test_a_role_that_has_left_its_instance_profile(cloud):
+    iam = cloud.client("iam")
+    iam.create_instance_profile(InstanceProfileName="demo")
+    iam.create_role(RoleName="machine", AssumeRolePolicyDocument="{}")
+    asked = {"InstanceProfileName": "demo", "RoleName": "machine"}
+    iam.add_role_to_instance_profile(**asked)
+    iam.remove_role_from_instance_profile(**asked)
+    status, code, _ = refused(iam.remove_role_from_instance_profile, **asked)
+    assert (status, code) == (404, "NoSuchEntity")
+    iam.delete_instance_profile(InstanceProfileName="demo")
+    iam.delete_role(RoleName="machine")
+
+
 def test_a_failure_of_motos_is_an_internal_error_in_words(cloud):
     """A fleet from a template that is not there is more than moto survives."""
     status, code, message = refused(cloud.ec2.create_fleet, LaunchTemplateConfigs=[], TargetCapacitySpecification=ANY)
