@@ -18,7 +18,7 @@ class Stops:
 
     `holding`: a call is under way that must not be cut; the first request waits for it, the second doesn't.
     `from_before`: ids of deployments that were found before this run had a record of its own.
-    `abandoned`: a creating call was cut off: what it created may become visible later.
+    `abandoned`: a creating call was cut off, or its reply was lost: what it created may become visible later.
     """
 
     def __init__(self) -> None:

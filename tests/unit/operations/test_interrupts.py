@@ -12,7 +12,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.interrupts import guard, settle
 from tgi_deploy.operations.stops import Stops
-from tgi_deploy.reconcile.errors import ThrottledError
+from tgi_deploy.reconcile.errors import LostReplyError, ThrottledError
 from tgi_deploy.values.base import replaced
 
 
@@ -287,6 +287,23 @@ def test_a_launch_that_was_cut_beside_what_an_earlier_run_made_is_found_and_ende
     around.clock.sleep(3600)
     settled, stops = stop_up(around, during("create instance", twice), moment="after")
     assert (stops.abandoned, stops.made) == (True, [])
+    assert around.world.running() == []
+    assert settled.fate == ("ending" if hasty else "removed")
+
+
+@pytest.mark.parametrize("hasty", [False, True])
+def test_a_launch_whose_reply_was_lost_before_the_interruption_is_found_and_ended(around, hasty):
+    def lose(stops, call, *_):
+        if call == "create instance":
+            stops.arrive(hasty=hasty)
+            raise LostReplyError("launching: the reply was lost")
+
+    up(around.context(), request())
+    machine = around.world.running()[0]
+    around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
+    around.clock.sleep(3600)
+    settled, stops = stop_up(around, lose, moment="after")
+    assert stops.made == []
     assert around.world.running() == []
     assert settled.fate == ("ending" if hasty else "removed")
 

@@ -16,6 +16,7 @@ from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.removing.made import deletions
 from tgi_deploy.operations.watching.broken_off import on_record
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
+from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
 from tgi_deploy.reconcile.retry import PollPolicy
 from tgi_deploy.values.base import replaced
@@ -59,7 +60,7 @@ class _GuardedHandler:
             with self.stops.held(on=True):
                 found = self.inner.create(properties, tags=tags, token=token)
                 self.stops.made.append(found.id)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, LostReplyError):
             self.stops.abandoned = True
             raise
         return found
