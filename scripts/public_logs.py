@@ -6,13 +6,14 @@ repositories are for working on the tables of failures; the other half is held o
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from generated import with_lines, write_or_check
 
 from tgi_deploy import wiring
 from tgi_deploy.diagnosis.reader import read
@@ -102,7 +103,6 @@ def share_of(logs: Iterable[PublicLog]) -> Share:
 
 def page() -> str:
     """The whole page with the table of today's figures, the worst place first."""
-    before, _, rest = TARGET.read_text(encoding="utf-8").partition(_BEGIN)
     logs = public_logs()
     rows = [_row("all", name, share_of(item for item in logs if half(item.repository) == name)) for name in HALVES]
     for name in HALVES:
@@ -110,7 +110,7 @@ def page() -> str:
         places = {place: share_of(item for item in mine if item.place == place) for place in {i.place for i in mine}}
         worst = sorted(places.items(), key=lambda item: (item[1].right_of_all, item[0]))
         rows += [_row(place, name, share) for place, share in worst]
-    return "".join((before, _BEGIN, *(f"{line}\n" for line in (*_HEAD, *rows)), _END, rest.partition(_END)[2]))
+    return with_lines(TARGET.read_text(encoding="utf-8"), (*_HEAD, *rows), begin=_BEGIN, end=_END)
 
 
 def _row(place: str, name: str, share: Share) -> str:
@@ -121,13 +121,7 @@ def _row(place: str, name: str, share: Share) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is out of date")
-    text = page()
-    if parser.parse_args(argv).check:
-        return int(TARGET.read_text(encoding="utf-8") != text)
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check((__doc__ or "").partition("\n")[0], lambda: {TARGET: page()}, argv)
 
 
 if __name__ == "__main__":

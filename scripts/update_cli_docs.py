@@ -5,13 +5,13 @@ With `--check`: exit 1 when one of them is out of date.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from generated import write_or_check
 
 from tgi_deploy import wiring
 from tgi_deploy.cli.frame import PROGRAM
@@ -81,14 +81,7 @@ def schema_text() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare only")
-    files = {TARGET: document(), SCHEMA: schema_text()}
-    if parser.parse_args().check:
-        return int(any(not path.is_file() or path.read_text(encoding="utf-8") != text for path, text in files.items()))
-    for path, text in files.items():
-        path.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, lambda: {TARGET: document(), SCHEMA: schema_text()})
 
 
 if __name__ == "__main__":

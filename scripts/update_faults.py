@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from generated import with_lines, write_or_check
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,9 +26,8 @@ _HEAD: Final = (
 
 def page() -> str:
     """The whole page with the table of today's cases."""
-    before, _, rest = TARGET.read_text(encoding="utf-8").partition(_BEGIN)
     rows = [_row(tomllib.loads(path.read_text(encoding="utf-8"))) for path in sorted(_CASES.glob("*.toml"))]
-    return "".join((before, _BEGIN, *(f"{line}\n" for line in (*_HEAD, *rows)), _END, rest.partition(_END)[2]))
+    return with_lines(TARGET.read_text(encoding="utf-8"), (*_HEAD, *rows), begin=_BEGIN, end=_END)
 
 
 def _row(case: Mapping[str, Any]) -> str:
@@ -46,13 +46,7 @@ def _row(case: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the page is out of date")
-    text = page()
-    if parser.parse_args(argv).check:
-        return int(TARGET.read_text(encoding="utf-8") != text)
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, lambda: {TARGET: page()}, argv)
 
 
 if __name__ == "__main__":

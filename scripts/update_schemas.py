@@ -5,7 +5,6 @@ A schema of one command is `{"$ref": "schemas.json#/commands/status"}`.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 import json
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from generated import write_or_check
 
 from tgi_deploy.values.error_results import ErrorData
 from tgi_deploy.values.published import DATA
@@ -45,13 +45,7 @@ def _as_printed(schema: Any) -> Any:  # noqa: ANN401 -- any part of a schema
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare only")
-    text = json.dumps(document(), indent=1) + "\n"
-    if parser.parse_args().check:
-        return 0 if TARGET.is_file() and TARGET.read_text(encoding="utf-8") == text else 1
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, lambda: {TARGET: json.dumps(document(), indent=1) + "\n"})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from pathlib import Path
 
 from tgi_deploy.sandbox.engine.faults import Fault
@@ -10,15 +10,9 @@ from tgi_deploy.sandbox.guest.docker import FAULTS
 ROOT = Path(__file__).parents[2]
 
 
-def script():
-    spec = importlib.util.spec_from_file_location("update_faults", ROOT / "scripts" / "update_faults.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_table_of_faults_is_current():
-    faults = script()
+def test_the_table_of_faults_is_current(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    faults = importlib.import_module("update_faults")
     assert faults.TARGET.read_text(encoding="utf-8") == faults.page(), "run scripts/update_faults.py"
     assert faults.main(["--check"]) == 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import shlex
 from pathlib import Path
@@ -122,11 +122,9 @@ def test_help_lines_fit():
         assert max(map(len, text.splitlines())) <= 100, path
 
 
-def test_docs_are_current():
-    location = REPOSITORY / "scripts" / "update_cli_docs.py"
-    spec = importlib.util.spec_from_file_location("update_cli_docs", location)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+def test_docs_are_current(monkeypatch):
+    monkeypatch.syspath_prepend(REPOSITORY / "scripts")
+    script = importlib.import_module("update_cli_docs")
     text = script.document()
     assert script.TARGET.read_text() == text, "run scripts/update_cli_docs.py"
     assert script.SCHEMA.read_text() == script.schema_text(), "run scripts/update_cli_docs.py"
