@@ -122,17 +122,25 @@ def serving_resources(deployment: Deployment, seen: Sequence[Found]) -> tuple[Fo
 
 def has_outdated(deployment: Deployment) -> bool:
     """Return whether a revision serves and the record has resources of another one."""
-    stay = {None, deployment.current.number, deployment.wanted.number}
-    return deployment.active is not None and any(revision_of(item.key) not in stay for item in deployment.resources)
+    return deployment.active is not None and bool(_outdated_records(deployment))
+
+
+def _outdated_records(deployment: Deployment) -> tuple[ResourceRecord, ...]:
+    stay = _staying(deployment)
+    return tuple(item for item in deployment.resources if revision_of(item.key) not in stay)
+
+
+def _staying(deployment: Deployment) -> frozenset[int | None]:
+    """Return the revisions that run or are being brought up; None is what belongs to the whole deployment."""
+    return frozenset({None, deployment.current.number, deployment.wanted.number})
 
 
 def outdated_steps(deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
     """Return the steps that delete resources of revisions that neither run nor are being brought up."""
-    stay = {None, deployment.current.number, deployment.wanted.number}
+    stay = _staying(deployment)
     found = [item for item in seen if not item.attached and revision_of(item.key) not in stay]
     ids = {item.id for item in found}
-    records = (item for item in deployment.resources if revision_of(item.key) not in stay)
-    hidden = [item for item in records if item.attributes.get("id", "") not in {"", *ids}]
+    hidden = [item for item in _outdated_records(deployment) if item.attributes.get("id", "") not in {"", *ids}]
     why = f"does not belong to the serving revision {deployment.current.number}"
     things: tuple[Found | ResourceRecord, ...] = (*reversed(found), *reversed(hidden))
     return tuple(Step.deletion(item, why) for item in sorted(things, key=lambda item: not item.is_machine))
