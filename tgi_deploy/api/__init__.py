@@ -20,7 +20,7 @@ from tgi_deploy.wiring import target_of as target_of
 from tgi_deploy.wiring import target_options as target_options
 
 if TYPE_CHECKING:
-    # What outcomes are made of, for whoever writes text from them.
+    # The parts of outcomes, for programs that print them.
     from tgi_deploy.api.watching import NameKind as NameKind
     from tgi_deploy.diagnosis.patterns import Page as Page
     from tgi_deploy.diagnosis.reader import Reading as Reading

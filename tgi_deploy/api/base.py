@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
-
-    # What outcomes are made of, for whoever writes text from them.
     from tgi_deploy.operations.context import Context
     from tgi_deploy.targets.protocol import TargetOptions
     from tgi_deploy.values.base import Value

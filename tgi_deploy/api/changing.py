@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.api.base import UpRequest
-
-    # What outcomes are made of, for whoever writes text from them.
     from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.file_run import FileOutcome, Pruned

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.api.base import UpRequest
-
-    # What outcomes are made of, for whoever writes text from them.
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.why_not import WhyNot
     from tgi_deploy.operations.results.catalogs import ListData as ListedData

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from tgi_deploy.api.base import UpRequest
-
-    # What outcomes are made of, for whoever writes text from them.
     from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.deploying.in_place import Extension
