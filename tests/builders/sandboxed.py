@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import boto3
+
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.sandbox import api
@@ -34,6 +36,17 @@ class Sandboxed:
 
     def all_calls(self) -> list[dict[str, Any]]:
         return self.control("GET", "calls")["calls"]
+
+    def client(self, service: str, region: str = "us-east-1", **settings: Any) -> Any:
+        """The administrator's own client of a service."""
+        return boto3.Session().client(
+            service,
+            region_name=region,
+            endpoint_url=self.url,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key="any",
+            **settings,
+        )
 
 
 @dataclass

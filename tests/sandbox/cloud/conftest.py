@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from botocore.config import Config
 from builders.sandboxed import Sandboxed
@@ -27,16 +26,11 @@ class Cloud(Sandboxed):
     home: Path
     clients: dict[tuple[str, str], Any] = field(default_factory=dict)
 
-    def client(self, service: str, region: str = "us-east-1") -> Any:
+    def client(self, service: str, region: str = "us-east-1", **_settings: Any) -> Any:
+        """A client that tries once, made once."""
         if (service, region) not in self.clients:
-            self.clients[service, region] = boto3.Session().client(
-                service,
-                region_name=region,
-                endpoint_url=self.url,
-                aws_access_key_id=self.access_key,
-                aws_secret_access_key="test",
-                config=Config(retries={"total_max_attempts": 1}),
-            )
+            once = Config(retries={"total_max_attempts": 1})
+            self.clients[service, region] = super().client(service, region, config=once)
         return self.clients[service, region]
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import boto3
 import pytest
 
 from tgi_deploy.catalog.actions import read_actions
@@ -22,16 +21,6 @@ def _secrets(monkeypatch):
     monkeypatch.setenv("KEY", "made-up-key-0123456789")
 
 
-def client(program, service):
-    return boto3.client(
-        service,
-        endpoint_url=program.url,
-        aws_access_key_id=program.access_key,
-        aws_secret_access_key="x",
-        region_name="us-east-1",
-    )
-
-
 def test_every_role_of_a_deployment_carries_the_boundary(program):
     assert program.here(*UP).code == 0
     made = program.calls("CreateRole")
@@ -41,7 +30,7 @@ def test_every_role_of_a_deployment_carries_the_boundary(program):
 
 
 def test_without_the_boundary_nothing_is_made(program):
-    client(program, "iam").delete_policy(PolicyArn=BOUNDARY)
+    program.client("iam").delete_policy(PolicyArn=BOUNDARY)
     said = program.here(*UP)
     assert (said.code, said.json["errors"][0]["code"]) == (1, "boundary_missing")
     assert "aws iam create-policy --policy-name tgi-deploy-boundary" in said.json["errors"][0]["hint"]
@@ -49,7 +38,7 @@ def test_without_the_boundary_nothing_is_made(program):
 
 
 def test_a_boundary_found_missing_on_the_way_leaves_nothing(program):
-    client(program, "iam").delete_policy(PolicyArn=BOUNDARY)
+    program.client("iam").delete_policy(PolicyArn=BOUNDARY)
     said = program.here(*UP, "--no-preflight")
     assert (said.code, said.json["errors"][0]["code"]) == (1, "boundary_missing")
     assert len(program.calls("CreateSecurityGroup")) == len(program.calls("DeleteSecurityGroup")) == 1
@@ -58,9 +47,9 @@ def test_a_boundary_found_missing_on_the_way_leaves_nothing(program):
 
 
 def test_the_command_that_is_named_makes_the_boundary_that_up_looks_for(program):
-    client(program, "iam").delete_policy(PolicyArn=BOUNDARY)
+    program.client("iam").delete_policy(PolicyArn=BOUNDARY)
     document = program.run("doctor", "--policy", "--boundary").out
-    client(program, "iam").create_policy(PolicyName=ACTIONS.boundary.name, PolicyDocument=document)
+    program.client("iam").create_policy(PolicyName=ACTIONS.boundary.name, PolicyDocument=document)
     said = program.here(*UP)
     assert (said.code, [item for item in said.json["warnings"] if item["code"].startswith("boundary")]) == (0, [])
 
@@ -69,7 +58,7 @@ def test_what_the_boundary_leaves_out_no_machine_may_do(program):
     up = program.here(*UP)
     made = {item["key"]: item["id"] for item in up.json["data"]["deployment"]["resources"]}
     wide = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
-    iam, ssm = client(program, "iam"), client(program, "ssm")
+    iam, ssm = program.client("iam"), program.client("ssm")
     iam.put_role_policy(RoleName=made["machine-role"], PolicyName="wide", PolicyDocument=json.dumps(wide))
     ssm.put_parameter(Name="/production/database", Value="x", Type="SecureString")
     endpoint = api.Endpoint(url=program.url, access_key=program.access_key, instance_id=made["instance@1.1"])

@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import HTTPError
 
-import boto3
 import pytest
 
 from tgi_deploy.sandbox import api
@@ -110,16 +109,6 @@ def run(*words):
     return done.returncode, done.stdout + done.stderr, done.stdout
 
 
-def client(program, service):
-    return boto3.client(
-        service,
-        endpoint_url=program.url,
-        aws_access_key_id=program.access_key,
-        aws_secret_access_key="x",
-        region_name="us-east-1",
-    )
-
-
 def status_of(url, key=None):
     body = json.dumps({"inputs": "x", "parameters": {"max_new_tokens": 1}}).encode()
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
@@ -135,12 +124,12 @@ def status_of(url, key=None):
 def stored(program):
     """The values in the parameter store."""
     asked = {"Path": "/tgi-deploy", "Recursive": True, "WithDecryption": True}
-    return sorted(item["Value"] for item in client(program, "ssm").get_parameters_by_path(**asked)["Parameters"])
+    return sorted(item["Value"] for item in program.client("ssm").get_parameters_by_path(**asked)["Parameters"])
 
 
 def in_the_cloud(program):
     """Everything the cloud shows of it, as text: user data, templates, tags, policies, schedules, console."""
-    ec2, iam, ssm, scheduler = (client(program, name) for name in ("ec2", "iam", "ssm", "scheduler"))
+    ec2, iam, ssm, scheduler = (program.client(name) for name in ("ec2", "iam", "ssm", "scheduler"))
     (machine,) = (item for group in ec2.describe_instances()["Reservations"] for item in group["Instances"])
     shown = ec2.describe_instance_attribute(InstanceId=machine["InstanceId"], Attribute="userData")
     yield base64.b64decode(shown["UserData"]["Value"]).decode()
@@ -193,7 +182,7 @@ def test_planted_secrets_reach_the_engine_and_show_up_nowhere(program, watch):
     assert not leaks(down.out + down.err)
     assert files_with_leaks(program.home) == []
     assert stored(program) == []
-    assert client(program, "iam").list_roles(PathPrefix="/tgi-deploy/")["Roles"] == []
+    assert program.client("iam").list_roles(PathPrefix="/tgi-deploy/")["Roles"] == []
     assert watch.leaks == set()
     assert len(watch.seen) >= 5
 
@@ -264,7 +253,7 @@ def test_a_program_at_the_endpoints_port_is_sent_nothing(program, impostor):
 def test_a_machine_reads_what_its_role_names_and_nothing_else(program):
     up = program.here(*UP, "--no-wait")
     assert up.code == 0, up.out
-    client(program, "ssm").put_parameter(Name="/others/secret", Value="x", Type="SecureString")
+    program.client("ssm").put_parameter(Name="/others/secret", Value="x", Type="SecureString")
     made = {item["key"]: item["id"] for item in up.json["data"]["deployment"]["resources"]}
     endpoint = api.Endpoint(url=program.url, access_key=program.access_key, instance_id=made["instance@1.1"])
     asked = {"Name": made["api-key"], "WithDecryption": True}

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import boto3
 import pytest
 from builders.sandboxed import Program
 
@@ -100,13 +99,7 @@ def fleet(_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
 
 
 def ec2(fleet: Fleet) -> Any:
-    return boto3.client(
-        "ec2",
-        region_name="us-east-1",
-        endpoint_url=fleet.program.url,
-        aws_access_key_id=fleet.program.access_key,
-        aws_secret_access_key="any",
-    )
+    return fleet.program.client("ec2")
 
 
 def ours_besides_the_sandbox() -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import boto3
 import pytest
 from builders.iam import allows
 from builders.iam_requests import Requests
@@ -44,7 +43,7 @@ RUNS = {
     ),
 }
 NEEDS = {"external-ttl": ("lease",)}
-# Granted, and asked for by no command above.
+# Granted, but not requested by any command above.
 NOT_ASKED = {
     "ec2:DescribeRouteTables": "never asked on an endpoint of this computer",
     "iam:CreateServiceLinkedRole": "EC2 asks in the caller's name, once an account",
@@ -61,13 +60,7 @@ SEARCHES = {
 
 def leave_parts(program):
     """A volume, an interface and an address with our tags, as a machine that is gone may leave them."""
-    ec2 = boto3.client(
-        "ec2",
-        endpoint_url=program.url,
-        aws_access_key_id=program.access_key,
-        aws_secret_access_key="x",
-        region_name="us-east-1",
-    )
+    ec2 = program.client("ec2")
     machine = ec2.describe_instances()["Reservations"][-1]["Instances"][0]
     tags = [tag for tag in machine["Tags"] if tag["Key"] in {"tgi-deploy:deployment", "tgi-deploy:id"}]
     volume = ec2.create_volume(AvailabilityZone="us-east-1a", Size=1)["VolumeId"]
@@ -150,7 +143,7 @@ def test_every_action_of_every_statement_is_asked_for(asked):
 
 
 def test_the_same_requests_about_what_others_own_are_refused(asked):
-    """But for what a launch uses (an image, a subnet, a group, a template), which EC2 lets nobody limit by our tag."""
+    """Except what a launch uses (image, subnet, group, template): EC2 can't limit that by our tag."""
     foreign = [other for found in asked.values() for request in found if (other := of_others(request))]
     assert {request.action for request in foreign} >= {
         *("ec2:TerminateInstances", "ec2:StopInstances", "ec2:CreateTags", "ec2:DeleteVolume", "ec2:ReleaseAddress"),
@@ -161,7 +154,7 @@ def test_the_same_requests_about_what_others_own_are_refused(asked):
 
 
 def of_others(request):
-    """The same about a thing without our tag, or under another path; None for what is not about a thing of ours."""
+    """The same request about something that is not ours; None if it is about none of our resources."""
     keys = {
         key: value for key, value in request.keys.items() if not key.startswith(("aws:RequestTag", "aws:ResourceTag"))
     }
