@@ -27,6 +27,8 @@ make_environment() {
   fi
   printf 'making the environment in %s (about a minute, once) …\n' "$folder"
   [ -x "$folder/bin/python" ] || "$(find_python)" -m venv "$folder"
+  # The pip of an older Python can search for hours where a newer one says at once what doesn't fit.
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25"
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".[$extras]" \
     --constraint scripts/constraints.txt
   printf '%s' "$want" >"$stamp"
