@@ -56,7 +56,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, _homes: Iterator[Path]) 
 
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_is_waited_for_or_read_twice() -> Iterator[None]:
-    """No disk is waited for, and all catalogues of this process share the files that are shipped."""
+    """No disk is waited for, and all catalogs of this process share the files that are shipped."""
     behind = Store.behind
     shipped = functools.cache(lambda folder: Store((folder,)))
 

@@ -292,7 +292,7 @@ def _hub() -> HuggingFaceHub:
 
         raise InputError(
             "hub_extra_missing",
-            f"The model is not in the catalogue, and reading the hub needs the package {error.name!r}.",
+            f"The model is not in the catalog, and reading the hub needs the package {error.name!r}.",
             hint=install_command("hub"),
         ) from error
     return HuggingFaceHub(os.environ.get("HF_ENDPOINT"))

@@ -46,7 +46,7 @@ def test_plan(capsys):
     assert plan.keys() == {
         "model", "requirements", "chosen", "cost", "memory", "performance", "storage", "time_to_ready", "engine",
         "quality_class", "slo", "frontier", "alternatives", "fallbacks", "breakeven", "rejections",
-        "considered", "assumptions", "notices", "catalogue_date", "interruptions",
+        "considered", "assumptions", "notices", "catalog_date", "interruptions",
     }  # fmt: skip
     assert plan["chosen"].keys() == CHOICE
     assert all(item.keys() == CHOICE for item in plan["fallbacks"])
@@ -61,12 +61,12 @@ def test_plan(capsys):
         "ttft_ms", "tpot_ms", "output_tokens_per_s", "usd_per_million_output_tokens",
         "ttft_ms_low", "ttft_ms_high", "tpot_ms_low", "tpot_ms_high", "output_tokens_per_s_low",
         "output_tokens_per_s_high", "usd_per_million_output_tokens_low", "usd_per_million_output_tokens_high",
-        "usd_per_million_blended_tokens", "utilisation", "ttft_ms_p95", "tpot_ms_p95",
+        "usd_per_million_blended_tokens", "utilization", "ttft_ms_p95", "tpot_ms_p95",
     }  # fmt: skip
     assert all(
         item.keys() == {
             "instance_type", "region", "market", "num_shard", "quantize", "usd_per_million_output_tokens", "dearer",
-            "utilisation",
+            "utilization",
         } for item in plan["breakeven"]
     )  # fmt: skip
     assert len(plan["breakeven"]) == len(plan["fallbacks"]) > 0
@@ -101,7 +101,7 @@ def test_no_plan(capsys):
     assert document["exit_code"] == 3
     assert [item["code"] for item in document["errors"]] == ["no_feasible_plan"]
     data = document["data"]
-    assert data.keys() == {"requirements", "near_misses", "rejections", "considered", "catalogue_date"}
+    assert data.keys() == {"requirements", "near_misses", "rejections", "considered", "catalog_date"}
     assert all(miss.keys() == {"code", "message", "option", "chosen"} for miss in data["near_misses"])
     assert any(miss["option"].startswith("--budget ") for miss in data["near_misses"])
 
@@ -150,7 +150,7 @@ def test_render_to_a_file(capsys, tmp_path):
 @pytest.mark.parametrize("kind", ["accelerators", "instances", "regions", "engines", "models"])
 def test_catalog_list(capsys, kind):
     data = run(capsys, "catalog", "list", kind)["data"]
-    terms = {"region", "engine_version", "catalogue_date"} if kind in {"accelerators", "instances"} else set()
+    terms = {"region", "engine_version", "catalog_date"} if kind in {"accelerators", "instances"} else set()
     assert data.keys() == {"kind", "items"} | terms
     assert data["items"]
     assert len({tuple(item) for item in data["items"]}) == 1, "every item has the same keys"

@@ -12,13 +12,14 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 # Recorded logs and figures are data; the changelog and the decisions are history.
 PLACES = ["tgi_deploy", "templates", "scripts", "docs", "profiles/diagnosis", "tests", "README.md"]
-DATA = ("tests/cases/", "docs/decisions/", "tests/contract/test_plain_english.py")
+DATA = ("tests/cases/", "docs/decisions/", "tests/contract/test_plain_english.py", "tgi_deploy/state/first_schema.py")
 GONE = {
     r"(?:is|are) told": "is reported, gets",
     r"artefacts?": "artifact",
     r"as wished": "with these options",
     r"befall": "happen to, hit",
     r"born": "created",
+    r"catalogues?": "catalog",
     r"comes? to light": "becomes visible, turns up",
     r"doom\w*": "scheduled end",
     r"goes on (?:with it|from there)": "resumes it, continues",
@@ -35,6 +36,7 @@ GONE = {
     r"taken back": "reclaimed, withdrawn",
     r"tells? of": "reports, has",
     r"the like": "and so on",
+    r"utilisation": "utilization",
 }
 
 

@@ -43,7 +43,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def warm_up():
-    """Read once what never changes: the SDK's service descriptions, our catalogue, the plan of each request."""
+    """Read once what never changes: the SDK's service descriptions, our catalog, the plan of each request."""
     wiring.catalog = functools.cache(wiring.catalog)
     make = app_plan.plan
     planned = functools.cache(lambda texts, catalog: make(texts, catalog, {}))

@@ -173,7 +173,7 @@ def plan(*fallbacks: Any, chosen: Any = None, **request: Any) -> Plan:
         considered=1,
         assumptions=(),
         notices=(),
-        catalogue_date="2026-01-09",
+        catalog_date="2026-01-09",
     )
 
 

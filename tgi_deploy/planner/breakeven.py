@@ -17,14 +17,14 @@ class Breakeven(Frozen, frozen=True, kw_only=True):
 
     Both bill every hour, so while either can carry the traffic, the lower hourly price gives the lower token price. The
     more expensive one pays off if it is busy enough to beat the cheaper one at full load: with hourly prices P and
-    output tokens per second X, P_high / (X_high * u) = P_low / X_low. `utilisation` is that u, the share of time at the
+    output tokens per second X, P_high / (X_high * u) = P_low / X_low. `utilization` is that u, the share of time at the
     promised load; None if its tokens cost more even at full load. At equal prices, the faster one counts as the more
     expensive.
     """
 
     fallback: Candidate
     dearer: Literal["chosen", "fallback"]
-    utilisation: float | None
+    utilization: float | None
 
 
 def breakevens(plan: Plan) -> Iterator[Breakeven]:
@@ -40,7 +40,7 @@ def breakeven(chosen: Candidate, fallback: Candidate) -> Breakeven:
     return Breakeven(
         fallback=fallback,
         dearer="chosen" if dear is chosen else "fallback",
-        utilisation=share if share <= 1 else None,
+        utilization=share if share <= 1 else None,
     )
 
 

@@ -110,20 +110,20 @@ def together(speed: Performance, replicas: int) -> Performance:
     )
 
 
-def usd_per_million(usd_per_hour: Decimal, tokens_per_s: float, utilisation: float = 1.0) -> Decimal:
-    """US dollars per million tokens of a machine that makes `tokens_per_s` for a share `utilisation` of the time."""
-    tokens_per_hour = Decimal(repr(tokens_per_s)) * Decimal(repr(utilisation)) * 3600
+def usd_per_million(usd_per_hour: Decimal, tokens_per_s: float, utilization: float = 1.0) -> Decimal:
+    """US dollars per million tokens of a machine that makes `tokens_per_s` for a share `utilization` of the time."""
+    tokens_per_hour = Decimal(repr(tokens_per_s)) * Decimal(repr(utilization)) * 3600
     return (usd_per_hour / tokens_per_hour * 1_000_000).quantize(Decimal("0.0001"))
 
 
 def with_prices(speed: Performance, usd_per_hour: Decimal, request: Request) -> Performance:
     """With what tokens cost; the fastest of the interval is the cheapest. No price an hour: none of tokens."""
-    speed = replaced(speed, utilisation=request.utilisation)
+    speed = replaced(speed, utilization=request.utilization)
     if not usd_per_hour:
         return speed
 
     def million(tokens_per_s: float) -> Decimal:
-        return usd_per_million(usd_per_hour, tokens_per_s, request.utilisation)
+        return usd_per_million(usd_per_hour, tokens_per_s, request.utilization)
 
     load, rate, rates = request.load, speed.output_tokens_per_s, speed.output_tokens_per_s_span
     return replaced(

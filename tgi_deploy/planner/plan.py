@@ -42,7 +42,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
             rejections=found.rejections or (_nothing_on_offer(request),),
             near_misses=(),
             considered=found.considered,
-            catalogue_date=supply.date,
+            catalog_date=supply.date,
         )
     ranked = found.configurations
     chosen = search.candidate(ranked[0])
@@ -57,7 +57,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
             *missed_limits(request, ranked[0]),
             *notices(request, chosen, supply, _several_replicas(search, ranked[0])),
         ),
-        catalogue_date=supply.date,
+        catalog_date=supply.date,
         alternatives=tuple(search.candidate(configuration) for configuration in alternatives(ranked)),
         frontier=frontier(ranked),
         bearing=bearing(search.evaluator, ranked[0].evaluation),

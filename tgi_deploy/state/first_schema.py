@@ -28,6 +28,7 @@ MACHINES: Final = frozenset({"instance", "container"})
 _API_KEY_NOTE: Final = "api_key_parameter"
 _SCHEDULE: Final = "schedule"
 _TEMPLATE: Final = "launch-template"
+_RENAMED: Final = {"catalogue_date": "catalog_date", "utilisation": "utilization"}
 _STATES: Final[Mapping[DeploymentStatus, RevisionState]] = {
     "creating": "pending",
     "running": "pending",
@@ -125,9 +126,17 @@ class FirstRecord(Document, frozen=True, kw_only=True):
         return {"extras": extras} if any(extras.values()) else {}
 
 
+def _current(part: object) -> object:
+    """Return a part of the plan with the keys of today."""
+    if isinstance(part, Mapping):
+        return {_RENAMED.get(key, key): _current(value) for key, value in part.items()}
+    return [_current(item) for item in part] if isinstance(part, list) else part
+
+
 def upgraded(document: Mapping[str, Any]) -> Deployment:
     """Return a record of schema 1 in the current schema. Raises ValueError with the reason."""
-    first = as_value({**document, "plan": document.get("plan") or None}, FirstRecord)  # an empty plan used to mean none
+    plan = _current(document.get("plan") or None)  # an empty plan used to mean none
+    first = as_value({**document, "plan": plan}, FirstRecord)
     return Deployment(
         name=first.name,
         id=first.id,

@@ -126,7 +126,7 @@ class HardwareData(Value, frozen=True, kw_only=True):
     kind: Literal["accelerators", "instances", "hardware"]
     region: str
     engine_version: str
-    catalogue_date: str
+    catalog_date: str
     items: tuple[HardwareEntry, ...]
 
 

@@ -79,6 +79,6 @@ class ErrorData(Document, frozen=True, kw_only=True):
     near_misses: tuple[Mapping[str, Any], ...] | UnsetType = UNSET
     rejections: tuple[Mapping[str, Any], ...] | UnsetType = UNSET
     considered: int | UnsetType = UNSET
-    catalogue_date: str | UnsetType = UNSET
+    catalog_date: str | UnsetType = UNSET
     files: FilesData | UnsetType = UNSET
     crash_file: str | UnsetType | None = UNSET

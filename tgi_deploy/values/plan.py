@@ -37,7 +37,7 @@ class Performance(Value, frozen=True, kw_only=True):
     """Predicted speed at the requested load over all replicas: medians, with 80 % intervals if known.
 
     `saturation_concurrency` is the largest number of requests that run at once in one replica. Token prices are at
-    `utilisation`, the share of time at that load; blended ones weight input and output tokens equally.
+    `utilization`, the share of time at that load; blended ones weight input and output tokens equally.
     """
 
     ttft_ms: float
@@ -51,7 +51,7 @@ class Performance(Value, frozen=True, kw_only=True):
     output_tokens_per_s_span: Span | None = None
     usd_per_million_output_tokens_span: UsdSpan | None = None
     usd_per_million_blended_tokens: Decimal | None = None
-    utilisation: float = 1.0
+    utilization: float = 1.0
     ttft_ms_p95: float | None = None
     tpot_ms_p95: float | None = None
 
@@ -219,7 +219,7 @@ class Plan(Value, frozen=True, kw_only=True):
     considered: int
     assumptions: tuple[str, ...]
     notices: tuple[str, ...]
-    catalogue_date: str
+    catalog_date: str
     alternatives: tuple[Candidate, ...] = ()
     frontier: tuple[FrontierPoint, ...] = ()
     bearing: Bearing | None = None
@@ -235,7 +235,7 @@ class NoFeasiblePlan(Value, frozen=True, kw_only=True):
     rejections: tuple[Rejection, ...]
     near_misses: tuple[NearMiss, ...]
     considered: int
-    catalogue_date: str
+    catalog_date: str
 
 
 class NoPlanError(NoFeasiblePlanError):

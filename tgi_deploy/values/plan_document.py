@@ -130,7 +130,7 @@ class PlannedSpeed(Document, frozen=True, kw_only=True):
     usd_per_million_output_tokens_low: Decimal | None = None
     usd_per_million_output_tokens_high: Decimal | None = None
     usd_per_million_blended_tokens: Decimal | None = None
-    utilisation: float = 1.0
+    utilization: float = 1.0
     ttft_ms_p95: float | None = None
     tpot_ms_p95: float | None = None
 
@@ -156,7 +156,7 @@ class PlannedEngine(Document, frozen=True, kw_only=True):
 
 
 class PlannedBreakeven(Document, frozen=True, kw_only=True):
-    """A fallback, and the `utilisation` from which the more expensive of the two costs less per token."""
+    """A fallback, and the `utilization` from which the more expensive of the two costs less per token."""
 
     instance_type: str
     region: str
@@ -165,7 +165,7 @@ class PlannedBreakeven(Document, frozen=True, kw_only=True):
     quantize: str
     usd_per_million_output_tokens: Decimal | None
     dearer: Literal["chosen", "fallback"]
-    utilisation: float | None
+    utilization: float | None
 
 
 class PlannedInterruptions(Document, frozen=True, kw_only=True):
@@ -237,7 +237,7 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     considered: int
     assumptions: tuple[str, ...]
     notices: tuple[str, ...]
-    catalogue_date: str
+    catalog_date: str
 
 
 class LockData(Value, frozen=True, kw_only=True):
@@ -245,7 +245,7 @@ class LockData(Value, frozen=True, kw_only=True):
 
     model: Mapping[str, Any]
     engine: Mapping[str, Any]
-    catalogue: Mapping[str, Any]
+    catalog: Mapping[str, Any]
 
 
 class FilesData(Value, frozen=True, kw_only=True):

@@ -116,8 +116,8 @@ PLAN_OPTIONS: Final = (
         unit="tokens per second", most=_MOST_AMOUNT, example="200", profile=True, sweeps=True,
     ),
     PlanOption(
-        "--utilisation", LOAD, "SHARE", "Share of the time under load, for token prices.  [default: 1]",
-        "number", "utilisation", default="1", most=1, example="0.3", profile=True, sweeps=True,
+        "--utilization", LOAD, "SHARE", "Share of the time under load, for token prices.  [default: 1]",
+        "number", "utilization", default="1", most=1, example="0.3", profile=True, sweeps=True,
     ),
     PlanOption(
         "--prefer", LOAD, "WHAT", "cost, quality, speed or value.  [default: cost]",

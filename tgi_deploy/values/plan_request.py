@@ -31,7 +31,7 @@ class PlanRequest(TypedDict, total=False):
     slo: Literal["default", "none"] | None
     confidence: Number
     min_tokens_per_s: Number
-    utilisation: Number
+    utilization: Number
     prefer: Literal["cost", "quality", "speed", "value"] | None
     quality: Literal["exact", "near-lossless", "any"] | None
     min_bits: Whole

@@ -58,7 +58,7 @@ class Limit(Value, frozen=True, kw_only=True):
 class RequestTerms(Document, frozen=True, kw_only=True):
     """Fields shared by a request and its document. `budget_usd_per_hour` covers everything billed by the hour.
 
-    `min_tokens_per_s` counts output tokens over all requests. `utilisation` is for token prices: the share of time,
+    `min_tokens_per_s` counts output tokens over all requests. `utilization` is for token prices: the share of time,
     above 0 and at most 1, at this load; the rest is billed idle time. `disk_gib` is the minimum root volume. `env` adds
     variables for the engine.
 
@@ -84,7 +84,7 @@ class RequestTerms(Document, frozen=True, kw_only=True):
     ttft_ms: float | None = None
     tpot_ms: float | None = None
     min_tokens_per_s: float | None = None
-    utilisation: float = 1.0
+    utilization: float = 1.0
     allow_turing: bool = False
     flags: Any = ()
     env: Any = ()

@@ -16,7 +16,7 @@ from tgi_deploy.values.plan_options import OPTION
 EVERYTHING = shlex.split(
     "--budget 5 --max-spend 20 --ttl 2h --idle-timeout 15m --lease 30m"
     " --context 4096 --input-tokens 100 --output-tokens 50 --concurrency 4"
-    " --ttft-ms 500 --tpot-ms 50 --min-tokens-per-s 40 --utilisation 0.5 --prefer cost --quantize awq --num-shard 2"
+    " --ttft-ms 500 --tpot-ms 50 --min-tokens-per-s 40 --utilization 0.5 --prefer cost --quantize awq --num-shard 2"
     " --rps 2 --traffic a.csv --slo none --confidence 0.9 --quality exact --min-bits 8 --replicas 1..4 --max-machines 2"
     " --instance g5.12xlarge --hardware 2xL4"
     " --region us-east-1 --region eu-west-1 --market any --engine-version 3.3.7 --set a=1 --set b=2 --env C=3"

@@ -222,7 +222,7 @@ def test_a_full_disk_is_doubled(around):
 
 def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
     sick = Sick(around, (PREFILL,))
-    refused = NoFeasiblePlan(request=planner_request(), rejections=(), considered=0, near_misses=(), catalogue_date="x")
+    refused = NoFeasiblePlan(request=planner_request(), rejections=(), considered=0, near_misses=(), catalog_date="x")
     outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _texts: refused)
     assert cures[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
     assert outcome.deployment.status == "ready"

@@ -121,7 +121,7 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
         ({"disk_gib": 300}, "--disk 300"),
         ({"port": 9000}, "--port 9000"),
         ({"allow_turing": True}, "--allow-turing"),
-        ({"utilisation": 0.5}, "--utilisation 0.5"),
+        ({"utilization": 0.5}, "--utilization 0.5"),
         ({"arrivals_per_s": 2.5}, "--rps 2.5"),
         ({"input_p95": 3000}, "--input-tokens 1024:3000"),
         ({"replicas": Replicas(least=1, most=4)}, "--replicas 1..4"),

@@ -54,8 +54,8 @@ def test_an_interval_turns_round_in_money(make_request: Callable[..., Request]) 
     assert priced.usd_per_million_output_tokens == 1
     assert priced.usd_per_million_output_tokens_span == UsdSpan(low=Decimal("0.8"), high=Decimal("1.25"))
     assert priced.usd_per_million_blended_tokens == Decimal("0.25"), "four tokens in all for one that comes out"
-    half = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), replaced(request, utilisation=0.5))
-    assert (half.usd_per_million_output_tokens, half.utilisation) == (2, 0.5)
+    half = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), replaced(request, utilization=0.5))
+    assert (half.usd_per_million_output_tokens, half.utilization) == (2, 0.5)
     assert half.usd_per_million_blended_tokens == Decimal("0.5")
 
 
@@ -130,7 +130,7 @@ def test_no_price_an_hour_is_no_price_of_tokens(make_request: Callable[..., Requ
 
 
 @pytest.mark.parametrize(
-    ("chosen", "fallback", "dearer", "utilisation"),
+    ("chosen", "fallback", "dearer", "utilization"),
     [
         (("1", 100), ("2", 400), "fallback", 0.5),  # four times the tokens for twice the money: pays when half busy
         (("2", 400), ("1", 100), "chosen", 0.5),
@@ -141,15 +141,15 @@ def test_no_price_an_hour_is_no_price_of_tokens(make_request: Callable[..., Requ
     ],
 )
 def test_breakeven(
-    chosen: tuple[str, float], fallback: tuple[str, float], dearer: str, utilisation: float | None
+    chosen: tuple[str, float], fallback: tuple[str, float], dearer: str, utilization: float | None
 ) -> None:
     found = breakeven(machine(*chosen), machine(*fallback))
-    assert (found.dearer, found.utilisation) == (dearer, pytest.approx(utilisation))
+    assert (found.dearer, found.utilization) == (dearer, pytest.approx(utilization))
 
 
 def test_both_cost_the_same_per_token_at_breakeven() -> None:
     cheap, dear = machine("0.8206", 104.9), machine("1.0208", 166.9)
-    share = breakeven(cheap, dear).utilisation
+    share = breakeven(cheap, dear).utilization
     assert share is not None
     at_best = usd_per_million(cheap.cost.usd_per_hour, cheap.performance.output_tokens_per_s)
     there = usd_per_million(dear.cost.usd_per_hour, dear.performance.output_tokens_per_s, share)
@@ -168,12 +168,12 @@ def test_each_fallback_has_one_and_owned_machines_have_none(
     assert list(breakevens(replaced(rented, chosen=free, fallbacks=(free,)))) == []
 
 
-def test_utilisation_prices_tokens_and_changes_nothing_else(
+def test_utilization_prices_tokens_and_changes_nothing_else(
     catalog: Catalog, make_request: Callable[..., Request]
 ) -> None:
     request = make_request("llama3-8b", prefer="value")
     supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
-    busy, idle = (make_plan(item, supply, catalog.engine) for item in (request, replaced(request, utilisation=0.25)))
+    busy, idle = (make_plan(item, supply, catalog.engine) for item in (request, replaced(request, utilization=0.25)))
     assert isinstance(busy, Plan)
     assert isinstance(idle, Plan)
     assert busy.chosen.engine == idle.chosen.engine

@@ -71,7 +71,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         considered=plan.considered,
         assumptions=plan.assumptions,
         notices=plan.notices,
-        catalogue_date=plan.catalogue_date,
+        catalog_date=plan.catalog_date,
     )
 
 
@@ -82,7 +82,7 @@ def no_plan_document(made: NoFeasiblePlan) -> dict[str, Any]:
         "near_misses": [_near_miss(miss) for miss in made.near_misses],
         "rejections": [_rejection(item) for item in made.rejections],
         "considered": made.considered,
-        "catalogue_date": made.catalogue_date,
+        "catalog_date": made.catalog_date,
     }
 
 
@@ -215,7 +215,7 @@ def speed(performance: Performance) -> PlannedSpeed:
         usd_per_million_output_tokens_low=round(price.low, 4) if price else None,
         usd_per_million_output_tokens_high=round(price.high, 4) if price else None,
         usd_per_million_blended_tokens=performance.usd_per_million_blended_tokens,
-        utilisation=performance.utilisation,
+        utilization=performance.utilization,
         ttft_ms_p95=None if performance.ttft_ms_p95 is None else round(performance.ttft_ms_p95, 1),
         tpot_ms_p95=None if performance.tpot_ms_p95 is None else round(performance.tpot_ms_p95, 2),
     )
@@ -240,7 +240,7 @@ def interruptions(candidate: Candidate) -> PlannedInterruptions | None:
         served_usd_per_hour(candidate.cost.usd_per_hour, times, seconds)
         for times in (known.low_per_month, known.per_month, known.high_per_month)
     )
-    rate, share = candidate.performance.output_tokens_per_s, candidate.performance.utilisation
+    rate, share = candidate.performance.output_tokens_per_s, candidate.performance.utilization
     return PlannedInterruptions(
         band=known.band, per_month=known.per_month, per_month_low=known.low_per_month,
         per_month_high=known.high_per_month, restart_s=round(seconds), served_usd_per_hour=likely,
@@ -259,7 +259,7 @@ def _breakeven(item: Breakeven) -> PlannedBreakeven:
         quantize=other.quantize,
         usd_per_million_output_tokens=other.performance.usd_per_million_output_tokens,
         dearer=item.dearer,
-        utilisation=None if item.utilisation is None else round(item.utilisation, 4),
+        utilization=None if item.utilization is None else round(item.utilization, 4),
     )
 
 

@@ -45,7 +45,7 @@ class Lock:
     plan: PlanDocument
     model: Mapping[str, Any]
     engine: Mapping[str, Any]
-    catalogue: Mapping[str, Any]
+    catalog: Mapping[str, Any]
 
 
 def open_lock(path: Path) -> Lock:
@@ -80,7 +80,7 @@ def lock_document(
         "schema": SCHEMA,
         "model": {"id": model.hub_id, "revision": model.revision, "config_sha256": config_sha256(model)},
         "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
-        "catalogue": {"date": plan.catalogue_date, "sha256": catalogue_sha256(plan, release)},
+        "catalog": {"date": plan.catalog_date, "sha256": catalog_sha256(plan, release)},
         "wish": texts_document(_with_environment(texts, environ, plan.request.regions)),
         "plan": {**printed, "rejections": []},
     }
@@ -95,7 +95,7 @@ def config_sha256(model: ModelSpec) -> str:
     return _sha256({name: value for name, value in _canonical(model).items() if name not in _PROVENANCE})
 
 
-def catalogue_sha256(plan: Plan, release: Release) -> str:
+def catalog_sha256(plan: Plan, release: Release) -> str:
     """Of the figures the decision used: offers of the choice and its fallbacks, their bills, the engine's rules."""
     used = [{"offer": _canonical(item.offer), "cost": _canonical(item.cost)} for item in (plan.chosen, *plan.fallbacks)]
     return _sha256({"candidates": used, "release": _canonical(release)})
@@ -144,7 +144,7 @@ def read_lock(text: str, name: str) -> Lock:
         plan=_part(document, "plan", PlanDocument, name),
         model=_table(document, "model", name),
         engine=_table(document, "engine", name),
-        catalogue=_table(document, "catalogue", name),
+        catalog=_table(document, "catalog", name),
     )
 
 

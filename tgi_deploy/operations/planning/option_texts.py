@@ -70,7 +70,7 @@ class OptionTexts(Value, frozen=True, kw_only=True):
     ttft_ms: str | None = None
     tpot_ms: str | None = None
     min_tokens_per_s: str | None = None
-    utilisation: str | None = None
+    utilization: str | None = None
     prefer: str | None = None
     quality: str | None = None
     min_bits: str | None = None

@@ -59,7 +59,7 @@ def _on(machine: OwnedMachine, texts: OptionTexts, environ: Mapping[str, str]) -
     """Return the options, completed by what the file has and neither they nor the environment."""
     of_file = {"max_machines": str(machine.machines)}
     if machine.utilization is not None:
-        of_file["utilisation"] = f"{machine.utilization:f}"
+        of_file["utilization"] = f"{machine.utilization:f}"
     missing = {name: value for name, value in of_file.items() if _is_open(name, texts, environ)}
     return replaced(texts, hardware=machine.hardware, **missing)
 
@@ -74,7 +74,7 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
     supply = supply_for(request, catalog)
     offer = supply.offers[0]
     hardware = offer.instance_type
-    kept = books(machine, hardware.accelerator_count, Decimal(str(request.utilisation)))
+    kept = books(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
     if machine.interconnect is not None:
         hardware = replaced(hardware, interconnect=machine.interconnect)
     priced = replaced(
@@ -90,7 +90,7 @@ def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, 
     markets = rented.markets
     if _is_open("market", texts, environ):
         markets = ("on-demand", "spot")
-    return replaced(rented, utilisation=request.utilisation, markets=markets)
+    return replaced(rented, utilization=request.utilization, markets=markets)
 
 
 def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
@@ -100,7 +100,7 @@ def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
         source=machine.source,
         hardware=chosen.offer.instance_type.name,
         machines=chosen.machines,
-        utilization=Decimal(str(made.request.utilisation)),
+        utilization=Decimal(str(made.request.utilization)),
         useful_life_years=machine.useful_life_years,
         purchase_usd=machine.purchase_usd * chosen.machines,
         power_kw=kept.power_kw,

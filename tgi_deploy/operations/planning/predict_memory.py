@@ -58,7 +58,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Prediction:
     """One row's metric in the row's own unit.
 
     Raises:
-        InputError: `bad_case` for a metric or number that means nothing, or the catalogue's own for model and card.
+        InputError: `bad_case` for a metric or number that means nothing, or the catalog's own for model and card.
     """
     metric = memory_formats.metric_of(row)
     compute = _METRICS.get(metric.name)

@@ -70,7 +70,7 @@ def report(
         feasible=chosen is not None,
         load=_load(request),
         budget_usd_per_hour=_float(request.budget_usd_per_hour),
-        catalogue_date=made.catalogue_date,
+        catalog_date=made.catalog_date,
         version=__version__,
         considered=made.considered,
         ways=ways,
@@ -101,7 +101,7 @@ def _configurations(made: Plan | NoFeasiblePlan, catalog: Catalog) -> tuple[tupl
         if configuration.cost.usd_per_hour < kept.cost.usd_per_hour:
             cheapest[_key_of(configuration)] = configuration
     states = _States(made)
-    ways = [_way(configuration, states.of(configuration), request.utilisation) for configuration in cheapest.values()]
+    ways = [_way(configuration, states.of(configuration), request.utilization) for configuration in cheapest.values()]
     refusals = sorted(_refusals(found.rejections), key=lambda item: (item.usd_per_hour or math.inf, item.instance_type))
     return tuple(sorted(ways, key=_way_order)), tuple(refusals)
 
@@ -144,12 +144,12 @@ def _key(offer: Offer, num_shard: int, quantize: str) -> tuple[object, ...]:
     return offer.instance_type.name, offer.market, num_shard, quantize
 
 
-def _way(configuration: Configuration, state: State, utilisation: float) -> Way:
+def _way(configuration: Configuration, state: State, utilization: float) -> Way:
     offer, evaluation, speed = configuration.offer, configuration.evaluation, configuration.evaluation.performance
     if speed is None:
         raise AssertionError("what works has a speed")
     usd = configuration.cost.usd_per_hour if offer.usd_per_hour is not None else None
-    million = usd_per_million(usd, speed.output_tokens_per_s, utilisation) if usd else None
+    million = usd_per_million(usd, speed.output_tokens_per_s, utilization) if usd else None
     return Way(
         instance_type=offer.instance_type.name,
         where=_where(offer),
@@ -271,7 +271,7 @@ def _speed_figures(speed: Performance) -> Iterator[Figure]:
     )
     million = speed.usd_per_million_output_tokens
     if million is not None:
-        used = "fully used" if speed.utilisation == 1 else f"used {speed.utilisation:.3g} of the time"
+        used = "fully used" if speed.utilization == 1 else f"used {speed.utilization:.3g} of the time"
         yield Figure(label="a million tokens", value=words.cents(float(million)), note=f"output, {used}")
 
 

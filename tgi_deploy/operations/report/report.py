@@ -103,7 +103,7 @@ class Report:
     feasible: bool
     load: str
     budget_usd_per_hour: float | None
-    catalogue_date: str
+    catalog_date: str
     version: str
     considered: int
     figures: tuple[Figure, ...] = ()

@@ -50,7 +50,7 @@ def owned_result(
 def locked_result(path: Path, catalog: Catalog) -> Result[PlanData, None]:
     """Return the plan as printed when it was locked, and a warning if today's plan for the same request differs."""
     lock = open_lock(path)
-    data = PlanData(plan=lock.plan, lock=LockData(model=lock.model, engine=lock.engine, catalogue=lock.catalogue))
+    data = PlanData(plan=lock.plan, lock=LockData(model=lock.model, engine=lock.engine, catalog=lock.catalog))
     notices = (warning("notice", text) for text in lock.plan.notices)
     return Result(data=data, outcome=None, warnings=(*notices, *_staleness(lock, catalog)))
 

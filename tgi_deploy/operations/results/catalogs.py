@@ -86,7 +86,7 @@ def _hardware(kind: HardwareKind, names: tuple[str, ...], catalog: Catalog, regi
         kind=kind,
         region=region,
         engine_version=release,
-        catalogue_date=catalog.date,
+        catalog_date=catalog.date,
         items=compare(names, catalog, region=region, release=release),
     )
 

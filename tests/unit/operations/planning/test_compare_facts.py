@@ -1,4 +1,4 @@
-"""The shipped facts that only comparing needs are complete, and agree with the catalogue's own figures."""
+"""The shipped facts that only comparing needs are complete, and agree with the catalog's own figures."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.lock import (
-    catalogue_sha256,
+    catalog_sha256,
     config_sha256,
     lock_document,
     lock_text,
@@ -42,12 +42,12 @@ def document_of(made, catalog, texts=None, environ=None):
 
 def test_what_a_lock_holds(locked):
     document = json.loads(locked[0].read_text())
-    assert list(document) == ["kind", "schema", "model", "engine", "catalogue", "wish", "plan"]
+    assert list(document) == ["kind", "schema", "model", "engine", "catalog", "wish", "plan"]
     assert document["model"]["id"] == "elinas/Llama-3-13B-Instruct"
     assert SHA256.fullmatch(document["model"]["config_sha256"])
     assert document["engine"].keys() == {"name", "version", "image"}
-    assert SHA256.fullmatch(document["catalogue"]["sha256"])
-    assert document["catalogue"]["date"] == document["plan"]["catalogue_date"]
+    assert SHA256.fullmatch(document["catalog"]["sha256"])
+    assert document["catalog"]["date"] == document["plan"]["catalog_date"]
     assert document["wish"] == {"model": "llama3-13b", "budget": "5", "regions": ["us-east-1"]}
     assert document["plan"].keys() >= {"chosen", "cost", "fallbacks", "performance", "requirements", "engine"}
 
@@ -110,9 +110,9 @@ def test_the_catalog_hash_is_of_what_was_used(made, catalog):
     release = catalog.release(made.request.engine_version)
     offer = made.chosen.offer
     dearer = replaced(made, chosen=replaced(made.chosen, offer=replaced(offer, usd_per_hour=offer.usd_per_hour + 1)))
-    assert catalogue_sha256(made, release) == catalogue_sha256(replaced(made, rejections=()), release)
-    assert catalogue_sha256(made, release) != catalogue_sha256(dearer, release)
-    assert catalogue_sha256(made, release) != catalogue_sha256(made, replaced(release, memory_share=0.5))
+    assert catalog_sha256(made, release) == catalog_sha256(replaced(made, rejections=()), release)
+    assert catalog_sha256(made, release) != catalog_sha256(dearer, release)
+    assert catalog_sha256(made, release) != catalog_sha256(made, replaced(release, memory_share=0.5))
 
 
 def test_a_request_is_written_without_what_was_not_asked(made):
@@ -127,7 +127,7 @@ def test_a_request_is_written_without_what_was_not_asked(made):
         ("wish.allow_turing", "yes"), ("wish.what", "x"), ("plan", None), ("plan.cost", []),
         ("plan.cost.usd_per_hour", "one"), ("plan.cost.usd_per_hour", True), ("plan.engine.args", "--x"),
         ("plan.engine.args", [1]), ("plan.engine.env", []), ("plan.chosen.num_shard", "1"), ("model", 3),
-        ("plan.performance.usd_per_million_output_tokens", "x"), ("engine", None), ("catalogue", "today"),
+        ("plan.performance.usd_per_million_output_tokens", "x"), ("engine", None), ("catalog", "today"),
     ],
 )  # fmt: skip
 def test_a_lock_that_is_not_one_is_refused(locked, path, value):

@@ -41,7 +41,7 @@ def test_no_network_and_no_hub_is_asked(tool, locked, monkeypatch):
 def test_an_unchanged_world_has_no_warning(tool, locked):
     document = json.loads(tool("plan", "--locked", locked[0].name, "--json")[1])
     assert [item["code"] for item in document["warnings"]] == ["notice"]
-    assert document["data"]["lock"].keys() == {"model", "engine", "catalogue"}
+    assert document["data"]["lock"].keys() == {"model", "engine", "catalog"}
 
 
 @pytest.mark.parametrize(

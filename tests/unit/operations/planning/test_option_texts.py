@@ -97,7 +97,7 @@ def test_the_hint_is_the_intended_amount(text: str, hint: str) -> None:
         ({"num_shard": "two"}, "write --num-shard 2, for example"),
         ({"disk": "0"}, "write --disk 200, for example"),
         ({"ttft_ms": "0.2s"}, "write --ttft-ms 500, for example: a plain positive number of milliseconds"),
-        ({"utilisation": "50%"}, "write --utilisation 0.3, for example: a plain positive number up to 1"),
+        ({"utilization": "50%"}, "write --utilization 0.3, for example: a plain positive number up to 1"),
         ({"market": "SPOT"}, "did you mean spot?"),
         ({"market": "on demand"}, "did you mean on-demand?"),
         ({"quantize": "AWQ"}, "did you mean awq?"),
@@ -235,7 +235,7 @@ def test_defaults_give_way_to_what_was_asked_for(settings: dict[str, str], token
         ("TTFT_MS", "250.5", "ttft_ms", 250.5),
         ("TPOT_MS", "40", "tpot_ms", 40.0),
         ("MIN_TOKENS_PER_S", "400", "min_tokens_per_s", 400.0),
-        ("UTILISATION", "0.25", "utilisation", 0.25),
+        ("UTILIZATION", "0.25", "utilization", 0.25),
         ("ENGINE_VERSION", "3.2.0", "engine_version", "3.2.0"),
         ("PORT", "9000", "port", 9000),
     ],
@@ -283,8 +283,8 @@ def test_a_shown_value_is_short_and_printable() -> None:
         {"ttft_ms": "0"},
         {"tpot_ms": "fast"},
         {"min_tokens_per_s": "-5"},
-        {"utilisation": "1.5"},
-        {"utilisation": "0"},
+        {"utilization": "1.5"},
+        {"utilization": "0"},
     ],
 )
 def test_other_refusals(settings: dict[str, Any]) -> None:

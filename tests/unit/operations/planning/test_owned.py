@@ -59,7 +59,7 @@ def test_a_wrong_file_is_refused_by_key(tmp_path, name):
 
 
 def test_tokens_cost_the_hour_divided_by_what_it_makes(tmp_path):
-    made, found = owned(tmp_path, DGX, utilisation="0.5")
+    made, found = owned(tmp_path, DGX, utilization="0.5")
     million = made.chosen.cost.usd_per_hour / Decimal(made.chosen.performance.output_tokens_per_s * 0.5 * 3600) * 10**6
     assert found.usd_per_million_output_tokens == pytest.approx(million, rel=Decimal("0.001"))
 
@@ -70,7 +70,7 @@ def test_rent_saved_pays_for_the_purchase() -> None:
 
 
 def test_every_rental_breaks_even_where_its_rent_says(tmp_path):
-    _, found = owned(tmp_path, DGX, utilisation="0.5")
+    _, found = owned(tmp_path, DGX, utilization="0.5")
     assert {rental.market for rental in found.rentals} == {"on-demand", "spot"}
     for rental in found.rentals:
         for months, share in ((rental.break_even_months, 1), (rental.break_even_months_if_switched_off, 0.5)):
@@ -123,7 +123,7 @@ def test_the_environment_comes_before_the_file():
         hardware="8xH100-80GB", purchase_usd=Decimal(1), useful_life_years=Decimal(1), board_w=Decimal(0),
         host_w=Decimal(0), pue=Decimal(1), usd_per_kwh=Decimal(0), utilization=Decimal("0.5"),
     )  # fmt: skip
-    environ = {"TGI_DEPLOY_UTILISATION": "0.25"}
+    environ = {"TGI_DEPLOY_UTILIZATION": "0.25"}
     outcome = plan_owned(OptionTexts(model="llama3-8b"), machine, open_catalog(), environ)
     assert isinstance(outcome, tuple)
     assert outcome[1].utilization == Decimal("0.25")
@@ -143,7 +143,7 @@ def test_the_file_alone_names_the_hardware(tmp_path, option):
 
 def test_the_page_has_every_line_and_fits(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    _, found = owned(tmp_path, f'{DGX}source = "a quote of 2026"\n', utilisation="0.3")
+    _, found = owned(tmp_path, f'{DGX}source = "a quote of 2026"\n', utilization="0.3")
     text = click.unstyle(own_text(found))
     assert "$292,000.00 to buy" in text
     assert "a quote of 2026" in text

@@ -24,7 +24,7 @@ summary = "A profile of one's own"
 """
 
 
-def catalogue_with(folder: Path, defaults: str) -> Catalog:
+def catalog_with(folder: Path, defaults: str) -> Catalog:
     models = folder / "models"
     models.mkdir()
     (models / "mine.toml").write_text(PROFILE.format(defaults=defaults), encoding="utf-8")
@@ -32,7 +32,7 @@ def catalogue_with(folder: Path, defaults: str) -> Catalog:
 
 
 def test_a_profile_default_counts_until_something_else_is_given(tmp_path: Path) -> None:
-    catalog = catalogue_with(tmp_path, "context = 1024\nconcurrency = 3")
+    catalog = catalog_with(tmp_path, "context = 1024\nconcurrency = 3")
     by_profile = resolve(OptionTexts(model="mine"), {}, catalog)
     by_environment = resolve(OptionTexts(model="mine"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
     by_flag = resolve(OptionTexts(model="mine", concurrency="5"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
@@ -41,6 +41,6 @@ def test_a_profile_default_counts_until_something_else_is_given(tmp_path: Path) 
 
 
 def test_a_wrong_profile_default_is_named_as_one(tmp_path: Path) -> None:
-    catalog = catalogue_with(tmp_path, "concurrency = 0")
+    catalog = catalog_with(tmp_path, "concurrency = 0")
     with pytest.raises(InputError, match="concurrency"):
         resolve(OptionTexts(model="mine"), {}, catalog)

@@ -111,7 +111,7 @@ def named(base: Report, word: str) -> Elements:
     choice = Choice(text=word, usd_per_hour=1.0, tokens_per_s=1.0, reason=word, option=word)
     page = report_html(
         replace(
-            base, title=word, sentence=word, load=word, version=word, catalogue_date=word,
+            base, title=word, sentence=word, load=word, version=word, catalog_date=word,
             notices=(word,), assumptions=(word,), fallbacks=(choice,), near_misses=(choice,),
             commands=(Command(title=word, file_name=word, text=word),),
             ways=tuple(replace(way, where=word, weights=word) for way in base.ways[:3]),
