@@ -79,7 +79,6 @@ THIRD_PARTY = {
     "docker": {"targets"},
     "pynvml": {"targets"},
     "huggingface_hub": {"hub"},
-    "tenacity": {"targets"},
     "moto": {"sandbox"},
     "werkzeug": {"sandbox"},
     "flask": {"sandbox"},

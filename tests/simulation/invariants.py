@@ -135,12 +135,12 @@ class Invariants:
             for machine_id in ids:
                 self._started.setdefault(machine_id, set()).add(program.command.user)
         state = _SWITCHING[what]
-        record = self._run.records.get(program.command.user, {}).get(program.command.name)
+        record = self._run.homes[program.command.user].load(program.command.name)
         if state and record is not None and _machine_id(record) in ids:
             self._check(record.machine.state == state, "intent before call", f"{state} {ids}: {record.machine.state}")
 
     def _record(self, program, tags):
-        return self._run.records.get(program.command.user, {}).get(tags.get(TAG_NAME))
+        return self._run.homes[program.command.user].load(tags.get(TAG_NAME))
 
     def _tags_of(self, parameters):
         """The tags that a request gives to what it makes first."""
@@ -167,7 +167,7 @@ class Invariants:
 
     def _rolls(self, program, machine):
         """In a rolling update what serves stays until the next is promoted, and drains before it is ended."""
-        record = self._run.records.get(program.command.user, {}).get(program.command.name)
+        record = self._run.homes[program.command.user].load(program.command.name)
         rollout = record.rollout if record is not None and program.command.verb in UPS else None
         if record is not None and program.command.verb in UPS and machine.id == _machine_id(record):
             begun = rollout is not None or record.status != "ready"
@@ -186,7 +186,7 @@ class Invariants:
         if program.command.verb == "gc" and not program.command.plan:
             self._spared_by_gc(thing)
         if program.command.verb in UPS:
-            record = self._run.records.get(program.command.user, {}).get(program.command.name)
+            record = self._run.homes[program.command.user].load(program.command.name)
             mine = record is not None and thing.tags.get(TAG_ID) == record.id
             self._check(mine, "up spares others", f"{thing.id} of {thing.tags.get(TAG_ID)} is deleted by another's up")
             self._spares_others(program, thing)
@@ -204,7 +204,7 @@ class Invariants:
         user = program.command.user
         first = (user, thing.id) not in self._deleted
         self._deleted.add((user, thing.id))
-        record = self._run.records.get(user, {}).get(thing.tags.get(TAG_NAME))
+        record = self._run.homes[user].load(thing.tags.get(TAG_NAME))
         if first and record is not None and record.id == thing.tags.get(TAG_ID):
             forgotten = (user, thing.id) in self._recorded and record.record(thing.tags.get(TAG_KEY, "")) is None
             self._check(not forgotten, "on record until gone", f"{thing.id} is deleted and not on record any more")
@@ -212,7 +212,7 @@ class Invariants:
     def _spared_by_gc(self, thing):
         """`gc` removes neither what somebody is making right now, nor a machine that may be in use."""
         deployment_id = thing.tags.get(TAG_ID)
-        records = [item for known in self._run.records.values() for item in known.values() if item.id == deployment_id]
+        records = [item for item in self._run.all_records() if item.id == deployment_id]
         names = {(item.owner, item.name) for item in records}
         making = [
             item.number
@@ -233,7 +233,7 @@ class Invariants:
     def _one_machine(self):
         """Of one deployment at most one machine is asked for, in a rolling update two."""
         billed = {}
-        for machine in self._run.world.machines:
+        for machine in self._run.world.machines if len(self._run.world.machines) > 1 else ():
             if machine.alive or machine.state in PAUSED:
                 billed.setdefault(machine.tags.get(TAG_ID, machine.id), []).append(machine)
         many = [
@@ -248,20 +248,14 @@ class Invariants:
 
         So there are in an update whose old machine is found stopped: that one is ended.
         """
-        known = [item for records in self._run.records.values() for item in records.values()]
-        mine = [item for item in known if item.id == deployment_id]
+        mine = [item for item in self._run.all_records() if item.id == deployment_id]
         stopped = any(machine.state in PAUSED for machine in machines)
         rolls = any(item.rollout is not None and (item.rollout.strategy == "rolling" or stopped) for item in mine)
         return 2 if rolls or any(map(_takes_back, mine)) else 1
 
     def _found(self):
         """Every machine can be found: by its tags, or by the record of whoever made it."""
-        known = {
-            item.attributes.get("id")
-            for records in self._run.records.values()
-            for record in records.values()
-            for item in record.resources
-        }
+        known = {item.attributes.get("id") for record in self._run.all_records() for item in record.resources}
         working = {program.number for program in self._run.programs if not (program.ended or program.dead)}
         for machine in self._run.world.machines:
             tagged = {TAG_NAME, TAG_ID, TAG_KEY} <= machine.tags.keys()
@@ -325,7 +319,7 @@ class Invariants:
         """
         if error.code != "wrong_model" or program.updates is None:
             return
-        record = self._run.records.get(program.command.user, {}).get(program.command.name)
+        record = self._run.homes[program.command.user].load(program.command.name)
         serves_on = record is not None and record.active is not None
         reported = serves_on or "restored" in error.data or error.data.get("fate") != "removed"
         self._check(reported, "updates go back", f"{error!r} restores nothing")

@@ -1,6 +1,6 @@
-"""One command as a process sees its computer: a boto3-shaped client, a disk, a clock; and what goes wrong with each.
+"""One command as a process sees its computer: a boto3-shaped client, a clock; and what goes wrong with each.
 
-The product's own code runs from here up: error handling, retries and the record on disk are its own.
+The product's own code runs from here up: error handling, retries and the steps of the record are its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from simulation.schedule import Killed
 READ_TIMEOUT_S = 60.0
 READING_ATTEMPTS = 5
 _AGAIN = frozenset({"RequestLimitExceeded", "InternalError"})
-_WRITES = frozenset({"save", "append_event", "remove", "save_receipt", "remember", "save_artifact"})
 LOOKS = ("describe", "get", "list")
 _URL = "https://ec2.amazonaws.com"
 
@@ -227,31 +226,6 @@ class Sessions:
 
     def client(self, _service, region, *, creating=False):
         return Client(self._program, region, creating=creating)
-
-
-class Disk:
-    """The product's own store on a real folder. The program may die before or after each write."""
-
-    def __init__(self, program, store, saved):
-        self._program, self._store, self._saved = program, store, saved
-
-    def __getattr__(self, name):
-        method = getattr(self._store, name)
-        if name not in _WRITES:
-            return method
-        return lambda *words, **named: self._program.write(lambda: self._write(name, method, words, named))
-
-    def _write(self, name, method, words, named):
-        result = method(*words, **named)
-        if name == "save":
-            self._program.invariants.after_save(self._program, result)
-            self._saved[result.name] = result
-        if name == "save_receipt":
-            self._program.invariants.after_receipt(self._program, *words)
-        if name == "remove":
-            self._saved.pop(words[0], None)
-        self._program.invariants.after_step()
-        return result
 
 
 class Clock:

@@ -2,7 +2,7 @@
 
 A history (simulation/history.py) is data: commands, each with its user and its moment, and what goes wrong. `run` gives
 every user a home folder and every command a program (simulation/program.py) whose client, disk and clock are the
-simulator's; everything between them is the product: use cases, executor, handlers, error translation, retries, record.
+simulator's; everything between them is the product: use cases, executor, handlers, error translation, retries.
 The seam is the boto3 client, so that what AWS refuses, loses, doubles or cuts meets the product's own handling.
 
 Programs take turns at every request and pause (simulation/schedule.py); who is next follows from how long each call
@@ -21,19 +21,18 @@ Whether the simulator finds anything at all is measured by planting bugs (simula
 from __future__ import annotations
 
 import random
-import shutil
-import tempfile
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 from builders.logs import GRAMMAR
 from fakes.surroundings import FakeEngine, Recorder, fake_ec2
 from msgspec.structs import replace
 from simulation import requests
+from simulation.disk import Disk, Home
 from simulation.history import REGIONS, Command, History
 from simulation.invariants import Invariants, is_lawful, owner_of
-from simulation.program import Clock, Disk, Program, Sessions
+from simulation.program import Clock, Program, Sessions
 from simulation.schedule import Endless, Killed, Schedule
 from simulation.world import World
 
@@ -50,8 +49,6 @@ from tgi_deploy.operations.removing.gc import GcRequest, gc
 from tgi_deploy.operations.watching.known import unrecorded_deployment
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.retry import Pace
-from tgi_deploy.state import codec
-from tgi_deploy.state.local import LocalStore
 from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.errors import ErrorTable
 from tgi_deploy.targets.aws.retry import Retrier
@@ -64,7 +61,6 @@ QUIET_S = 1200.0
 TRIES = 3
 _SHORTAGES = {"no capacity": ("InsufficientInstanceCapacity", 500), "no quota": ("VcpuLimitExceeded", 400)}
 LATE_GC = 1  # the plan of a `gc` that also takes running machines that no record knows
-_MEMORY = Path("/dev/shm")  # noqa: S108 -- records are written and read in memory where there is such a disk
 _IMAGES = [{"arch": "x86_64", "name": "/image"}]
 
 
@@ -102,37 +98,11 @@ class Report:
 def run(history):
     """Run a history; return what it has shown."""
     known = random.getstate()
-    home = tempfile.mkdtemp(prefix="simulation-", dir=_MEMORY if _MEMORY.is_dir() else None)
     random.seed(history.seed)  # pauses between tries are drawn from it
     try:
-        with _decoding_once():
-            return _Run(history, Path(home)).run()
+        return _Run(history).run()
     finally:
-        shutil.rmtree(home, ignore_errors=True)
         random.setstate(known)
-
-
-class _decoding_once:  # noqa: N801 -- used like a function
-    """A text that was just written is the record it was written from: reading it again would take a third of the time.
-
-    That records survive being written and read is what tests/unit/state is for.
-    """
-
-    def __enter__(self):
-        self._codec = codec.encode, codec.decode
-        encode, decode = self._codec
-        written = {}
-
-        def encode_and_keep(deployment):
-            text = encode(deployment)
-            written[text.encode()] = deployment
-            return text
-
-        codec.encode = encode_and_keep
-        codec.decode = lambda text: written.get(text) or decode(text)
-
-    def __exit__(self, *_exc):
-        codec.encode, codec.decode = self._codec
 
 
 @cache
@@ -197,13 +167,13 @@ class _Engine(FakeEngine):
 
 
 class _Run:
-    def __init__(self, history, home):
-        self.history, self.home = history, home
+    def __init__(self, history):
+        self.history = history
         self.schedule = Schedule()
         self.world = World(
             lambda: self.schedule.now, late_s=history.late_s, boot_s=history.boot_s, ending_s=history.ending_s
         )
-        self.records = {}
+        self.homes = defaultdict(Home)
         self.known = set()
         self._ended = set()
         self.programs = []
@@ -298,12 +268,13 @@ class _Run:
 
     def _copy_home(self, user):
         """Give a user all that the first one has on disk by now."""
-        if (self.home / "user-0").exists():
-            shutil.copytree(self.home / "user-0", self.home / f"user-{user}", dirs_exist_ok=True)
-        self.records[user] = dict(self.records.get(0, {}))
+        self.homes[user].take_over(self.homes[0])
         self.known |= {(user, machine_id) for known, machine_id in self.known if known == 0}
         self.invariants.after_copy(user)
         return user
+
+    def all_records(self):
+        return [record for home in self.homes.values() for record in home.records.values()]
 
     def note(self, program, text):
         who = f"user {program.command.user}, command {program.number}" if program else "EC2"
@@ -319,7 +290,6 @@ class _Run:
 
     def _context(self, program):
         user = program.command.user
-        store = LocalStore(self.home / f"user-{user}")
         recorder, clock, sessions = Recorder(), Clock(program), Sessions(program, _table())
 
         @cache
@@ -328,7 +298,7 @@ class _Run:
             return Ec2Cloud(api=api, image_parameters=_IMAGES)
 
         return Context(
-            store=Disk(program, store, self.records.setdefault(user, {})),
+            store=Disk(program, self.homes[user]),
             clock=clock,
             reporter=recorder,
             listener=recorder,
@@ -385,7 +355,7 @@ class _Run:
         for command in last.values():
             self.say(command)
         self.invariants.settled()
-        recorded = [(user, name) for user, records in self.records.items() for name in records]
+        recorded = [(user, name) for user, home in self.homes.items() for name in home.records]
         everybody = {command.name: command.user for command in commands}
         for user, name in dict.fromkeys([*recorded, *((user, name) for name, user in everybody.items())]):
             self.say(Command(user=user, verb="down", name=name, at_s=0.0))
@@ -402,10 +372,6 @@ class _Run:
 
     def pass_time(self, seconds):
         """Let time pass. A request that arrives late is carried out, and takes effect, at its own moment."""
-        until = self.schedule.now + seconds
-        while (moment := self.world.next_due()) is not None and moment <= until:
-            self.schedule.now = max(self.schedule.now, moment)
-            self.world.advance()
-        self.schedule.now = until
+        self.schedule.now += seconds
         self.world.advance()
         self.invariants.after_time()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import heapq
 import re
+from collections import defaultdict
 from itertools import count
 
 from tgi_deploy.values.resource import TAG_PREFIX
@@ -90,8 +91,9 @@ class World:
     """All regions. `clock` returns the seconds that have passed; a shortage is (since, until, where, code, status)."""
 
     def __init__(self, clock, *, late_s, boot_s, ending_s):
-        self.clock, self.late_s, self.boot_s, self.ending_s = clock, late_s, boot_s, ending_s
+        self._clock, self.late_s, self.boot_s, self.ending_s = clock, late_s, boot_s, ending_s
         self.things = {}
+        self._by_kind = defaultdict(list)
         self.machines = []
         self.tokens = {}
         self.shortages = []
@@ -99,29 +101,32 @@ class World:
         self._orders = count()
         self._addresses = count()
         self._due = []
+        self._moment = None
 
     def at(self, moment, act):
         """Have `act()` happen at that moment."""
         heapq.heappush(self._due, (moment, next(self._orders), act))
 
+    def clock(self):
+        """Return the moment of what happens: that it was due at, or now."""
+        return self._clock() if self._moment is None else self._moment
+
     def advance(self):
         """Let everything happen that is due by now; each at its own moment."""
-        now = self.clock()
+        outer, now = self._moment, self.clock()
         while self._due and self._due[0][0] <= now:
-            moment, _, act = heapq.heappop(self._due)
-            act(moment)
-
-    def next_due(self):
-        """Return the moment of what happens next; None for nothing."""
-        return self._due[0][0] if self._due else None
+            self._moment, _, act = heapq.heappop(self._due)
+            act(self._moment)
+        self._moment = outer
 
     def add(self, kind, region, maker, at, **members):
         thing_id = f"{_PREFIX[kind]}{next(self._numbers):08x}"
         self.things[thing_id] = made = Thing(thing_id, kind, region, maker, at, members)
+        self._by_kind[kind, region].append(made)
         return made
 
     def of(self, kind, region):
-        return [thing for thing in self.things.values() if thing.kind == kind and thing.region == region]
+        return self._by_kind[kind, region]
 
     def lag_of(self, thing, share, stale_s):
         """Return by how much a replica is behind with a thing. `share`: with machines, replicas differ in that.

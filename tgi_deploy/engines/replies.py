@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy import bounded_json
@@ -26,7 +27,8 @@ def failed(probe: ProbeRequest, why: str) -> Problem:
 def prompt_of(words: int, seed: int) -> str:
     """Return a prompt with at least one token per word, in a different order for each of 110 seeds."""
     step = seed % (len(_WORDS) - 1) + 1
-    return " ".join(_WORDS[(seed + place * step) % len(_WORDS)] for place in range(words))
+    order = [_WORDS[(seed + place * step) % len(_WORDS)] for place in range(len(_WORDS))]
+    return " ".join(islice(cycle(order), words))
 
 
 def events_of(probe: ProbeRequest, reply: HttpReply) -> tuple[dict[str, Any], ...] | Problem:

@@ -149,9 +149,12 @@ class Reply:
         return found
 
     def _value(self, member: str, kind: type[_T]) -> _T:
-        if not self.has(member):
+        found = self.content.get(member)
+        if isinstance(found, kind):
+            return found
+        if found is None:
             raise ReplyError(f"it lacks {self._name(member)}")
-        return _as(kind, self.content[member], self._name(member))
+        return _as(kind, found, self._name(member))
 
     def _name(self, member: str) -> str:
         return f"{self.path}.{member}" if self.path else member

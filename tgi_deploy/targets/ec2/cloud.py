@@ -48,6 +48,18 @@ _KINDS: Final = (
     instance.KIND,
     spot_request.KIND,
 )
+_HANDLERS: Final[Mapping[str, Callable[[Api], Handler]]] = {
+    security_group.KIND: security_group.SecurityGroups,
+    launch_template.KIND: launch_template.LaunchTemplates,
+    instance.KIND: instance.Instances,
+    address.KIND: address.Addresses,
+    spot_request.KIND: spot_request.SpotRequests,
+    role.ROLE: role.Roles,
+    role.PROFILE: role.InstanceProfiles,
+    schedule.KIND: schedule.Schedules,
+    "volume": attached.volumes,
+    "network-interface": attached.network_interfaces,
+}
 _OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
 
 
@@ -76,20 +88,9 @@ class Ec2Cloud:
         return _KINDS
 
     def handler(self, kind: str) -> Handler:
-        handlers: dict[str, Handler] = {
-            security_group.KIND: security_group.SecurityGroups(self.api),
-            launch_template.KIND: launch_template.LaunchTemplates(self.api),
-            instance.KIND: instance.Instances(self.api),
-            address.KIND: address.Addresses(self.api),
-            spot_request.KIND: spot_request.SpotRequests(self.api),
-            parameter.KIND: parameter.Parameters(self.api, self.secret_of),
-            role.ROLE: role.Roles(self.api),
-            role.PROFILE: role.InstanceProfiles(self.api),
-            schedule.KIND: schedule.Schedules(self.api),
-            "volume": attached.volumes(self.api),
-            "network-interface": attached.network_interfaces(self.api),
-        }
-        return handlers[kind]
+        if kind == parameter.KIND:
+            return parameter.Parameters(self.api, self.secret_of)
+        return _HANDLERS[kind](self.api)
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         """Return our resources with these tags, in order of creation."""
