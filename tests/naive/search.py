@@ -577,6 +577,7 @@ def _speed(
         profile="tgi", prefill_tokens=prefill, waiting_steps=held_back,
         cuda_graphs=served.cuda_graphs and (way.rule is None or way.rule.cuda_graphs),
         loops_over_experts=mixture and served.experts == "looped",
+        layer_products=4 if served.backend == "native" else 7,
         runs_all_experts=mixture and (
             served.experts == "gathered"
             or (served.experts == "fused" and _has_no_kernel(served, way))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # A host that calls the experts of a layer one by one: 5.7 tokens/s of Qwen3-Omni-30B-A3B (48 layers of 128 experts)
 # through transformers on an A100.
 _EXPERT_CALL_US: Final = 28.0
+_EXPERT_PRODUCTS: Final = 3
 
 
 def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
@@ -62,16 +63,20 @@ def planned_work(
     engine = constants.planned_engine(scheduling)
     if scheduling.runs_all_experts:
         model = replaced(model, experts_per_token=model.experts, active_parameters=None)
+    numerics = speed_numerics.of_scheme(scheme, accelerator, scheduling.kv_bits)
     if scheduling.loops_over_experts:
-        engine = replaced(engine, layer_us=engine.layer_us + model.experts * _EXPERT_CALL_US)
+        call_us = _EXPERT_PRODUCTS * constants.kernel(numerics.kernel).linear_us
+        layer_us = engine.layer_us + model.experts * _EXPERT_CALL_US
+        engine = replaced(engine, layer_us=layer_us, expert_us=engine.expert_us + call_us)
     setup = Setup(
         model=model,
-        numerics=speed_numerics.of_scheme(scheme, accelerator, scheduling.kv_bits),
+        numerics=numerics,
         accelerator=accelerator,
         num_shard=num_shard,
         interconnect=interconnect,
         engine=engine,
         prefill_tokens=scheduling.prefill_tokens,
+        layer_products=scheduling.layer_products,
     )
     return Work(setup, constants)
 

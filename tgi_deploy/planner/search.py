@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.engines.protocol import Engine
     from tgi_deploy.planner.evaluation import Evaluation
     from tgi_deploy.planner.service_level import Shortfall
-    from tgi_deploy.values.engine import Scheme
+    from tgi_deploy.values.engine import MemoryBudget, Scheme
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Cost, Storage
     from tgi_deploy.values.request import Request
@@ -295,6 +295,11 @@ class Search:
             usd_per_hour=cheapest.usd_per_hour, offers=len(offers), replicas=evaluation.replicas,
         )  # fmt: skip
 
+    def memory(self, evaluation: Evaluation) -> MemoryBudget:
+        """Return the memory of a working configuration with the KV cache that its load needs."""
+        budget, needed = evaluation.fit.memory, needed_kv_tokens(self.evaluator, evaluation)
+        return replaced(budget, required_kv_tokens=needed, startup_kv_tokens=budget.required_kv_tokens)
+
     def candidate(self, configuration: Configuration) -> Candidate:
         """Return the full candidate, with the engine's command line."""
         offer, storage = configuration.offer, configuration.storage
@@ -304,10 +309,7 @@ class Search:
         return Candidate(
             offer=offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=fit.dtype,
             lost_bits=evaluation.scheme.lost_bits, cost=configuration.cost,
-            memory=replaced(
-                fit.memory, required_kv_tokens=needed_kv_tokens(self.evaluator, evaluation),
-                startup_kv_tokens=fit.memory.required_kv_tokens,
-            ),
+            memory=self.memory(evaluation),
             quality=evaluation.quality.grade, replicas=evaluation.replicas, machines=configuration.machines,
             outcomes=evaluation.outcomes,
             performance=performance.with_prices(evaluation.performance, configuration.cost.usd_per_hour, self.request),

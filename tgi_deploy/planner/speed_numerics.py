@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator
 
 _BITSANDBYTES: Final = "bitsandbytes"
+_BITSANDBYTES_INT8: Final = "bitsandbytes-int8"
 _SIXTEEN: Final = 16.0
 _WIDEST_INT4: Final = 6.0
 _INT4_BITS: Final = 4.16  # 4 + (16 + 4) / 128: scales and zeros of groups of 128
@@ -40,7 +41,7 @@ def of_scheme(scheme: Scheme, accelerator: Accelerator, kv_bits: float) -> Numer
     if scheme.method is None or bits >= _SIXTEEN:
         return Numerics(kernel="16-bit", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
     if scheme.method.startswith(_BITSANDBYTES):
-        return Numerics(kernel=_BITSANDBYTES, linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
+        return _bitsandbytes(bits, kv_bits)
     if bits < _WIDEST_INT4:
         return Numerics(kernel="int4", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
     native, capability = scheme.native_fp8, accelerator.compute_capability
@@ -64,7 +65,7 @@ def of_words(weights: str, kv: str, accelerator: Accelerator) -> Numerics:
         return Numerics(kernel="16-bit", linear_bits=16, expert_bits=16, kv_bits=kv_bits)
     if weights.startswith(_BITSANDBYTES):
         bits = _NF4_BITS if weights.endswith("nf4") else 8
-        return Numerics(kernel=_BITSANDBYTES, linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
+        return _bitsandbytes(bits, kv_bits)
     if weights == "mxfp4":
         return Numerics(kernel="mxfp4", linear_bits=16, expert_bits=_INT4_FP_SCALES_BITS, kv_bits=kv_bits)
     if weights == "w4a8":
@@ -73,6 +74,11 @@ def of_words(weights: str, kv: str, accelerator: Accelerator) -> Numerics:
     if "int4" in weights:
         return Numerics(kernel="int4", linear_bits=_INT4_BITS, expert_bits=_INT4_BITS, kv_bits=kv_bits)
     return _eight_bits(weights, kv_bits, accelerator)
+
+
+def _bitsandbytes(bits: float, kv_bits: float) -> Numerics:
+    kernel = _BITSANDBYTES if bits < _WIDEST_INT4 else _BITSANDBYTES_INT8
+    return Numerics(kernel=kernel, linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
 
 
 def _eight_bits(weights: str, kv_bits: float, accelerator: Accelerator) -> Numerics:

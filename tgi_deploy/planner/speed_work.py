@@ -44,6 +44,7 @@ class Setup(Frozen, frozen=True, kw_only=True):
     """A model on `num_shard` accelerators under an engine.
 
     `prefill_tokens` is the engine's prefill flag, the prompt tokens of a step; None: what it chooses by itself.
+    `layer_products` are the matrix products of a layer that the host launches.
     """
 
     model: ModelSpec
@@ -53,6 +54,7 @@ class Setup(Frozen, frozen=True, kw_only=True):
     interconnect: Interconnect
     engine: EngineProfile
     prefill_tokens: float | None = None
+    layer_products: int = 4
 
 
 class Work:
@@ -77,6 +79,7 @@ class Work:
         self._cache_bandwidth = plain * self.engine.cache
         self._latency_s, self._bus = link.latency_us * 1e-6, link.bus_gb_s(self.shards) * 1e9
         self._expert_share, self._host = self.engine.experts, card.host
+        self._launch_s = self.engine.floor_ms * 1e-3 + setup.layer_products * kernel.linear_us * 1e-6
         self._count(model)
         small = is_small(setup.accelerator)
         self.max_batch = (small and self.engine.small_max_batch) or self.engine.max_batch
@@ -181,7 +184,7 @@ class Work:
         """The fastest the host launches a step's kernels one by one; nothing under CUDA graphs."""
         if batch <= self.engine.graph_batch:
             return 0.0
-        return self.engine.floor_ms * 1e-3 * self.setup.model.layers
+        return self._launch_s * self.setup.model.layers
 
     def attention_s(self, prompt: float) -> float:
         model = self.setup.model

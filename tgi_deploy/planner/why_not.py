@@ -177,7 +177,7 @@ def _ways(search: Search, hardware: InstanceType, evaluations: Sequence[Evaluati
             quantize=evaluation.scheme.name,
             replicas=evaluation.replicas,
             problems=evaluation.problems,
-            memory=evaluation.memory,
+            memory=evaluation.memory if evaluation.problems else search.memory(evaluation),
             performance=evaluation.performance,
             prices=prices,
             codes=(*(problem.code for problem in evaluation.problems), *_price_codes(prices)),

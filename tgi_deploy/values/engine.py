@@ -237,7 +237,8 @@ class Scheduling(Value, frozen=True, kw_only=True):
 
     `prefill_tokens` is the maximum of prompt tokens per step; None: the engine's default. Requests that arrive while
     others run start after `waiting_steps`, unless many do. For a mixture of experts, `runs_all_experts` means that
-    every token uses every expert, `loops_over_experts` that the host calls them one by one.
+    every token uses every expert, `loops_over_experts` that the host calls them one by one. The host launches
+    `layer_products` matrix products a layer.
     """
 
     profile: str
@@ -247,6 +248,7 @@ class Scheduling(Value, frozen=True, kw_only=True):
     waiting_steps: int = 0
     runs_all_experts: bool = False
     loops_over_experts: bool = False
+    layer_products: int = 4
 
 
 class Fit(Value, frozen=True, kw_only=True):

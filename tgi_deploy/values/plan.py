@@ -112,7 +112,7 @@ class Rejection(Value, frozen=True, kw_only=True):
 
     @property
     def distance(self) -> tuple[Any, ...]:
-        """From a plan: unresolvable ones last, then by number of reasons, price, model."""
+        """From a plan: unresolvable ones last, then by number of reasons, price, lacking memory, model."""
         price = self.usd_per_hour
         unalterable = (rank for rank, prefix in enumerate(_UNALTERABLE, start=1) if self.code.startswith(prefix))
         return (
@@ -120,6 +120,7 @@ class Rejection(Value, frozen=True, kw_only=True):
             len(self.codes),
             price is None,
             price or 0,
+            self.numbers.get("short_bytes", 0),
             self.quantize != "none",
             self.num_shard,
             self.code,

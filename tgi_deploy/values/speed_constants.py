@@ -60,10 +60,14 @@ class Link(Value, frozen=True, kw_only=True):
 
 
 class Kernel(Value, frozen=True, kw_only=True):
-    """Speed of matrix products in a number format, relative to 16-bit ones on the same GPU."""
+    """Speed of matrix products in a number format, relative to 16-bit ones on the same GPU.
+
+    Without CUDA graphs the host takes `linear_us` more for each product than for one of 16 bits.
+    """
 
     bandwidth: float
     compute: float
+    linear_us: float
 
 
 class EngineProfile(Value, frozen=True, kw_only=True):
@@ -234,7 +238,7 @@ KINDS: Final[Mapping[str, type[Value]]] = {"card": CardShares, "link": Link, "ke
 _ASKED: Final[Mapping[str, tuple[str, ...]]] = {
     "card": (DEFAULT,),
     "link": ("nvlink-late", "nvlink-early", "pcie-p2p", "pcie", "pcie-g5", "pcie-g6", "pcie-desktop"),
-    "kernel": ("16-bit", "fp8", "w8a16", "w8a8", "int4", "w4a8", "mxfp4", "bitsandbytes"),
+    "kernel": ("16-bit", "fp8", "w8a16", "w8a8", "int4", "w4a8", "mxfp4", "bitsandbytes", "bitsandbytes-int8"),
     "engine": (DEFAULT,),
 }
 

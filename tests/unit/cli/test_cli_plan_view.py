@@ -214,6 +214,11 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
     assert "over_budget (" in text
 
 
+def test_the_nearest_miss_of_machines_with_too_little_memory_is_the_one_that_lacks_least(catalog):
+    outcome = plan(OptionTexts(model="llama3.1-70b", hardware="2xL4"), catalog, {})
+    assert "memory_weights (16): 2xL4 x2 bitsandbytes-nf4: 18.4 GiB" in " ".join(no_plan_text(outcome, ()).split())
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [

@@ -211,6 +211,33 @@ def test_quantized_weights_are_slower_once_products_decide(catalog, setup, words
     assert alone > crowd
 
 
+# bitsandbytes 0.45, benchmarking/README.md: seconds a step of transformers on an H100, 8 bits with outliers in 16.
+@pytest.mark.parametrize(("hub_id", "batch", "measured_s"), [
+    (LLAMA, 1, 0.0817), (LLAMA, 8, 0.0853), (LLAMA, 32, 0.0864),
+    ("Qwen/Qwen2.5-32B-Instruct", 1, 0.1820), ("Qwen/Qwen2.5-32B-Instruct", 8, 0.1958),
+    ("meta-llama/Llama-3.1-70B", 1, 0.1985), ("meta-llama/Llama-3.1-70B", 8, 0.2052),
+])  # fmt: skip
+def test_8_bits_of_bitsandbytes_take_the_hosts_time_for_every_product(catalog, setup, hub_id, batch, measured_s):
+    card = catalog.accelerator("H100-80GB")
+    transformers = replace(
+        setup, model=catalog.resolve(hub_id).model, accelerator=card, layer_products=7,
+        numerics=speed_numerics.of_words("bitsandbytes", "fp16", card),
+        engine=CONSTANTS.planned_engine(Scheduling(profile="tgi", cuda_graphs=False)),
+    )  # fmt: skip
+    assert Work(transformers, CONSTANTS).step_s(batch, 512) == pytest.approx(measured_s, rel=0.2)
+
+
+def test_experts_called_one_by_one_in_8_bits_of_bitsandbytes_take_seconds(catalog):
+    """Eight requests touch 52 of 128 experts in each of 48 layers: 7,400 products of 0.27 ms."""
+    scheme = Scheme(name="bitsandbytes", hub_id="", bits=8, lost_bits=8, prequantized=False, method="bitsandbytes")
+    work = performance.planned_work(
+        catalog.resolve("Qwen/Qwen3-30B-A3B").model, scheme, catalog.accelerator("L40S"), num_shard=1,
+        interconnect="none", constants=CONSTANTS,
+        scheduling=Scheduling(profile="tgi", cuda_graphs=False, loops_over_experts=True, layer_products=7),
+    )  # fmt: skip
+    assert 1.9 < work.step_s(8, 1024) < 2.6
+
+
 def test_a_share_of_what_the_weights_leave_is_more_than_the_rest_of_a_share(catalog, setup):
     """72B in 8 bits on one A100: TensorRT-LLM runs it, at 53 tokens/s; vLLM has no room for a request."""
     card = catalog.accelerator("A100-80GB")
@@ -368,6 +395,7 @@ def test_schemes_name_kernels(catalog):
     assert kernel("awq", 4.16, "L4") == "int4"
     assert kernel("eetq", 8, "L4") == "w8a16"
     assert kernel("bitsandbytes-nf4", 4.5, "L4") == "bitsandbytes"
+    assert kernel("bitsandbytes", 8, "L4") == "bitsandbytes-int8"
 
 
 def test_plans_get_intervals_around_their_medians(catalog):

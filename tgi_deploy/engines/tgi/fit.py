@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec
 
 _MIN_CONCURRENT_REQUESTS: Final = 128
+# TGI's own classes join query, key and value, and gate and up projection; transformers keeps all seven apart.
+_FUSED_PRODUCTS: Final = 4
+_SEPARATE_PRODUCTS: Final = 7
 _WAITING_STEPS: Final = 20  # default of --max-waiting-tokens, which chunked prefill ignores
 
 
@@ -61,6 +64,7 @@ def fit(case: Case, release: TgiRelease) -> Fit:
             waiting_steps=0 if chunked else int(case.pins.flags.get("--max-waiting-tokens", _WAITING_STEPS)),
             runs_all_experts=memory.runs_all_experts(case.model, case.scheme, model_class),
             loops_over_experts=model_class.experts == "looped" and bool(case.model.experts),
+            layer_products=_FUSED_PRODUCTS if model_class.backend == "native" else _SEPARATE_PRODUCTS,
         ),
         problems=checks.problems(facts),
         smaller_prefills=tuple(_smaller(case.load, limits, choices, budget)) if chunked else (),

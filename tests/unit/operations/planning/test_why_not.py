@@ -43,6 +43,10 @@ def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
         if rejection.instance_type == name
     }
     assert item.chosen == made.chosen
+    if item.best == made.chosen:
+        best = made.chosen
+        (chosen,) = (way for way in item.ways if (way.num_shard, way.quantize) == (best.num_shard, best.quantize))
+        assert chosen.memory == made.chosen.memory
     for way in item.ways:
         if not way.codes:
             assert item.best is not None
