@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import ROUND_UP, Decimal
 from typing import Final
 
 DASH: Final = "-"
@@ -33,13 +33,20 @@ def rate(usd_per_hour: Decimal | float | None, *, estimated: bool = False) -> st
     return f"{usd(usd_per_hour, estimated=estimated)}/h"
 
 
+def usd_spent(amount: Decimal | None, *, estimated: bool = False) -> str:
+    """What something has cost: whole cents, rounded up, so that only what is free reads `$0.00`."""
+    if amount is None:
+        return DASH
+    return f"{'about ' if estimated else ''}${amount.quantize(_CENT, ROUND_UP):,}"
+
+
 def usd_exact(amount: float | None) -> str:
     """Always three decimals: for columns."""
     return DASH if amount is None else f"${amount:,.3f}"
 
 
-def cents(amount: float | None) -> str:
-    return DASH if amount is None else f"${amount:,.2f}"
+def cents(amount: float | None, *, estimated: bool = False) -> str:
+    return DASH if amount is None else f"{'about ' if estimated else ''}${amount:,.2f}"
 
 
 def count(number: float | None) -> str:

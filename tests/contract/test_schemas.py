@@ -34,6 +34,33 @@ def test_each_is_a_schema_and_takes_no_unknown_key():
         assert not of_command.is_valid({"nobody_knows_this_key": 1}), command
 
 
+def untyped(schema, place=""):
+    """Yield the places that take any value, or any object."""
+    if isinstance(schema, list):
+        for number, item in enumerate(schema):
+            yield from untyped(item, f"{place}[{number}]")
+        return
+    if not isinstance(schema, dict):
+        return
+    if not schema.keys() - {"title", "description", "default"}:
+        yield place
+    if schema.get("type") == "object" and "properties" not in schema and "additionalProperties" not in schema:
+        yield place
+    for name, item in schema.get("properties", {}).items():
+        yield from untyped(item, f"{place}.{name}")
+    for key in schema.keys() & {"anyOf", "items", "prefixItems", "additionalProperties"}:
+        yield from untyped(schema[key], f"{place}.{key}")
+
+
+def test_every_published_value_has_a_type():
+    assert [place for name, kind in SCHEMAS["$defs"].items() for place in untyped(kind, name)] == []
+
+
+def test_a_value_without_a_type_is_found():
+    schema = {"type": "object", "properties": {"a": {}, "b": {"anyOf": [{"type": "object"}, {"type": "null"}]}}}
+    assert list(untyped(schema)) == [".a", ".b.anyOf[0]"]
+
+
 def check_error(data):
     jsonschema.Draft202012Validator({**SCHEMAS, **SCHEMAS["error"]}).validate(plain(data))
 

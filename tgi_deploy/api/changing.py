@@ -55,7 +55,7 @@ def _yes(_what: object) -> bool:
 def _sandbox_info(found: RunningSandbox) -> SandboxInfo:
     from tgi_deploy.values.results import SandboxInfo
 
-    return SandboxInfo(endpoint_url=found.endpoint_url, pid=found.pid, started=found.started)
+    return SandboxInfo(endpoint_url=found.endpoint_url, pid=found.pid, started=found.started, speed=found.speed)
 
 
 class Changing(Watching):

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from tgi_deploy.api.base import UpRequest
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.why_not import WhyNot
+    from tgi_deploy.operations.results.catalogs import EntryData
     from tgi_deploy.operations.results.catalogs import ListData as ListedData
     from tgi_deploy.targets.protocol import Artifact
     from tgi_deploy.values.base import Result
     from tgi_deploy.values.catalog_results import (
         DeploymentTextData,
-        EntryData,
         HardwareEntry,
         ProfileData,
         ProfilesData,

@@ -14,6 +14,7 @@ from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.cli.views.text import heading, wrapped
 from tgi_deploy.text import one_line
+from tgi_deploy.values.base import nested
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,10 +71,9 @@ def _show(*, name: str, profiles_dir: Path | None) -> Result:
     """
     found = Client(profiles_dir=profiles_dir).catalog_show(name)
     entry = found.outcome
-    if entry is None:
-        return printed(found, item_text(found.data.item))
-    facts = {key: value for key, value in found.data.item.items() if key != "misquoted"}
-    return printed(found, item_text(facts) + _misquoted(entry))
+    facts = nested(found.data.item)
+    facts.pop("misquoted", None)
+    return printed(found, item_text(facts) + ("" if entry is None else _misquoted(entry)))
 
 
 def _misquoted(entry: HardwareEntry) -> str:

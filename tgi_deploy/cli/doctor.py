@@ -98,7 +98,7 @@ def _check(*, policy: bool, chosen: Mapping[str, object]) -> None:
 
 def _policy_text(data: PolicyData) -> str:
     if data.policy is None and data.boundary is not None:
-        return json.dumps(data.boundary["policy"], indent=2)
+        return json.dumps(data.boundary.policy, indent=2)
     return json.dumps(data.policy, indent=2)
 
 

@@ -22,7 +22,7 @@ from tgi_deploy.cli.options import (
 from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.cli.views.catalog import item_text, list_text
 from tgi_deploy.files import write_file
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import nested, replaced
 from tgi_deploy.values.catalog_results import DeploymentTextData, ProfileTextData
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _written(found: TextData, out: Path | None, what: str) -> TextData:
 
 
 def _profile_text(data: ProfileData) -> str:
-    profile = data.profile
+    profile = nested(data.profile)
     return item_text({**profile["model"], **profile, "model": profile["model"]["hub_id"]})
 
 

@@ -154,12 +154,17 @@ class Asking:
         for item in (*(warning("notice", text) for text in notices), *endless(proposal.ends, price)):
             write_stderr(f"{message_line(item)}\n")
         if self._sandbox:
-            write_stderr(
-                "  sandbox: nothing is billed; its clock runs 60 times as fast, and so do the times and speeds below\n"
-            )
+            write_stderr(f"  sandbox: nothing is billed{self._pace()}\n")
         launches = price is not None and any(step.action == "create" for step in proposal.changes.steps)
-        question = f"Go on, for {rate(price)}?" if launches else "Go on?"
+        shown = rate(price, estimated=proposal.candidate.offer.estimated)
+        question = f"Go on, for {shown}?" if launches else "Go on?"
         return confirm(question, yes=self._yes, what=target_of(proposal.deployment.region).facts.begins)
+
+    def _pace(self) -> str:
+        running = self._client.sandbox_status().outcome
+        if running is None or running.speed == 1:
+            return ""
+        return f"; its clock runs {running.speed:g} times as fast, and so do the times and speeds below"
 
     def on_failure(self, error: DeployError) -> Decision:
         if self._yes or not can_ask():

@@ -351,7 +351,8 @@ def _price_problem(offer: Offer, usd_per_hour: Decimal | None, budget_usd_per_ho
         return None
     return Problem(
         code="over_budget",
-        message=f"costs ${usd_per_hour:.3f}/h in total, over the budget of ${budget_usd_per_hour}/h",
+        message=f"costs {'about ' if offer.estimated else ''}${usd_per_hour:.3f}/h in total,"
+        f" over the budget of ${budget_usd_per_hour}/h",
         data={"total_usd_per_hour": usd_per_hour, "budget_usd_per_hour": budget_usd_per_hour},
     )
 

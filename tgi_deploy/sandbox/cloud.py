@@ -119,6 +119,7 @@ def serve(options: argparse.Namespace) -> None:
             "pid": os.getpid(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "access_key": sandbox.access_key,
+            "speed": options.speed,
         },
     )
     try:

@@ -30,7 +30,7 @@ _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _START_S: Final = 60.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
-_RECORDED: Final = frozenset({"url", "pid", "started", "access_key"})
+_RECORDED: Final = frozenset({"url", "pid", "started", "access_key", "speed"})
 _OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
 # Paths of the home folder are used in machines' shell scripts.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
@@ -38,11 +38,15 @@ _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SandboxInfo:
-    """A running sandbox. `started` is UTC, ISO 8601; its API accepts `access_key` with any secret."""
+    """A running sandbox. `started` is UTC, ISO 8601; its API accepts `access_key` with any secret.
+
+    `speed`: how many times as fast as in reality things happen.
+    """
 
     endpoint_url: str
     pid: int
     started: str
+    speed: float
     access_key: str = field(repr=False)
 
     @property
@@ -92,6 +96,7 @@ def status(home: Path) -> SandboxInfo | None:
         endpoint_url=str(record["url"]),
         pid=int(record["pid"]),
         started=str(record["started"]),
+        speed=float(record["speed"]),
         access_key=str(record["access_key"]),
     )
     return recorded if api.is_genuine(recorded.endpoint) else None
@@ -138,7 +143,8 @@ def _read_record(home: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(record, dict) or not set(record) >= _RECORDED:
         return None
-    return record if _OWN_URL.match(str(record["url"])) and isinstance(record["pid"], int) else None
+    numbers = isinstance(record["pid"], int) and isinstance(record["speed"], float)
+    return record if numbers and _OWN_URL.match(str(record["url"])) else None
 
 
 def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:

@@ -37,6 +37,12 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_S)]
 
 
+# A fact that goes with a code, whose keys are the code's own.
+Scalar = bool | int | float | str | None
+Row = Mapping[str, Scalar]
+Fact = Scalar | Sequence[Scalar | Row] | Row
+
+
 class Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A frozen value. Subclasses repeat `frozen=True, kw_only=True` because msgspec and type checkers require it."""
 
@@ -80,6 +86,12 @@ def replaced(value: _S, **changes: object) -> _S:
 def as_dict(value: msgspec.Struct) -> dict[str, Any]:
     """Return the fields by name, not converted recursively."""
     return msgspec.structs.asdict(value)
+
+
+def nested(value: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields by name, converted recursively, with money as it is."""
+    found: dict[str, Any] = msgspec.to_builtins(value, builtin_types=(Decimal,))
+    return found
 
 
 def changed_fields(value: msgspec.Struct) -> dict[str, Any]:
@@ -169,13 +181,14 @@ def plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 -- takes and gives whatev
     if isinstance(value, Sequence):
         return [plain(item) for item in value]
     if isinstance(value, Decimal | float):
-        return _number(value)
+        return json_number(value)
     if isinstance(value, datetime):
         return value.isoformat()
     return value if value is None or isinstance(value, bool | int) else encodable(str(value))
 
 
-def _number(value: Decimal | float) -> float | None:
+def json_number(value: Decimal | float) -> float | None:
+    """Return a number as `plain` does."""
     if not math.isfinite(value):
         return None
     return round(float(value), _MONEY_DIGITS) if isinstance(value, Decimal) else value

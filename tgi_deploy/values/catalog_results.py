@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UnsetType
 
 from tgi_deploy.values.base import UNSET, Value
-from tgi_deploy.values.hardware import Interconnect, TypeStatus
+from tgi_deploy.values.engine import Flag
+from tgi_deploy.values.hardware import Accelerator, InstanceType, Interconnect, TypeStatus
+from tgi_deploy.values.model import Profile
 
 Verdict = Literal["runs", "by_hand", "override", "no"]
 
@@ -130,11 +132,70 @@ class HardwareData(Value, frozen=True, kw_only=True):
     items: tuple[HardwareEntry, ...]
 
 
-class EntryData(Value, frozen=True, kw_only=True):
-    """`data` of `catalog show`: an entry as `profiles/` has it, hardware with price, verdict and misquoted figures."""
+class ShownAccelerator(Accelerator, frozen=True, kw_only=True):
+    """An accelerator, with its compute capability as in `8.9`."""
 
-    kind: Literal["accelerator", "instance", "engine", "model"]
-    item: Mapping[str, Any]
+    compute_capability: str | None  # type: ignore[assignment]  # a pair only where it is compared
+
+
+class AcceleratorItem(ShownAccelerator, frozen=True, kw_only=True):
+    """An accelerator, with the cheapest machine that has it."""
+
+    price: HardwarePrice | None
+    engine: EngineVerdict
+    misquoted: tuple[MisquotedFigure, ...]
+
+
+class InstanceItem(InstanceType, frozen=True, kw_only=True):
+    """An instance type, with its price."""
+
+    accelerator: ShownAccelerator
+    price: HardwarePrice | None
+    engine: EngineVerdict
+    misquoted: tuple[MisquotedFigure, ...]
+
+
+class EngineItem(Value, frozen=True, kw_only=True):
+    """A release of an engine. `methods` are the quantizations that it serves."""
+
+    name: str
+    version: str
+    released: str | None
+    image: str
+    image_bytes: int
+    flags: Mapping[str, Flag]
+    methods: tuple[str, ...]
+    cpu_archs: tuple[str, ...]
+    notice: str | None
+    reported_version: str | None
+
+
+class AcceleratorData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog show` of an accelerator."""
+
+    kind: Literal["accelerator"] = "accelerator"
+    item: AcceleratorItem
+
+
+class InstanceData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog show` of an instance type."""
+
+    kind: Literal["instance"] = "instance"
+    item: InstanceItem
+
+
+class EngineData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog show` of an engine's version."""
+
+    kind: Literal["engine"] = "engine"
+    item: EngineItem
+
+
+class ModelData(Value, frozen=True, kw_only=True):
+    """`data` of `catalog show` of a model."""
+
+    kind: Literal["model"] = "model"
+    item: Profile
 
 
 class ProfilesData(Value, frozen=True, kw_only=True):
@@ -146,7 +207,7 @@ class ProfilesData(Value, frozen=True, kw_only=True):
 class ProfileData(Value, frozen=True, kw_only=True):
     """`data` of `profile show` and `profile validate`: the profile as its file has it."""
 
-    profile: Mapping[str, Any]
+    profile: Profile
 
 
 class TextData(Value, frozen=True, kw_only=True):

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from msgspec import UnsetType
 
 from tgi_deploy.errors import Healed, LeftThing
-from tgi_deploy.values.base import UNSET, Value
+from tgi_deploy.values.base import UNSET, Scalar, Value
 from tgi_deploy.values.deployment import Strategy
 from tgi_deploy.values.request import Market
 from tgi_deploy.values.resource import Action
@@ -328,7 +327,7 @@ class SmokedData(Value, frozen=True, kw_only=True):
     exit_code: int
     took_s: float
     usd: float | None
-    chosen: Mapping[str, Any]
+    chosen: Mapping[str, Scalar]
     cases: tuple[CaseData, ...]
     left_behind: tuple[LeftThing, ...]
 

@@ -6,6 +6,7 @@ from decimal import ROUND_UP, Decimal
 from typing import Final
 
 from tgi_deploy.errors import InputError, Problem, warning
+from tgi_deploy.text import usd_spent
 from tgi_deploy.values.base import Frozen, Moment, Seconds, Value
 from tgi_deploy.values.supply import usd_per_month
 
@@ -136,8 +137,7 @@ def seconds_left(name: str, ceiling_usd: Decimal, spent: Spent, usd_per_hour: De
 
 def spent_words(spent: Spent, ceiling_usd: Decimal) -> str:
     machines = "1 machine" if spent.machines == 1 else f"{spent.machines} machines"
-    usd = spent.usd.quantize(Decimal("0.01"), ROUND_UP)
-    return f"${usd} of --max-spend ${ceiling_usd} is already spent ({machines})"
+    return f"{usd_spent(spent.usd)} of --max-spend ${ceiling_usd} is already spent ({machines})"
 
 
 def endless(ends: Ends, usd_per_hour: Decimal | None) -> tuple[Problem, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from tgi_deploy.errors import Problem
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Fact, Value
 from tgi_deploy.values.container import HostAccess
 from tgi_deploy.values.hardware import Accelerator, ComputeCapability, InstanceType
 from tgi_deploy.values.model import ModelSpec
@@ -27,7 +27,7 @@ class Flag(Value, frozen=True, kw_only=True):
     env: str | None = None
     kind: FlagKind
     values: tuple[str, ...] = ()
-    default: Any = None
+    default: Fact = None
     switch: bool = False
 
 

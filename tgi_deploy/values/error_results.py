@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UnsetType
 
 from tgi_deploy.errors import Healed
-from tgi_deploy.values.base import UNSET, Document
+from tgi_deploy.values.base import UNSET, Document, Fact
 from tgi_deploy.values.change_results import PhaseData, ReceiptData
-from tgi_deploy.values.plan_document import FilesData
+from tgi_deploy.values.plan_document import FilesData, NearMissData
 from tgi_deploy.values.request import RequestDocument
 from tgi_deploy.values.results import CheckedData
 
@@ -76,8 +76,8 @@ class ErrorData(Document, frozen=True, kw_only=True):
     serving: ServingData | UnsetType = UNSET
     findings: tuple[CheckedData, ...] | UnsetType = UNSET
     requirements: RequestDocument | UnsetType = UNSET
-    near_misses: tuple[Mapping[str, Any], ...] | UnsetType = UNSET
-    rejections: tuple[Mapping[str, Any], ...] | UnsetType = UNSET
+    near_misses: tuple[NearMissData, ...] | UnsetType = UNSET
+    rejections: tuple[Mapping[str, Fact], ...] | UnsetType = UNSET
     considered: int | UnsetType = UNSET
     catalog_date: str | UnsetType = UNSET
     files: FilesData | UnsetType = UNSET

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import field
 
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Fact, Value
 
 # The positional part of a latent KV cache: `qk_rope_head_dim` of DeepSeek's models.
 LATENT_ROPE_DIM: Final = 64
@@ -95,4 +95,4 @@ class Profile(Value, frozen=True, kw_only=True):
     notice: str | None = None
     chat: bool = True
     quantized: tuple[QuantizedRepository, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, Fact] = field(default_factory=dict)

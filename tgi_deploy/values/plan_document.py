@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import UnsetType
 
-from tgi_deploy.values.base import UNSET, Document, Value
+from tgi_deploy.values.base import UNSET, Document, Fact, Value
 from tgi_deploy.values.owned import Owned
 from tgi_deploy.values.plan import Bearing, FrontierPoint, Neighbor, Storage
 from tgi_deploy.values.quality import QualityClass
@@ -233,19 +233,45 @@ class PlanDocument(Document, frozen=True, kw_only=True):
     fallbacks: tuple[Choice, ...]
     breakeven: tuple[PlannedBreakeven, ...] = ()
     interruptions: PlannedInterruptions | None = None
-    rejections: tuple[Mapping[str, Any], ...] = ()
+    rejections: tuple[Mapping[str, Fact], ...] = ()
     considered: int
     assumptions: tuple[str, ...]
     notices: tuple[str, ...]
     catalog_date: str
 
 
-class LockData(Value, frozen=True, kw_only=True):
-    """What a lock was made with: each has the hash of a part of it."""
+class NearMissData(Value, frozen=True, kw_only=True):
+    """The smallest change of one option that would help, and what it leads to."""
 
-    model: Mapping[str, Any]
-    engine: Mapping[str, Any]
-    catalog: Mapping[str, Any]
+    code: str
+    message: str
+    option: str
+    chosen: Choice
+
+
+class LockedModel(Document, frozen=True, kw_only=True):
+    id: str
+    revision: str | None
+    config_sha256: str
+
+
+class LockedEngine(Document, frozen=True, kw_only=True):
+    name: str
+    version: str
+    image: str
+
+
+class LockedCatalog(Document, frozen=True, kw_only=True):
+    date: str
+    sha256: str
+
+
+class LockData(Value, frozen=True, kw_only=True):
+    """What a lock was made with, with hashes of the model's shape and of the figures used."""
+
+    model: LockedModel
+    engine: LockedEngine
+    catalog: LockedCatalog
 
 
 class FilesData(Value, frozen=True, kw_only=True):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
 
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Fact, Value
 from tgi_deploy.values.plan_document import Choice, PlannedMemory, PlannedSpeed
 from tgi_deploy.values.request import Market
 from tgi_deploy.values.supply import CostLine
@@ -39,7 +38,7 @@ class ReasonData(Value, frozen=True, kw_only=True):
 
     code: str
     message: str
-    numbers: Mapping[str, Any]
+    numbers: Mapping[str, Fact]
 
 
 class PriceData(Value, frozen=True, kw_only=True):
@@ -119,8 +118,8 @@ class ChangeData(Value, frozen=True, kw_only=True):
     """A field of the plan that differs, with both of its values."""
 
     field: str
-    old: Any
-    new: Any
+    old: Fact
+    new: Fact
 
 
 class Comparison(Value, frozen=True, kw_only=True):

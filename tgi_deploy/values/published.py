@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
     "ask": (results.AnswerData,),
     "catalog list": (catalogs.RegionsData, catalogs.EnginesData, catalogs.ModelsData, catalogs.HardwareData),
-    "catalog show": (catalogs.EntryData,),
+    "catalog show": (catalogs.AcceleratorData, catalogs.InstanceData, catalogs.EngineData, catalogs.ModelData),
     "costs": (results.CostsData,),
     "diagnose": (results.DiagnosisData,),
     "diff": (DiffData,),

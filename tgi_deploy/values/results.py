@@ -5,14 +5,14 @@ Keys are a contract: one may be added, none is renamed or removed. Moments are I
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import UnsetType
 
-from tgi_deploy.values.base import UNSET, Value
+from tgi_deploy.values.base import UNSET, Fact, Value
 from tgi_deploy.values.deployment import DeploymentStatus, RecordState, RevisionState, Strategy
 from tgi_deploy.values.plan_document import Choice
 
@@ -197,11 +197,12 @@ class ListData(Value, frozen=True, kw_only=True):
 
 
 class AmountsData(Value, frozen=True, kw_only=True):
-    """US dollars. None: no price is known, or none is paid by the hour."""
+    """US dollars. None: no price is known, or none is paid by the hour. `estimated`: a spot price is part of them."""
 
     accrued_usd: Decimal | None
     usd_per_hour: Decimal | None
     usd_per_month: Decimal | None
+    estimated: bool
 
 
 class DeploymentCostData(AmountsData, frozen=True, kw_only=True):
@@ -367,11 +368,15 @@ class ExtensionData(Value, frozen=True, kw_only=True):
 
 
 class SandboxInfo(Value, frozen=True, kw_only=True):
-    """A running sandbox. `started` is ISO 8601; with `access_key`, any secret opens its API."""
+    """A running sandbox. `started` is ISO 8601; with `access_key`, any secret opens its API.
+
+    `speed`: how many times as fast as in reality things happen.
+    """
 
     endpoint_url: str
     pid: int
     started: str
+    speed: float
     access_key: str | UnsetType = UNSET
 
 
@@ -402,7 +407,7 @@ class CheckedData(Value, frozen=True, kw_only=True):
     code: str
     message: str
     remedy: str | None
-    data: Mapping[str, Any]
+    data: Mapping[str, Fact]
 
 
 class SummaryData(Value, frozen=True, kw_only=True):
@@ -420,9 +425,23 @@ class DoctorData(Value, frozen=True, kw_only=True):
     summary: SummaryData
 
 
+# A document of IAM, whose keys are IAM's.
+_Words = str | Sequence[str]
+_Statement = Mapping[str, _Words | Mapping[str, Mapping[str, _Words]]]
+IamPolicy = Mapping[str, str | Sequence[_Statement]]
+
+
+class BoundaryData(Value, frozen=True, kw_only=True):
+    """The policy that bounds created roles, and the command with which an administrator creates it once."""
+
+    name: str
+    policy: IamPolicy
+    command: str
+
+
 class PolicyData(Value, frozen=True, kw_only=True):
     """`data` of `doctor --policy`. `features`: name → purpose; `boundary` bounds the roles that the tool creates."""
 
-    policy: Mapping[str, Any] | None
+    policy: IamPolicy | None
     features: Mapping[str, str]
-    boundary: Mapping[str, Any] | None
+    boundary: BoundaryData | None

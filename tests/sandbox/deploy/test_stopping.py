@@ -72,7 +72,7 @@ def test_ctrl_c_while_the_launch_is_asked_for(program):
     running = Running(*UP, "--no-wait").until(lambda: program.calls("RunInstances"))
     answer = running.send(signal.SIGINT).end()
     assert answer["data"]["fate"] == "removed"
-    assert "cost less than a cent" in answer["errors"][0]["message"]
+    assert "cost about $0.01" in answer["errors"][0]["message"]
     assert alive(program) == []
     assert recorded(program) == []
     assert is_untouched(answer["data"]["receipt"])

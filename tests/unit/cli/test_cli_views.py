@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from decimal import Decimal
 from types import SimpleNamespace
@@ -12,12 +13,16 @@ from builders.plans import candidate
 from fakes.surroundings import Surroundings, plan, request
 
 from tgi_deploy.cli import frame
+from tgi_deploy.cli import up as cli_up
 from tgi_deploy.cli.main import ROOT
+from tgi_deploy.cli.progress import Progress
 from tgi_deploy.cli.views.catalog import item_text, list_text
+from tgi_deploy.cli.views.costs import costs_text
 from tgi_deploy.cli.views.deployment import proposal_text, up_text
 from tgi_deploy.cli.views.status import rows_text, status_text
 from tgi_deploy.cli.views.text import accelerated, table, wrapped
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.watching.costs import costs
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.text import gib, plural, usd
@@ -74,19 +79,68 @@ def test_a_price_that_is_an_estimate_says_so_wherever_it_is_shown(tmp_path):
     around = Surroundings(home=tmp_path)
     outcome = up(around.context(), request(plan(chosen=chosen)))
     price = usd(chosen.cost.usd_per_hour)
+    around.clock.sleep(60)
+    spent, _ = costs(around.context())
     for text in (
         proposal_text(outcome.proposal),
         up_text(outcome),
         status_text(status(around.context(), "demo")),
         rows_text(list_deployments(around.context()).rows),
+        costs_text(spent),
     ):
         assert text.count(f"about {price}") == text.count(price) > 0
+        assert text.count("about $") == text.count("$") - text.count("$/")
 
 
-@pytest.mark.parametrize("more", [("--sweep", "context=2048"), ("--why-not", "g5.xlarge"), ("--explain",)])
+def test_the_question_before_renting_calls_a_spot_price_an_estimate(tmp_path, monkeypatch):
+    chosen = candidate()
+    chosen = replaced(chosen, offer=replaced(chosen.offer, market="spot", estimated=True))
+    outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=chosen), dry_run=True))
+    questions = []
+    monkeypatch.setattr(cli_up, "confirm", lambda question, **_how: questions.append(question) or True)
+    asks = cli_up.Asking(None, Progress(), ask=True, yes=False, sandbox=False)
+    asks.confirm(outcome.proposal)
+    assert questions == [f"Go on, for about {usd(chosen.cost.usd_per_hour)}/h?"]
+
+
+def test_what_was_spent_reads_the_same_wherever_it_is_shown(tmp_path):
+    """Rounded up to a cent: a running machine never reads as free."""
+    around = Surroundings(home=tmp_path)
+    up(around.context(), request())
+    around.clock.sleep(5)
+    assert "$0.01 so far" in status_text(status(around.context(), "demo"))
+    spent, _ = costs(around.context())
+    assert [line.split()[-3] for line in costs_text(spent).splitlines()[1:]] == ["$0.01", "$0.01"]
+
+
+@pytest.mark.parametrize(
+    ("speed", "words"),
+    [
+        (60.0, "nothing is billed; its clock runs 60 times as fast, and so do the times and speeds below"),
+        (600.0, "nothing is billed; its clock runs 600 times as fast, and so do the times and speeds below"),
+        (1.0, "nothing is billed"),
+    ],
+)
+def test_the_notice_of_the_sandbox_has_its_own_speed(speed, words, tmp_path, monkeypatch, capsys):
+    outcome = up(Surroundings(home=tmp_path).context(), request(dry_run=True))
+    running = SimpleNamespace(speed=speed)
+    client = SimpleNamespace(sandbox_status=lambda: SimpleNamespace(outcome=running))
+    monkeypatch.setattr(cli_up, "confirm", lambda *_question, **_how: True)
+    cli_up.Asking(client, Progress(), ask=True, yes=True, sandbox=True).confirm(outcome.proposal)
+    assert f"  sandbox: {words}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--budget", "1"), ("--sweep", "context=2048"), ("--why-not", "g5.xlarge"), ("--explain",)]
+)
 def test_a_plan_on_the_spot_market_calls_its_prices_estimates(more, capsys):
+    """Each amount by itself or its paragraph. Budgets, and prices of other clouds, are none."""
     assert frame.run(ROOT, ["plan", "llama3-8b", "--market", "spot", *more]) == 0
-    assert "about $" in capsys.readouterr().out
+    shown = click.unstyle(capsys.readouterr().out)
+    assert "about $" in shown
+    paragraphs = re.split(r"\n\s*\n", re.sub(r"budget of \$[\d.]+", "", shown))
+    for text in (text for text in paragraphs if "for comparison only" not in text):
+        assert "estimated" in text or not re.search(r"(?<!about )\$\d", text), text
 
 
 @pytest.mark.parametrize(("sandbox", "label"), [(True, " (accelerated by the sandbox)"), (False, "")])

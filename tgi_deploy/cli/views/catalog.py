@@ -78,7 +78,7 @@ def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalog en
         return _number(key, value)
     if isinstance(value, Mapping):
         return str(value["name"]) if "name" in value else plural(len(value), "entry", "entries")
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return _list_cell(value)
     return one_line(str(value))
 

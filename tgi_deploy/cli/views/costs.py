@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.text import table
-from tgi_deploy.text import cents, one_line, plural
+from tgi_deploy.text import cents, one_line, plural, usd, usd_spent
 
 if TYPE_CHECKING:
     from tgi_deploy.values.results import AmountsData, CostsData
@@ -23,7 +23,7 @@ def costs_text(found: CostsData) -> str:
     gone = found.gone
     if gone.deployments:
         since = f" since {gone.since:%Y-%m-%d}" if gone.since else ""
-        rows.append(("gone", f"{gone.deployments} removed{since}", "", "", cents(float(gone.accrued_usd)), "", ""))
+        rows.append(("gone", f"{gone.deployments} removed{since}", "", "", usd_spent(gone.accrued_usd), "", ""))
     rows.append(("total", "", "", "", *_cells(found.total)))
     shown = [table(("name", "owner", "location", "machines", *_AMOUNTS), rows, right=frozenset({3, 4, 5, 6}))]
     if len(found.owners) > 1:
@@ -36,6 +36,9 @@ def costs_text(found: CostsData) -> str:
 
 
 def _cells(amounts: AmountsData) -> tuple[str, str, str]:
-    values = (amounts.accrued_usd, amounts.usd_per_hour, amounts.usd_per_month)
-    accrued, hourly, monthly = (None if value is None else float(value) for value in values)
-    return cents(accrued), cents(hourly), cents(monthly)
+    guessed, monthly = amounts.estimated, amounts.usd_per_month
+    return (
+        usd_spent(amounts.accrued_usd, estimated=guessed),
+        usd(amounts.usd_per_hour, estimated=guessed),
+        cents(None if monthly is None else float(monthly), estimated=guessed),
+    )

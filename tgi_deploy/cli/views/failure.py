@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.output import error_lines
 from tgi_deploy.cli.views.text import wrapped
 from tgi_deploy.errors import GONE, MADE_GONE
-from tgi_deploy.text import duration, one_line, usd
+from tgi_deploy.text import duration, one_line, usd, usd_spent
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.results import sentence_of
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 _FROM_BEFORE: Final = "the machine is older than this run and is kept: 'tgi-deploy logs {name}' shows its log"
 _PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' ends it"
 _INDENT: Final = " " * 12
-_CENT: Final = Decimal("0.01")
 _HINTS: Final = {
     "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
     "left": "its removal failed, so it may still run: 'tgi-deploy down {name}' removes it",
@@ -84,5 +82,4 @@ def _spent(failure: Failure) -> str:
     ran = f"; it ran {duration(bill.seconds)}"
     if bill.usd is None:
         return ran
-    amount = bill.usd.quantize(_CENT)
-    return f"{ran} and cost {f'about ${amount:,}' if amount else 'less than a cent'}"
+    return f"{ran} and cost {usd_spent(bill.usd, estimated=True)}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views import choice
 from tgi_deploy.cli.views.text import heading, table, width, wrapped
-from tgi_deploy.text import count, duration, gib, one_line, plural, rate, usd
+from tgi_deploy.text import cents, count, duration, gib, one_line, plural, rate, usd
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
@@ -125,7 +126,8 @@ def _cost(candidate: Candidate, request: Request, covered: PlannedCredits | None
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
     lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
-    return "\n".join([heading("Cost per hour"), *lines, *credits_lines(covered, candidate.cost.usd_per_hour)])
+    note = "with the spot price estimated" if candidate.offer.estimated else ""
+    return "\n".join([heading("Cost per hour", note), *lines, *credits_lines(covered, candidate.cost.usd_per_hour)])
 
 
 def credits_lines(covered: PlannedCredits | None, usd_per_hour: Decimal) -> Iterator[str]:
@@ -238,11 +240,12 @@ def _performance(candidate: Candidate, request: Request) -> str:
         + choice.chance_of(candidate, "output_tokens_per_s"),
     ]
     million, blended = speed.usd_per_million_output_tokens, speed.usd_per_million_blended_tokens
+    price = partial(cents, estimated=candidate.offer.estimated)
     if million is not None:
         label = "a million output tokens"
-        lines.append(_figure(label, _cents, float(million), speed.usd_per_million_output_tokens_span))
+        lines.append(_figure(label, price, float(million), speed.usd_per_million_output_tokens_span))
     if blended is not None:
-        lines.append(_figure("a million tokens in and out", _cents, float(blended), None))
+        lines.append(_figure("a million tokens in and out", price, float(blended), None))
     return "\n".join(lines)
 
 
@@ -262,10 +265,6 @@ def _slowest(p95: float | None, written: Callable[[float], str]) -> str:
 
 def _tenths(number: float) -> str:
     return f"{number:,.1f}"
-
-
-def _cents(dollars: float) -> str:
-    return f"${dollars:,.2f}"
 
 
 def _ready(phases: Sequence[PlannedPhase]) -> str:

@@ -11,6 +11,7 @@ from tgi_deploy.text import cents, count, duration, gib, one_line, plural, rate,
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from decimal import Decimal
 
     from tgi_deploy.values.plan_document import Choice, PlanDocument
     from tgi_deploy.values.request import RequestDocument
@@ -78,11 +79,15 @@ def _cost(plan: PlanDocument) -> str:
     budget = plan.requirements.budget_usd_per_hour
     parts = [
         _price(chosen) + (f" of a budget of {usd(budget)}" if budget is not None else ""),
-        f"{cents(float(plan.cost.usd_per_month))} a month" if plan.cost.usd_per_month else "",
-        f"{cents(float(million))} a million output tokens" if million is not None else "",
+        f"{_cents(plan, plan.cost.usd_per_month)} a month" if plan.cost.usd_per_month else "",
+        f"{_cents(plan, million)} a million output tokens" if million is not None else "",
     ]
     dated = f" ({'estimated' if chosen.estimated else 'listed'} {chosen.price_date})" if chosen.price_date else ""
     return ", ".join(filter(None, parts)) + dated
+
+
+def _cents(plan: PlanDocument, amount: Decimal) -> str:
+    return cents(float(amount), estimated=plan.chosen.estimated)
 
 
 def _memory(plan: PlanDocument) -> str:
@@ -122,7 +127,7 @@ def _alternatives(plan: PlanDocument) -> str:
         (
             item.instance_type, _cards(item), _precision(item), item.quality_class or "",
             _price(item), f"{count(item.output_tokens_per_s)} tokens/s",
-            _place(item),
+            "" if _place(item) == _place(plan.chosen) else _place(item),
         )
         for item in shown
     ]  # fmt: skip

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_UP, Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.api import target_of
 from tgi_deploy.cli.views.ends import ends_cell, ends_lines
 from tgi_deploy.cli.views.text import heading, table, wrapped
-from tgi_deploy.text import one_line, plural, printable, usd
+from tgi_deploy.text import one_line, plural, printable, usd, usd_spent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,16 +58,13 @@ def _runs_lines(status: Status) -> Iterator[str]:
 
 def _cost_words(status: Status) -> str:
     """Return the current hourly price, and the total spent under this name."""
-    spent = f"; {usd(_whole_cents(status.spent.usd))} so far" if status.spent and status.spent.usd else ""
-    if status.gone:
-        return f"nothing now: no machine runs{spent}"
-    price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
     estimated = status.deployment is not None and status.deployment.estimated
-    return "-" if price is None else f"{usd(price, estimated=estimated)} an hour{stopped}{spent}"
-
-
-def _whole_cents(amount: Decimal) -> Decimal:
-    return amount.quantize(Decimal("0.01"), ROUND_UP)
+    total = status.spent.usd if status.spent else None
+    so_far = f"; {usd_spent(total, estimated=estimated)} so far" if total else ""
+    if status.gone:
+        return f"nothing now: no machine runs{so_far}"
+    price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
+    return "-" if price is None else f"{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:

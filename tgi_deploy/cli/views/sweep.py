@@ -7,7 +7,7 @@ import io
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.views.text import table, wrapped
-from tgi_deploy.text import count, one_line, usd
+from tgi_deploy.text import cents, count, one_line, usd
 from tgi_deploy.values.base import as_dict
 
 if TYPE_CHECKING:
@@ -56,5 +56,5 @@ def _cells(row: SweepRow, chosen: Choice, speed: PlannedSpeed) -> tuple[str, ...
         f"{count(speed.ttft_ms)} ms",
         f"{speed.tpot_ms:.1f} ms",
         count(speed.output_tokens_per_s),
-        usd(None if million is None or row.usd_per_hour is None else round(million, 2)),
+        cents(None if million is None or row.usd_per_hour is None else float(million), estimated=chosen.estimated),
     )

@@ -151,7 +151,8 @@ def _prices(way: Way, request: Request) -> Iterator[str]:
 
 
 def _price(item: Priced, request: Request) -> str:
-    where = f"price, {item.offer.market} in {item.offer.region}"
+    market = f"{item.offer.market}{', estimated,' if item.offer.estimated else ''}"
+    where = f"price, {market} in {item.offer.region}"
     if item.cost is None:
         return f"{where}: unknown, and an unknown price does not count as free"
     parts = " + ".join(f"{usd(line.usd_per_hour)} {line.item}" for line in item.cost.lines)

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import plain
 from tgi_deploy.values.plan_results import ChangeData, CheckData, Comparison, MetricData
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
 
 def _changes(old: Document, new: Document, fields: Iterable[str]) -> tuple[ChangeData, ...]:
     pairs = ((name, attrgetter(name)(old), attrgetter(name)(new)) for name in fields)
-    return tuple(ChangeData(field=name, old=was, new=now) for name, was, now in pairs if was != now)
+    return tuple(ChangeData(field=name, old=plain(was), new=plain(now)) for name, was, now in pairs if was != now)
 
 
 _METRICS: Final = ("usd_per_hour", "usd_per_million_output_tokens", "memory_margin_tokens")

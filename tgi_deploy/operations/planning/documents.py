@@ -9,11 +9,12 @@ from tgi_deploy.planner.breakeven import breakevens
 from tgi_deploy.planner.cost import served_usd_per_hour
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.time_to_ready import to_go_through
-from tgi_deploy.values.base import replaced
+from tgi_deploy.values.base import json_number, replaced
 from tgi_deploy.values.plan_document import (
     AcceleratorMemory,
     Choice,
     MemoryOverhead,
+    NearMissData,
     PlanDocument,
     PlannedBreakeven,
     PlannedCost,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.planner.breakeven import Breakeven
     from tgi_deploy.planner.time_to_ready import PhaseEstimate
+    from tgi_deploy.values.base import Fact
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.plan import Candidate, Cost, NearMiss, NoFeasiblePlan, Performance, Plan, Rejection
     from tgi_deploy.values.supply import Credits
@@ -279,9 +281,10 @@ def _engine(candidate: Candidate) -> PlannedEngine:
     )
 
 
-def _rejection(rejection: Rejection) -> Mapping[str, Any]:
+def _rejection(rejection: Rejection) -> Mapping[str, Fact]:
+    numbers = {name: json_number(at) if isinstance(at, Decimal) else at for name, at in rejection.numbers.items()}
     return {
-        **rejection.numbers,
+        **numbers,
         "instance_type": rejection.instance_type,
         "num_shard": rejection.num_shard,
         "quantize": rejection.quantize,
@@ -291,10 +294,10 @@ def _rejection(rejection: Rejection) -> Mapping[str, Any]:
         "codes": rejection.codes,
         "region": rejection.region,
         "market": rejection.market,
-        "usd_per_hour": rejection.usd_per_hour,
+        "usd_per_hour": None if rejection.usd_per_hour is None else json_number(rejection.usd_per_hour),
         "offers": rejection.offers,
     }
 
 
-def _near_miss(miss: NearMiss) -> Mapping[str, Any]:
-    return {"code": miss.code, "message": miss.message, "option": miss.option, "chosen": choice(miss.candidate)}
+def _near_miss(miss: NearMiss) -> NearMissData:
+    return NearMissData(code=miss.code, message=miss.message, option=miss.option, chosen=choice(miss.candidate))

@@ -19,7 +19,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.files import read_file
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.values.base import Value, as_dict, as_value, replaced
-from tgi_deploy.values.plan_document import PlanDocument
+from tgi_deploy.values.plan_document import LockData, LockedCatalog, LockedEngine, LockedModel, PlanDocument
 from tgi_deploy.values.plan_options import variable_of
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ class Lock:
 
     texts: OptionTexts
     plan: PlanDocument
-    model: Mapping[str, Any]
-    engine: Mapping[str, Any]
-    catalog: Mapping[str, Any]
+    made_with: LockData
 
 
 def open_lock(path: Path) -> Lock:
@@ -142,9 +140,11 @@ def read_lock(text: str, name: str) -> Lock:
     return Lock(
         texts=_part(document, "wish", OptionTexts, name),
         plan=_part(document, "plan", PlanDocument, name),
-        model=_table(document, "model", name),
-        engine=_table(document, "engine", name),
-        catalog=_table(document, "catalog", name),
+        made_with=LockData(
+            model=_part(document, "model", LockedModel, name),
+            engine=_part(document, "engine", LockedEngine, name),
+            catalog=_part(document, "catalog", LockedCatalog, name),
+        ),
     )
 
 

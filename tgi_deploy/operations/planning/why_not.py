@@ -15,6 +15,7 @@ from tgi_deploy.operations.planning.documents import (
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.planner.why_not import explain
+from tgi_deploy.values.base import plain
 from tgi_deploy.values.plan_results import (
     ConfigurationData,
     ExplanationData,
@@ -156,7 +157,7 @@ def _way(way: Way) -> ConfigurationData:
         works=not way.codes,
         codes=tuple(way.codes),
         reasons=tuple(
-            ReasonData(code=item.code, message=item.message, numbers=dict(item.data)) for item in way.problems
+            ReasonData(code=item.code, message=item.message, numbers=plain(item.data)) for item in way.problems
         ),
         memory=memory(way.memory),
         performance=None if way.performance is None else speed(way.performance),

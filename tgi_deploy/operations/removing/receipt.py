@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import Thing
 from tgi_deploy.operations.watching.ledger import given_up, lines_of
-from tgi_deploy.text import duration
+from tgi_deploy.text import duration, usd_spent
 from tgi_deploy.values.base import Frozen, as_dict
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Final = 1
 HASH: Final = "sha256"
-_CENT: Final = Decimal("0.01")
 
 
 class KeptThing(Thing, frozen=True, kw_only=True):
@@ -91,8 +90,7 @@ class Receipt:
     def _cost(self, how: str, target_at: Callable[[str], Target]) -> str:
         if self.usd is None:
             return target_at(self.machines[0].region).facts.unpriced or "at an unknown price"
-        cents = self.usd.quantize(_CENT, ROUND_HALF_UP)
-        return f"cost {how}${cents:,}" if cents else "cost less than a cent"
+        return f"cost {how}{usd_spent(self.usd)}"
 
     def document(self) -> dict[str, Any]:
         """Return it for JSON: times and money are text, so that the hash means the same everywhere."""

@@ -20,7 +20,7 @@ from tgi_deploy.operations.results.planning import result_of_plan
 from tgi_deploy.text import words_of
 from tgi_deploy.values.base import Result
 from tgi_deploy.values.plan import NoFeasiblePlan
-from tgi_deploy.values.plan_document import LockData, PlanData
+from tgi_deploy.values.plan_document import PlanData
 from tgi_deploy.values.plan_results import CasesData, Comparison, DiffData, PredictionData, SweepData, WhyNotData
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def owned_result(
 def locked_result(path: Path, catalog: Catalog) -> Result[PlanData, None]:
     """Return the plan as printed when it was locked, and a warning if today's plan for the same request differs."""
     lock = open_lock(path)
-    data = PlanData(plan=lock.plan, lock=LockData(model=lock.model, engine=lock.engine, catalog=lock.catalog))
+    data = PlanData(plan=lock.plan, lock=lock.made_with)
     notices = (warning("notice", text) for text in lock.plan.notices)
     return Result(data=data, outcome=None, warnings=(*notices, *_staleness(lock, catalog)))
 

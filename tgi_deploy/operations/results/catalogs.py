@@ -11,12 +11,18 @@ from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.profile_file import draft, entry_document
 from tgi_deploy.values.base import Result, as_dict
 from tgi_deploy.values.catalog_results import (
+    AcceleratorData,
+    AcceleratorItem,
     DeploymentTextData,
+    EngineData,
     EngineEntry,
+    EngineItem,
     EnginesData,
-    EntryData,
     HardwareData,
     HardwareEntry,
+    InstanceData,
+    InstanceItem,
+    ModelData,
     ModelEntry,
     ModelsData,
     ProfileData,
@@ -24,8 +30,12 @@ from tgi_deploy.values.catalog_results import (
     ProfileTextData,
     RegionEntry,
     RegionsData,
+    ShownAccelerator,
     TextData,
 )
+from tgi_deploy.values.engine import Release
+from tgi_deploy.values.hardware import Accelerator, InstanceType
+from tgi_deploy.values.model import Profile
 from tgi_deploy.values.names import check_name, default_name
 
 if TYPE_CHECKING:
@@ -33,12 +43,10 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.option_texts import OptionTexts
-    from tgi_deploy.values.base import Value
-    from tgi_deploy.values.model import Profile
 
 ListData = RegionsData | EnginesData | ModelsData | HardwareData
 HardwareKind = Literal["accelerators", "instances", "hardware"]
-Kind = Literal["accelerator", "instance", "engine", "model"]
+EntryData = AcceleratorData | InstanceData | EngineData | ModelData
 
 
 def list_result(names: tuple[str, ...], catalog: Catalog, *, region: str, release: str) -> Result[ListData, ListData]:
@@ -93,30 +101,35 @@ def _hardware(kind: HardwareKind, names: tuple[str, ...], catalog: Catalog, regi
 
 def entry_result(name: str, catalog: Catalog, *, region: str, release: str) -> Result[EntryData, HardwareEntry | None]:
     """Return the entry of that name, of whichever kind knows it. Raises InputError `unknown_entry`."""
-    kind, found = _find(catalog, name)
-    item = entry_document(found)
-    if kind not in {"accelerator", "instance"}:
-        return Result(data=EntryData(kind=kind, item=item), outcome=None)
-    [shown] = compare((item["name"],), catalog, region=region, release=release)
-    added = {
-        "price": None if shown.price is None else as_dict(shown.price),
-        "engine": as_dict(shown.engine),
-        "misquoted": shown.misquoted,
-    }
-    return Result(data=EntryData(kind=kind, item=item | added), outcome=shown)
+    found = _find(catalog, name)
+    if isinstance(found, Profile):
+        return Result(data=ModelData(item=found), outcome=None)
+    if isinstance(found, Release):
+        return Result(data=EngineData(item=_release(found)), outcome=None)
+    [shown] = compare((found.name,), catalog, region=region, release=release)
+    item = {**entry_document(found), "price": shown.price, "engine": shown.engine, "misquoted": shown.misquoted}
+    if isinstance(found, Accelerator):
+        return Result(data=AcceleratorData(item=AcceleratorItem(**item)), outcome=shown)
+    chip = ShownAccelerator(**item.pop("accelerator"))
+    return Result(data=InstanceData(item=InstanceItem(**item, accelerator=chip)), outcome=shown)
 
 
-def _find(catalog: Catalog, name: str) -> tuple[Kind, Value]:
-    finders: tuple[tuple[Kind, Callable[[str], Value]], ...] = (
-        ("accelerator", catalog.accelerator),
-        ("instance", catalog.instance_type),
-        ("engine", catalog.release),
-        ("model", catalog.resolve),
+def _release(found: Release) -> EngineItem:
+    shared = {name: item for name, item in as_dict(found).items() if name in EngineItem.__struct_fields__}
+    return EngineItem(**shared, methods=found.methods)
+
+
+def _find(catalog: Catalog, name: str) -> Accelerator | InstanceType | Release | Profile:
+    finders: tuple[Callable[[str], Accelerator | InstanceType | Release | Profile], ...] = (
+        catalog.accelerator,
+        catalog.instance_type,
+        catalog.release,
+        catalog.resolve,
     )
     hints = []
-    for kind, find in finders:
+    for find in finders:
         try:
-            return kind, find(name)
+            return find(name)
         except InputError as error:
             hints.append(error.hint)
     suggestion = next((hint for hint in hints if hint and "did you mean" in hint.lower()), None)
@@ -133,7 +146,7 @@ def profiles_result(catalog: Catalog) -> Result[ProfilesData, ProfilesData]:
 
 
 def profile_result(profile: Profile) -> Result[ProfileData, Profile]:
-    return Result(data=ProfileData(profile=entry_document(profile)), outcome=profile)
+    return Result(data=ProfileData(profile=profile), outcome=profile)
 
 
 def draft_result(profile: Profile) -> Result[ProfileTextData, Profile]:

@@ -9,9 +9,9 @@ from tgi_deploy.errors import DeployError, InputError, warning
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.targets.protocol import Account
-from tgi_deploy.values.base import Result
+from tgi_deploy.values.base import Result, plain
 from tgi_deploy.values.plan import NoFeasiblePlan
-from tgi_deploy.values.results import CheckedData, DoctorData, PolicyData, SummaryData
+from tgi_deploy.values.results import BoundaryData, CheckedData, DoctorData, PolicyData, SummaryData
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,7 +38,9 @@ def doctor_result(findings: tuple[Problem, ...]) -> Result[DoctorData, tuple[Pro
     counted = Counter(item.severity for item in findings)
     errors = tuple(item for item in findings if item.severity == "error")
     shown = (
-        CheckedData(severity=item.severity, code=item.code, message=item.message, remedy=item.hint, data=item.data)
+        CheckedData(
+            severity=item.severity, code=item.code, message=item.message, remedy=item.hint, data=plain(item.data)
+        )
         for item in findings
     )
     summary = SummaryData(ok=counted["ok"], warning=counted["warning"], error=counted["error"])
@@ -62,6 +64,7 @@ def policy_result(
             hint="leave out --policy, or name another --target",
         )
     found = target.boundary() if boundary else target.policy(features, everything=everything)
-    data = PolicyData(policy=found.document, features=found.features, boundary=found.boundary)
+    bounding = None if found.boundary is None else BoundaryData(**found.boundary)
+    data = PolicyData(policy=found.document, features=found.features, boundary=bounding)
     notices = (warning("boundary_needed", found.notice),) if found.notice else ()
     return Result(data=data, outcome=data, warnings=notices)

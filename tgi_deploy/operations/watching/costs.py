@@ -71,6 +71,7 @@ def _row(
         accrued_usd=sum(by_id.values(), Decimal(0)) if by_id or not machines else None,
         usd_per_hour=rate,
         usd_per_month=_month(rate),
+        estimated=deployment is not None and deployment.estimated,
     )
 
 
@@ -87,7 +88,10 @@ def _owners(rows: Sequence[DeploymentCostData]) -> tuple[OwnerCostData, ...]:
 def _sum(rows: Sequence[AmountsData]) -> AmountsData:
     rate = _known([row.usd_per_hour for row in rows])
     return AmountsData(
-        accrued_usd=_known([row.accrued_usd for row in rows]), usd_per_hour=rate, usd_per_month=_month(rate)
+        accrued_usd=_known([row.accrued_usd for row in rows]),
+        usd_per_hour=rate,
+        usd_per_month=_month(rate),
+        estimated=any(row.estimated for row in rows),
     )
 
 

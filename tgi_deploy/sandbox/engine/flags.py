@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from tgi_deploy.sandbox.engine.arguments import Arguments, Value
 from tgi_deploy.sandbox.engine.failures import HelpAskedError, UsageError
@@ -37,17 +37,12 @@ def parse(flags: Mapping[str, Flag], argv: Iterable[str], environ: Mapping[str, 
             raw = [environ[flag.env]]
         if raw is not None:
             given[name] = _convert(flag, name, raw)
-    defaults = {name: _default(flag) for name, flag in table.items()}
+    defaults = {name: cast("Value", flag.default) for name, flag in table.items()}
     return Arguments(flags=table, values={**defaults, **given}, given=frozenset(given))
 
 
 def _bare(name: str) -> str:
     return name.removeprefix("--")
-
-
-def _default(flag: Flag) -> Value:
-    default: Value = flag.default
-    return default
 
 
 def _command_line(table: Mapping[str, Flag], argv: list[str]) -> dict[str, list[str]]:
