@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.guest.services import Host
 
 _POLL_S: Final = 0.05
+# What a machine does again and again is no faster than this in real time: programs that start cost the computer more.
+_LEAST_PAUSE_S: Final = 2.0
 # Units of the image that exist, are active and do nothing.
 _BUILT_IN: Final = frozenset({"docker.service", "containerd.service", "ssh.service", "amazon-ssm-agent.service"})
 _NOT_ACTIVE: Final = 3
@@ -30,14 +32,20 @@ class Reply:
 
 
 class Timer:
-    """Starts a service at a given time; at once if it has passed (as with Persistent=true)."""
+    """Starts a service at a given time; at once if it has passed (as with Persistent=true).
 
-    def __init__(self, unit: Unit, *, booted: float, timer_speed: float, start: Callable[[str], object]) -> None:
+    Moments come at the timers' speed. A limit doesn't count pauses between looks: they pass at the machine's speed.
+    """
+
+    def __init__(
+        self, unit: Unit, *, booted: float, speed: float, timer_speed: float, start: Callable[[str], object]
+    ) -> None:
         self.unit = unit
         self.starts = unit.one("Timer", "Unit") or unit.name.removesuffix(".timer") + ".service"
         self.active = False
         self._start = start
-        self._speed = timer_speed
+        self._speed = speed
+        self._timer_speed = timer_speed
         self._booted = booted
         self._activated = 0.0
         self._last: float | None = None
@@ -72,13 +80,16 @@ class Timer:
     def _repeated(self) -> list[float]:
         if self._last is None:
             return []
-        return [self._after(self._last, text) for text in self.unit.all("Timer", "OnUnitActiveSec")]
+        return [self._last + self._pause_s(parse_span(text)) for text in self.unit.all("Timer", "OnUnitActiveSec")]
+
+    def _pause_s(self, span_s: float) -> float:
+        return min(span_s / self._timer_speed, max(span_s / self._speed, _LEAST_PAUSE_S))
 
     def _after(self, base: float, text: str) -> float:
-        return base + parse_span(text) / self._speed
+        return base + parse_span(text) / self._timer_speed
 
     def _scaled(self, moment: float) -> float:
-        return self._booted + (moment - self._booted) / self._speed
+        return self._booted + (moment - self._booted) / self._timer_speed
 
 
 class Init:
@@ -162,6 +173,7 @@ class Init:
             self._timers[name] = Timer(
                 self._load(name),
                 booted=self._booted,
+                speed=self._host.speed,
                 timer_speed=self._timer_speed,
                 start=lambda service: self._start(service, wait=False),
             )
