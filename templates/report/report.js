@@ -4,7 +4,7 @@
 
   const described = (row) => {
     const cells = [...row.cells].map((cell) => cell.textContent.trim());
-    if (row.closest(".ways")) {
+    if (row.closest(".variants")) {
       const [machine, cards, weights, price, speed, first, each, million, verdict] = cells;
       return [
         machine, verdict,

@@ -71,7 +71,7 @@ class Host:
         wanted = {"name": name, "image": proxy_image(), "network": self.network.id, "bind": "127.0.0.1",
                   "port": self.port, "engine_port": 80}  # fmt: skip
         self.proxy = self.make("proxy", wanted)
-        self.cloud.handler("proxy").complete(self.proxy.attributes, wanted)
+        self.cloud.handler("proxy").update(self.proxy.attributes, wanted)
         self.front = ProxyFront(api=self.api, clock=SystemClock())
         self.record = deployment(resources=(record("proxy", self.proxy.id),))
 

@@ -197,27 +197,27 @@ class FakeHandler:
         moment = self.world.moment(made)
         return moment if self.kind == "instance" else {}
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        self.world.enter(f"complete {self.kind}", attributes)
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        self.world.enter(f"update {self.kind}", attributes)
         if "tags" in properties:
             found = self.world.things[attributes["id"]]
             changed = replaced(found, tags={**found.tags, **properties["tags"]})
             self._add(changed)
             if properties["tags"].get(TAG_EXPIRES, "").endswith(" 1"):  # its machine reads that its time is up
                 self._end(changed)
-            self.world.leave(f"complete {self.kind}")
+            self.world.leave(f"update {self.kind}")
             return
         known = self.world.properties.get(attributes["id"], {})
         if "cidrs" not in properties:
             self.world.properties[attributes["id"]] = {**known, **properties}
-            self.world.leave(f"complete {self.kind}")
+            self.world.leave(f"update {self.kind}")
             return
         cidrs = sorted({*known.get("allowed", ()), *properties["cidrs"]} - set(properties.get("revoked", ())))
         self.world.properties[attributes["id"]] = {**known, "allowed": cidrs}
         found = self.world.things[attributes["id"]]
         signed = {"cidrs": " ".join(cidrs), "signed_cidrs": " ".join(cidrs)}
         self._add(replaced(found, attributes={**found.attributes, **signed}))
-        self.world.leave(f"complete {self.kind}")
+        self.world.leave(f"update {self.kind}")
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         self.world.enter(f"read {self.kind}", attributes)

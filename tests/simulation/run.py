@@ -46,7 +46,7 @@ from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart, star
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.gc import GcRequest, gc
-from tgi_deploy.operations.watching.known import unrecorded_deployment
+from tgi_deploy.operations.watching.lookup import unrecorded_deployment
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.targets.aws.api import Api

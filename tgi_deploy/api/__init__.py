@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading as Reading
     from tgi_deploy.operations.deploying.file_run import FileOutcome as FileOutcome
     from tgi_deploy.operations.deploying.in_place import Extension as Extension
-    from tgi_deploy.operations.deploying.pausing import Question as Question
     from tgi_deploy.operations.deploying.pausing import SwitchOutcome as SwitchOutcome
+    from tgi_deploy.operations.deploying.pausing import SwitchProposal as SwitchProposal
     from tgi_deploy.operations.deploying.rollout import Update as Update
     from tgi_deploy.operations.deploying.service import Proof as Proof
     from tgi_deploy.operations.deploying.service import ReadyLevel as ReadyLevel
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.status import Status as Status
     from tgi_deploy.planner.why_not import Explained as Explained
     from tgi_deploy.planner.why_not import Priced as Priced
-    from tgi_deploy.planner.why_not import Way as Way
+    from tgi_deploy.planner.why_not import Variant as Variant
     from tgi_deploy.reconcile.ends import End as End
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.file_run import FileOutcome, Pruned
-    from tgi_deploy.operations.deploying.pausing import Question, SwitchOutcome, SwitchRequest
+    from tgi_deploy.operations.deploying.pausing import SwitchOutcome, SwitchProposal, SwitchRequest
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.smoke import Proved, Smoked
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
@@ -335,7 +335,7 @@ class Changing(Watching):
         return gc_result(found)
 
     def stop(
-        self, name: str, *, confirm: Callable[[Question], bool] | None = None, stops: Stops | None = None
+        self, name: str, *, confirm: Callable[[SwitchProposal], bool] | None = None, stops: Stops | None = None
     ) -> Result[SwitchData, SwitchOutcome]:
         """Stop the machine once open requests have been answered; its disk is kept and billed."""
         from tgi_deploy.operations.deploying.pausing import stop
@@ -347,7 +347,7 @@ class Changing(Watching):
         name: str,
         *,
         ready: ReadyLevel = "full",
-        confirm: Callable[[Question], bool] | None = None,
+        confirm: Callable[[SwitchProposal], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[SwitchData, SwitchOutcome]:
         """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers."""
@@ -360,7 +360,7 @@ class Changing(Watching):
         name: str,
         *,
         ready: ReadyLevel = "full",
-        confirm: Callable[[Question], bool] | None = None,
+        confirm: Callable[[SwitchProposal], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[SwitchData, SwitchOutcome]:
         """Restart the engine on its machine, wait until it is healthy, and prove that it answers."""
@@ -373,7 +373,7 @@ class Changing(Watching):
         act: Callable[[Context, SwitchRequest], SwitchOutcome],
         name: str,
         ready: ReadyLevel,
-        confirm: Callable[[Question], bool] | None,
+        confirm: Callable[[SwitchProposal], bool] | None,
         stops: Stops | None,
     ) -> Result[SwitchData, SwitchOutcome]:
         from tgi_deploy.operations.deploying.pausing import SwitchRequest

@@ -166,10 +166,10 @@ class Planning(Place):
         engine_version: str = "",
     ) -> Result[PredictionData, PredictionData]:
         """Return the predicted speed of a stated configuration, each figure with an 80 % interval."""
-        from tgi_deploy.operations.planning.predict import Question, concurrency_of
+        from tgi_deploy.operations.planning.predict import PredictionRequest, concurrency_of
         from tgi_deploy.operations.results.about_plans import prediction_result
 
-        question = Question(
+        request = PredictionRequest(
             model=model,
             accelerator=accelerator,
             num_shard=num_shard,
@@ -182,7 +182,7 @@ class Planning(Place):
             engine=engine or wiring.engine_named().name,
             engine_version=engine_version,
         )
-        return prediction_result(question, self._catalog())
+        return prediction_result(request, self._catalog())
 
     def predict_cases(self, file: Path) -> Result[CasesData, CasesData]:
         """Return a prediction for each row of a CSV file, in order. The hub is not asked."""

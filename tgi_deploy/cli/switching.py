@@ -1,4 +1,4 @@
-"""Shared by `stop`, `start` and `restart`: the question, the run, and the outcome as text."""
+"""Shared by `stop`, `start` and `restart`: the proposal, the run, and the outcome as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tgi_deploy.text import duration, usd
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tgi_deploy.api import Question, SwitchOutcome
+    from tgi_deploy.api import SwitchOutcome, SwitchProposal
     from tgi_deploy.cli.progress import Progress
     from tgi_deploy.values.base import Result as ApiResult
     from tgi_deploy.values.change_results import SwitchData
@@ -26,29 +26,29 @@ def switch(
     yes: bool,
     **more: Any,  # noqa: ANN401 -- what one of them takes more
 ) -> Result:
-    def ask(question: Question) -> bool:
+    def ask(proposal: SwitchProposal) -> bool:
         progress.stop()
-        write_stderr(f"{_question_text(question)}\n")
-        return confirm("Go on?", yes=yes, what=f"'{question.switch}'", dry_run=False)
+        write_stderr(f"{_proposal_text(proposal)}\n")
+        return confirm("Go on?", yes=yes, what=f"'{proposal.switch}'", dry_run=False)
 
     with stoppable() as stops:
         found = act(name, confirm=ask, stops=stops, **more)
     return printed(found, "\n".join(_lines(found.outcome)))
 
 
-def _question_text(question: Question) -> str:
-    return "\n".join((f"{question.switch} {question.name}: {question.machine.id}", *_consequences(question)))
+def _proposal_text(proposal: SwitchProposal) -> str:
+    return "\n".join((f"{proposal.switch} {proposal.name}: {proposal.machine.id}", *_consequences(proposal)))
 
 
-def _consequences(question: Question) -> Iterator[str]:
-    if question.grace_s:
-        yield f"  in-flight requests have {duration(question.grace_s)} to finish; new ones are refused until then"
-    if question.usd_per_hour is not None:
-        what = "for its disk while it is stopped" if question.switch == "stop" else "for everything"
-        yield f"  {usd(question.usd_per_hour)} an hour {what}"
-    if question.emptied and question.switch == "stop":
+def _consequences(proposal: SwitchProposal) -> Iterator[str]:
+    if proposal.grace_s:
+        yield f"  in-flight requests have {duration(proposal.grace_s)} to finish; new ones are refused until then"
+    if proposal.usd_per_hour is not None:
+        what = "for its disk while it is stopped" if proposal.switch == "stop" else "for everything"
+        yield f"  {usd(proposal.usd_per_hour)} an hour {what}"
+    if proposal.emptied and proposal.switch == "stop":
         yield "  its weights are on instance storage, which a stop erases: a start downloads them again"
-    if question.switch == "stop" and not any(end.reason == "ttl" for end in question.ends):
+    if proposal.switch == "stop" and not any(end.reason == "ttl" for end in proposal.ends):
         yield "  no limit ends the billing of the disk"
 
 

@@ -180,6 +180,6 @@ class Asking:
 def shown_before(found: ApiResult[UpData, UpOutcome]) -> Iterator[Problem]:
     """Return the warnings that were printed before the question."""
     outcome = found.outcome
-    asked_with = {"notice", "no_end"} if outcome.changed or outcome.declined else set()
+    asked_with = {"notice", "no_limit"} if outcome.changed or outcome.declined else set()
     codes = asked_with | {item.code for item in (outcome.proposal.warnings if outcome.proposal else ())}
     return (item for item in found.warnings if item.code in codes)

@@ -66,7 +66,7 @@ class Relaxation(Frozen, frozen=True, kw_only=True):
     candidate: Candidate
 
 
-class _Way(Frozen, frozen=True, kw_only=True):
+class _Variant(Frozen, frozen=True, kw_only=True):
     """A configuration that works under the most lenient request, with its `offers` and the axes each changes."""
 
     hardware: InstanceType
@@ -120,7 +120,7 @@ class _Relaxer:
         self.engine = engine
         self._searches: dict[tuple[int, int], Search] = {}
         self.least_context = self._least_context()
-        self.ways = tuple(self._ways())
+        self.variants = tuple(self._variants())
 
     def _least_context(self) -> int:
         """Return the shortest context that holds a promised request and is consistent with pinned flags."""
@@ -149,47 +149,47 @@ class _Relaxer:
             return replaced(self.lenient, concurrency=load)
         return replaced(self.lenient, arrivals_per_s=load / _STEPS_PER_S)
 
-    def _evaluation(self, way: _Way, context: int, load: int) -> Evaluation:
+    def _evaluation(self, variant: _Variant, context: int, load: int) -> Evaluation:
         search = self._search(context, load)
-        return search.evaluator.evaluation(way.hardware, way.num_shard, way.scheme, way.replicas)
+        return search.evaluator.evaluation(variant.hardware, variant.num_shard, variant.scheme, variant.replicas)
 
-    def _ways(self) -> Iterator[_Way]:
+    def _variants(self) -> Iterator[_Variant]:
         evaluator = self._search(self.least_context, 1).evaluator
         for hardware, offers in self._hardware():
             for num_shard in self._shard_counts(hardware):
                 for scheme in evaluator.schemes:
                     if not evaluator.evaluation(hardware, num_shard, scheme).fit.problems:
                         axes = frozenset(self._left(hardware, num_shard, scheme))
-                        way = _Way(
+                        variant = _Variant(
                             hardware=hardware, num_shard=num_shard, scheme=scheme, replicas=1, axes=axes, offers=offers
                         )  # fmt: skip
-                        yield from self._replicated(way)
+                        yield from self._replicated(variant)
 
-    def _replicated(self, way: _Way) -> Iterator[_Way]:
+    def _replicated(self, variant: _Variant) -> Iterator[_Variant]:
         """Yield it with every requested number of replicas, and with the fewest for each set of limits."""
-        each = slots(way.hardware, way.num_shard)
+        each = slots(variant.hardware, variant.num_shard)
         asked = counts_of(self.request, self.supply.most_replicas, each)
         any_number = replaced(self.request, replicas=Replicas(least=1, most=MOST_REPLICAS), max_machines=None)
         others = [count for count in counts_of(any_number, 1, each) if count not in asked]
         contexts = dict.fromkeys((self.least_context, self.request.context_tokens))
-        enough = {count for context in contexts for count in self._fewest(way, context, asked[-1], others)}
-        yield from (self._with_replicas(way, count) for count in (*asked, *sorted(enough)))
+        enough = {count for context in contexts for count in self._fewest(variant, context, asked[-1], others)}
+        yield from (self._with_replicas(variant, count) for count in (*asked, *sorted(enough)))
 
-    def _fewest(self, way: _Way, context: int, asked: int, others: Sequence[int]) -> Iterator[int]:
+    def _fewest(self, variant: _Variant, context: int, asked: int, others: Sequence[int]) -> Iterator[int]:
         """Yield the other numbers of replicas that meet, at this context, limits that no smaller one met."""
-        least = self._missed(way, context, asked)
-        if not others or self._missed(way, context, others[-1]) == least:  # more of them are never slower
+        least = self._missed(variant, context, asked)
+        if not others or self._missed(variant, context, others[-1]) == least:  # more of them are never slower
             return
         known = [] if least is None else [least]
         for count in others:
-            missed = self._missed(way, context, count)
+            missed = self._missed(variant, context, count)
             if missed is not None and not any(fewer <= missed for fewer in known):
                 known.append(missed)
                 yield count
 
-    def _with_replicas(self, way: _Way, count: int) -> _Way:
+    def _with_replicas(self, variant: _Variant, count: int) -> _Variant:
         request = self.request
-        needed = -(-count // slots(way.hardware, way.num_shard))
+        needed = -(-count // slots(variant.hardware, variant.num_shard))
         most = request.replicas.most or max(request.replicas.least, self.supply.most_replicas)
         room = most_machines(request)
         axes = frozenset(
@@ -198,11 +198,11 @@ class _Relaxer:
                 ("max_machines", room is not None and needed > room),
             ) if left
         )  # fmt: skip
-        return replaced(way, replicas=count, axes=way.axes | axes)
+        return replaced(variant, replicas=count, axes=variant.axes | axes)
 
-    def _missed(self, way: _Way, context: int, count: int) -> Axes | None:
+    def _missed(self, variant: _Variant, context: int, count: int) -> Axes | None:
         """Return the limits that this many replicas miss under the whole load; None if they do not work."""
-        evaluation = self._evaluation(replaced(way, replicas=count), context, self.most_load)
+        evaluation = self._evaluation(replaced(variant, replicas=count), context, self.most_load)
         return None if evaluation.problems else frozenset(self._slow(evaluation))
 
     def _hardware(self) -> Iterator[tuple[InstanceType, tuple[tuple[Offer, Axes], ...]]]:
@@ -263,13 +263,13 @@ class _Relaxer:
         """Return the sets of axes of all working configurations."""
         found: set[Axes] = set()
         slow = self.load_axis == "rps" or any(not limit.default for limit in self.request.limits)
-        undone = self.ways
+        undone = self.variants
         for level in self._levels():
             if self.load_axis in level:
-                undone = tuple(way for way in undone if "replicas" not in way.axes)
+                undone = tuple(variant for variant in undone if "replicas" not in variant.axes)
             undone = tuple(
-                way for way in undone
-                if not self._collect(way, level, found) or slow or level
+                variant for variant in undone
+                if not self._collect(variant, level, found) or slow or level
             )  # fmt: skip
         return found
 
@@ -279,59 +279,61 @@ class _Relaxer:
         load = frozenset({self.load_axis} if self.most_load > 1 else ())
         yield from dict.fromkeys((_NOTHING, context, load, context | load))
 
-    def _collect(self, way: _Way, level: Axes, found: set[Axes]) -> bool:
+    def _collect(self, variant: _Variant, level: Axes, found: set[Axes]) -> bool:
         """Add the configuration's sets at this level to `found`; return whether it works there."""
         context, lowest = self._lowest(level)
         configurations = [
             axes | level
-            for concurrency in self._worth_trying(way, context, lowest)
-            for axes, _ in self._configurations(way, context, concurrency)
+            for concurrency in self._worth_trying(variant, context, lowest)
+            for axes, _ in self._configurations(variant, context, concurrency)
         ]
         found.update(configurations)
         return bool(configurations)
 
-    def _worth_trying(self, way: _Way, context: int, lowest: int) -> Iterator[int]:
+    def _worth_trying(self, variant: _Variant, context: int, lowest: int) -> Iterator[int]:
         """Yield `lowest` and, if it may be too low, the most requests that memory and each latency limit allow."""
         found = [lowest]
         if self.request.min_tokens_per_s is not None and lowest < self.most_load:
-            found += [self._most_requests(way, context, axes) for axes in _LATENCY]
+            found += [self._most_requests(variant, context, axes) for axes in _LATENCY]
         yield from dict.fromkeys(found)
 
-    def _most_requests(self, way: _Way, context: int, axes: Axes) -> int:
+    def _most_requests(self, variant: _Variant, context: int, axes: Axes) -> int:
         """Return the largest concurrency below the requested one, at least 1, that works except for throughput.
 
         Of the axes on which the configuration may deviate, only latency counts here.
         """
         given_up = axes | _THROUGHPUT
 
-        def works(way: _Way, concurrency: int) -> bool:
-            evaluation = self._evaluation(way, context, concurrency)
+        def works(variant: _Variant, concurrency: int) -> bool:
+            evaluation = self._evaluation(variant, context, concurrency)
             return not evaluation.problems and given_up.issuperset(self._slow(evaluation))
 
-        return _largest((way,), 1, self.most_load, works)
+        return _largest((variant,), 1, self.most_load, works)
 
     def _lowest(self, axes: Axes) -> tuple[int, int]:
         """Return context and concurrency, with those in `axes` at their minimum."""
         context = self.least_context if "context" in axes else self.request.context_tokens
         return context, 1 if self.load_axis in axes else self.most_load
 
-    def _configurations(self, way: _Way, context: int, concurrency: int) -> Iterator[tuple[Axes, Configuration]]:
+    def _configurations(
+        self, variant: _Variant, context: int, concurrency: int
+    ) -> Iterator[tuple[Axes, Configuration]]:
         """Yield the configuration on each offer, with its deviating axes other than context and concurrency."""
         search = self._search(context, concurrency)
-        for evaluation in self._evaluations(way, context, concurrency):
-            here = way.axes | frozenset(self._slow(evaluation))
-            for offer, elsewhere in way.offers:
+        for evaluation in self._evaluations(variant, context, concurrency):
+            here = variant.axes | frozenset(self._slow(evaluation))
+            for offer, elsewhere in variant.offers:
                 configuration = search.configuration(offer, evaluation)
                 if configuration is not None:
                     yield here | elsewhere | self._dear(configuration), configuration
 
-    def _evaluations(self, way: _Way, context: int, load: int) -> Iterator[Evaluation]:
+    def _evaluations(self, variant: _Variant, context: int, load: int) -> Iterator[Evaluation]:
         """Yield its working evaluations; with a speed limit one per prefill batch, as each meets different limits."""
         if all(limit.default for limit in self.request.limits):
-            found = iter((self._evaluation(way, context, load),))
+            found = iter((self._evaluation(variant, context, load),))
         else:
             evaluator = self._search(context, load).evaluator
-            found = evaluator.every_prefill(way.hardware, way.num_shard, way.scheme, way.replicas)
+            found = evaluator.every_prefill(variant.hardware, variant.num_shard, variant.scheme, variant.replicas)
         yield from (evaluation for evaluation in found if not evaluation.problems)
 
     def _slow(self, evaluation: Evaluation) -> Iterator[str]:
@@ -347,13 +349,13 @@ class _Relaxer:
     def settled(self, axes: Axes) -> Relaxation:
         """Return a sufficient set with its exact amounts."""
         context, concurrency = self._lowest(axes)
-        ways = sorted((way for way in self.ways if way.axes <= axes), key=self._room, reverse=True)
+        variants = sorted((variant for variant in self.variants if variant.axes <= axes), key=self._room, reverse=True)
         if "context" in axes:
-            context = _largest(ways, context, self.request.context_tokens,
-                               lambda way, value: self._works_for_some(way, value, axes))  # fmt: skip
+            context = _largest(variants, context, self.request.context_tokens,
+                               lambda variant, value: self._works_for_some(variant, value, axes))  # fmt: skip
         if self.load_axis in axes:
-            concurrency = self._settled_concurrency(ways, context, axes)
-        configurations = (pair for way in ways for pair in self._configurations(way, context, concurrency))
+            concurrency = self._settled_concurrency(variants, context, axes)
+        configurations = (pair for variant in variants for pair in self._configurations(variant, context, concurrency))
         configuration = min(
             (configuration for needed, configuration in configurations if needed <= axes),
             key=lambda item: _change(item, axes, self.request.confidence),
@@ -362,33 +364,33 @@ class _Relaxer:
         request = self._changed(axes, replaced(self._at(concurrency), context_tokens=context), candidate)
         return Relaxation(axes=in_order(axes), request=request, candidate=candidate)
 
-    def _settled_concurrency(self, ways: Sequence[_Way], context: int, axes: Axes) -> int:
+    def _settled_concurrency(self, variants: Sequence[_Variant], context: int, axes: Axes) -> int:
         if self.request.min_tokens_per_s is None or "throughput" in axes:
-            return _largest(ways, 1, self.most_load,
-                            lambda way, value: self._works(way, context, value, axes))  # fmt: skip
-        working = (way for way in ways if self._works_for_some(way, context, axes))
-        return max(self._most_requests(way, context, axes) for way in working)
+            return _largest(variants, 1, self.most_load,
+                            lambda variant, value: self._works(variant, context, value, axes))  # fmt: skip
+        working = (variant for variant in variants if self._works_for_some(variant, context, axes))
+        return max(self._most_requests(variant, context, axes) for variant in working)
 
-    def _works_for_some(self, way: _Way, context: int, axes: Axes) -> bool:
+    def _works_for_some(self, variant: _Variant, context: int, axes: Axes) -> bool:
         """Return whether the configuration works at this context, at any concurrency if that is relaxed."""
         if self.load_axis not in axes:
-            return self._works(way, context, self.most_load, axes)
-        if self._works(way, context, 1, axes):
+            return self._works(variant, context, self.most_load, axes)
+        if self._works(variant, context, 1, axes):
             return True
         if self.request.min_tokens_per_s is None or "throughput" in axes:
             return False
-        return self._works(way, context, self._most_requests(way, context, axes), axes)
+        return self._works(variant, context, self._most_requests(variant, context, axes), axes)
 
-    def _room(self, way: _Way) -> int:
-        return self._evaluation(way, self.least_context, 1).memory.kv_capacity_tokens
+    def _room(self, variant: _Variant) -> int:
+        return self._evaluation(variant, self.least_context, 1).memory.kv_capacity_tokens
 
     def _at(self, load: int) -> Request:
         """Return the request with this load."""
         given = self._loaded(load)
         return replaced(self.request, concurrency=given.concurrency, arrivals_per_s=given.arrivals_per_s)
 
-    def _works(self, way: _Way, context: int, concurrency: int, axes: Axes) -> bool:
-        return any(needed <= axes for needed, _ in self._configurations(way, context, concurrency))
+    def _works(self, variant: _Variant, context: int, concurrency: int, axes: Axes) -> bool:
+        return any(needed <= axes for needed, _ in self._configurations(variant, context, concurrency))
 
     def _changed(self, axes: Axes, request: Request, candidate: Candidate) -> Request:
         """Return the request with each of `axes` set to what the candidate needs, rounded to readable values."""
@@ -422,18 +424,18 @@ def _steps(request: Request) -> int:
     return max(1, int(request.arrivals_per_s * _STEPS_PER_S))
 
 
-def _largest(ways: Sequence[_Way], low: int, beyond: int, works: Callable[[_Way, int], bool]) -> int:
+def _largest(variants: Sequence[_Variant], low: int, beyond: int, works: Callable[[_Variant, int], bool]) -> int:
     """Return the largest value below `beyond` that works for any configuration; `low` works for one."""
-    for way in ways:
-        if low + 1 < beyond and works(way, low + 1):
-            low = _last_true(low + 1, beyond, way, works)
+    for variant in variants:
+        if low + 1 < beyond and works(variant, low + 1):
+            low = _last_true(low + 1, beyond, variant, works)
     return low
 
 
-def _last_true(low: int, beyond: int, way: _Way, works: Callable[[_Way, int], bool]) -> int:
+def _last_true(low: int, beyond: int, variant: _Variant, works: Callable[[_Variant, int], bool]) -> int:
     while beyond - low > 1:
         middle = (low + beyond) // 2
-        low, beyond = (middle, beyond) if works(way, middle) else (low, middle)
+        low, beyond = (middle, beyond) if works(variant, middle) else (low, middle)
     return low
 
 

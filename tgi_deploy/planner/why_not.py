@@ -41,7 +41,7 @@ class Priced(Frozen, frozen=True, kw_only=True):
     within_budget: bool
 
 
-class Way(Frozen, frozen=True, kw_only=True):
+class Variant(Frozen, frozen=True, kw_only=True):
     """Shards x quantization x replicas on the hardware.
 
     `codes`: all reasons against it, including prices; empty if it works.
@@ -66,7 +66,7 @@ class Explained(Frozen, frozen=True, kw_only=True):
 
     hardware: InstanceType
     machines: int
-    ways: tuple[Way, ...]
+    variants: tuple[Variant, ...]
     best: Candidate | None
     rank: int | None
     ranked: int
@@ -79,12 +79,12 @@ class Explained(Frozen, frozen=True, kw_only=True):
         if self.best is not None:
             same = self.chosen is not None and _place(self.chosen) == _place(self.best)
             return "chosen" if same and self.hardware.status != "owned" else "works"
-        return self.nearest.codes[0] if self.ways else "not_offered"
+        return self.nearest.codes[0] if self.variants else "not_offered"
 
     @property
-    def nearest(self) -> Way:
+    def nearest(self) -> Variant:
         """The configuration with the fewest reasons against it, of the best quality and fewest shards."""
-        return min(self.ways, key=lambda way: len(way.codes))
+        return min(self.variants, key=lambda variant: len(variant.codes))
 
 
 def _place(candidate: Candidate) -> tuple[str, int]:
@@ -127,7 +127,7 @@ def _explanation(
     return Explained(
         hardware=hardware,
         machines=machines,
-        ways=tuple(_ways(search, hardware, evaluations)),
+        variants=tuple(_variants(search, hardware, evaluations)),
         best=None if best is None else search.candidate(best),
         rank=None if best is None else 1 + sum(item.key < best.key for item in others),
         ranked=len(others) + (best is not None),
@@ -165,14 +165,14 @@ def _decided_by(prefer: Preference, configuration: Configuration, chosen: Config
     return next(criterion for criterion, mine, theirs in pairs if mine != theirs)
 
 
-def _ways(search: Search, hardware: InstanceType, evaluations: Sequence[Evaluation]) -> Iterator[Way]:
+def _variants(search: Search, hardware: InstanceType, evaluations: Sequence[Evaluation]) -> Iterator[Variant]:
     offers = sorted(
         (offer for offer in search.supply.offers if offer.instance_type.name == hardware.name),
         key=lambda offer: (offer.usd_per_hour is None, offer.usd_per_hour, offer.region, offer.market),
     )
     for evaluation in evaluations:
         prices = tuple(_priced(search, offer, evaluation) for offer in offers)
-        yield Way(
+        yield Variant(
             num_shard=evaluation.num_shard,
             quantize=evaluation.scheme.name,
             replicas=evaluation.replicas,

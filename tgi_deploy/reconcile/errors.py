@@ -82,7 +82,7 @@ class GoneError(DeployError):
     """The resource does not exist, or no longer."""
 
     def __init__(self, message: str) -> None:
-        super().__init__("gone", message)
+        super().__init__("resource_missing", message)
 
 
 class StaleTokenError(DeployError):

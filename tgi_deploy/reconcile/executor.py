@@ -123,7 +123,7 @@ class Executor:
             return self._create(deployment, step, resource)
         if step.action == "adopt":
             deployment = self._created(self._intend(deployment, resource), resource, step.attributes, outcome="adopted")
-        if resource.loose:
+        if resource.mutable:
             self._complete(deployment, resource, step.attributes)
         return deployment
 
@@ -134,7 +134,7 @@ class Executor:
         self._note_gone(deployment, resource.key)
         deployment = self._intend(deployment, resource)
         deployment, found = self._settle(deployment, resource, repeated=repeated)
-        if resource.loose:
+        if resource.mutable:
             self._complete(deployment, resource, found.attributes)
         self.reporter.step(replaced(step, attributes=found.attributes), "done")
         return deployment
@@ -295,7 +295,7 @@ class Executor:
 
     def _complete(self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str]) -> None:
         handler = self.handler(resource.place, resource.kind)
-        handler.complete(attributes, resolve(resource.properties, deployment))
+        handler.update(attributes, resolve(resource.properties, deployment))
 
     def _delete(self, deployment: Deployment, step: Step) -> Deployment:
         self.reporter.step(step, "begun")

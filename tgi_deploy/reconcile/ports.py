@@ -43,10 +43,10 @@ class Handler(Protocol):
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
         """Create it, tagged in the same request. `token` makes retries idempotent."""
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Update the properties of an existing one that can change in place. Idempotent.
 
-        Called only for resources with `loose` properties, also right after creation.
+        Called only for resources with `mutable` properties, also right after creation.
         """
 
     def read(self, attributes: Mapping[str, str]) -> Found | None: ...

@@ -148,4 +148,4 @@ def endless(ends: Ends, usd_per_hour: Decimal | None) -> tuple[Problem, ...]:
         f"no limit ends this machine: about ${usd_per_month(usd_per_hour):,.0f} a month; "
         "--ttl, --max-spend, --idle-timeout or --lease would"
     )
-    return (warning("no_end", message),)
+    return (warning("no_limit", message),)

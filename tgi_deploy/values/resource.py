@@ -74,7 +74,8 @@ class Ref(Value, frozen=True, kw_only=True):
 class Resource(Value, frozen=True, kw_only=True):
     """A desired resource.
 
-    `loose` names properties that can change in place and don't count in `spec`. `notes` are in its record from the
+    `mutable` names the properties that can change in place; they are not part of `spec`. `notes` are in its record from
+    the
     intent on. `is_machine`: the engine runs in it, and it is billed.
     """
 
@@ -82,7 +83,7 @@ class Resource(Value, frozen=True, kw_only=True):
     kind: str
     place: str
     properties: Mapping[str, Any]
-    loose: tuple[str, ...] = ()
+    mutable: tuple[str, ...] = ()
     notes: Mapping[str, str] = {}
     is_machine: bool = False
 
@@ -94,7 +95,7 @@ class Resource(Value, frozen=True, kw_only=True):
     @property
     def spec(self) -> str:
         """A hash of this resource; a different spec needs a new resource."""
-        fixed = {name: value for name, value in self.properties.items() if name not in self.loose}
+        fixed = {name: value for name, value in self.properties.items() if name not in self.mutable}
         return digest({"kind": self.kind, "place": self.place, "properties": fixed})
 
 

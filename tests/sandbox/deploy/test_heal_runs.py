@@ -16,7 +16,7 @@ def test_it_is_cured_and_says_so(program, fault, code, what):
     assert said.code == 0, said.out + said.err
     (healed,) = said.json["data"]["healed"]
     assert (healed["code"], healed["what"].startswith(what)) == (code, True)
-    assert [item["code"] for item in said.json["warnings"]].count("healed") == 1
+    assert [item["code"] for item in said.json["warnings"]].count("plan_adjusted") == 1
     assert "healing" in said.err
     assert len(program.instances()) == 1
 

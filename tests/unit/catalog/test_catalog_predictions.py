@@ -13,7 +13,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare import compare
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.planning.predict import Question, answer
+from tgi_deploy.operations.planning.predict import PredictionRequest, answer
 from tgi_deploy.planner import speed_numerics
 from tgi_deploy.values.hardware import Interconnect
 from tgi_deploy.values.speed_constants import missing
@@ -97,7 +97,7 @@ def test_broken_constants_of_speed(changed, change, message):
     catalog = changed(SPEED_FILE, change)
     assert said(SPEED_FILE, lambda: plan(REQUEST, catalog, {})) == message
     assert (
-        said(SPEED_FILE, lambda: answer(Question(model="llama3-8b", accelerator="L4", engine="tgi"), catalog))
+        said(SPEED_FILE, lambda: answer(PredictionRequest(model="llama3-8b", accelerator="L4", engine="tgi"), catalog))
         == message
     )
 
@@ -137,9 +137,9 @@ def test_broken_rules_of_memory(changed, change, message):
 
 
 def test_a_users_constants_come_first(changed):
-    question = Question(model="llama3-8b", accelerator="L4", engine="tgi", concurrency=1)
+    request = PredictionRequest(model="llama3-8b", accelerator="L4", engine="tgi", concurrency=1)
     slow = changed(SPEED_FILE, put_at("constants", "engine.tgi.step_ms", value={"value": 1000}))
-    assert answer(question, slow).tpot_ms.median > 1000 > answer(question, open_catalog()).tpot_ms.median
+    assert answer(request, slow).tpot_ms.median > 1000 > answer(request, open_catalog()).tpot_ms.median
     assert plan(REQUEST, slow, {}).chosen.performance.tpot_ms > 1000
 
 

@@ -41,8 +41,8 @@ def refused(tool, *words):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--ttl", "2h"), "no_end_on_docker"),
-        (("--max-spend", "5"), "no_end_on_docker"),
+        (("--ttl", "2h"), "no_limits_on_docker"),
+        (("--max-spend", "5"), "no_limits_on_docker"),
         (("--bind", "0.0.0.0"), "world_exposed"),  # noqa: S104 -- what is refused
         (("--bind", "::"), "world_exposed"),
         (("--bind", "nonsense"), "bad_bind"),
@@ -64,7 +64,7 @@ def test_bind_means_nothing_on_ec2(tool):
 
 def test_an_end_from_the_environment_is_refused_too(tool, monkeypatch):
     monkeypatch.setenv("TGI_DEPLOY_TTL", "2h")
-    assert refused(tool, *up()) == (2, "no_end_on_docker")
+    assert refused(tool, *up()) == (2, "no_limits_on_docker")
 
 
 def test_a_host_that_does_not_answer_is_named(tool, monkeypatch):

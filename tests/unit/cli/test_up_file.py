@@ -87,6 +87,6 @@ def test_an_error_names_the_deployment_and_those_that_stand(calls, capsys):
 
 def test_warnings_of_every_deployment_are_shown(calls, capsys):
     for name in ("one", "three"):
-        calls.outcomes[name] = Result(data={}, outcome=OUTCOME, warnings=(warning("no_end", f"nothing ends {name}"),))
+        calls.outcomes[name] = Result(data={}, outcome=OUTCOME, warnings=(warning("no_limit", f"nothing ends {name}"),))
     _, document = up_of_file(capsys)
     assert [item["message"] for item in document["warnings"]] == ["nothing ends one", "nothing ends three"]

@@ -43,7 +43,7 @@ def machine_of(around):
     return machine
 
 
-@pytest.mark.parametrize("call", ["machine", "complete security-group", "create launch-template", "create instance"])
+@pytest.mark.parametrize("call", ["machine", "update security-group", "create launch-template", "create instance"])
 def test_an_unforeseen_error_after_the_first_change_names_what_exists(around, call):
     break_at(around, call, KeyError("Instances"))
     with pytest.raises(DefectError) as caught:
@@ -209,7 +209,7 @@ def test_a_renewal_that_fails_says_what_runs_on(around, recorded):
     machine = machine_of(around)
     if not recorded:
         around.store.remove("demo")
-    break_at(around, "complete instance", DeployError("cloud_unreachable", "no answer", hint="check the network"))
+    break_at(around, "update instance", DeployError("cloud_unreachable", "no answer", hint="check the network"))
     with pytest.raises(DeployError) as caught:
         extend(around.context(), "demo", WantedEnds())
     assert caught.value.hint.startswith("check the network; ")

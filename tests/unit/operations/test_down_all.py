@@ -291,5 +291,5 @@ def test_status_of_all_reads_what_tags_no_longer_show(around):
     hidden = around.store.load("demo-001").record("security-group").attributes["id"]
     around.world.things[hidden] = replaced(around.world.things[hidden], tags={})
     first, second = statuses(around.context())
-    assert [item.code for item in first.drift] == ["gone"]
+    assert [item.code for item in first.drift] == ["resource_missing"]
     assert hidden in {item.id for item in second.seen}

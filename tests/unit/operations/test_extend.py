@@ -141,7 +141,7 @@ def test_a_renewal_that_fails_changes_no_record(around):
     deployment = bring_up(around, **HOUR)
 
     def fail(name, _properties):
-        if name == "complete instance":
+        if name == "update instance":
             raise DeployError("throttled", "too many calls")
 
     around.world.on_call = fail
@@ -165,7 +165,7 @@ def test_waiting_renews_at_every_third_of_a_lease(around):
 
 
 def moves(around):
-    return [call for call in around.world.calls if call[0] == "complete instance"]
+    return [call for call in around.world.calls if call[0] == "update instance"]
 
 
 def test_waiting_without_a_lease_asks_nothing(around):
@@ -180,7 +180,7 @@ def test_waiting_goes_on_when_a_renewal_fails_and_tries_again(around):
     left = [1]
 
     def fail(name, _properties):
-        if name == "complete instance" and left.pop():
+        if name == "update instance" and left.pop():
             raise DeployError("throttled", "too many calls")
 
     around.world.on_call = fail

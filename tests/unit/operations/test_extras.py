@@ -88,7 +88,7 @@ def test_the_schedule_names_the_machine_and_comes_after_its_own_end(around, worl
 
 
 def changing(world):
-    return [name for name, _ in world.calls if name.startswith(("create", "complete"))]
+    return [name for name, _ in world.calls if name.startswith(("create", "update"))]
 
 
 def killed_at(around, world, point, *, after):

@@ -16,7 +16,7 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.option_texts import resolve, texts_of
 from tgi_deploy.operations.planning.plan import plan as make
-from tgi_deploy.operations.watching.known import typed_request
+from tgi_deploy.operations.watching.lookup import typed_request
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.values.ends import Ends

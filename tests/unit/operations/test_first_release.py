@@ -117,14 +117,14 @@ def test_a_request_for_something_else_is_an_update_that_can_go_back(around):
         quantize="none",
     )
     assert (outcome.declined, outcome.proposal.update.source) == (True, 1)
-    assert "no_way_back" not in {item.code for item in outcome.proposal.warnings}
+    assert "cannot_restore" not in {item.code for item in outcome.proposal.warnings}
     assert around.store.load(NAME).plan.chosen.num_shard == 1
 
 
 def test_it_has_nothing_to_go_back_to(around):
     with pytest.raises(ConflictError) as caught:
         former(around.store.load(NAME))
-    assert caught.value.code == "no_former_revision"
+    assert caught.value.code == "no_previous_revision"
 
 
 def test_updated_it_can_be_rolled_back_to_what_the_first_release_ran(around):

@@ -48,7 +48,7 @@ def test_status_sees_a_machine_ended_by_others(around):
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     found = status(around.context(), "demo")
-    assert codes(found) == [("instance@1.1", "gone")]
+    assert codes(found) == [("instance@1.1", "resource_missing")]
     assert found.probe is None
 
 

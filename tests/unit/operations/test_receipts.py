@@ -14,8 +14,8 @@ from fakes.surroundings import Surroundings, on, plan, request
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
-from tgi_deploy.operations.watching.known import money
 from tgi_deploy.operations.watching.ledger import Ledger, Line
+from tgi_deploy.operations.watching.lookup import money
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.errors import NoCapacityError
 from tgi_deploy.text import duration

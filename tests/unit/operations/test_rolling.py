@@ -78,10 +78,8 @@ def test_the_old_machine_drains_before_it_is_deleted(around):
     bring_up(around)
     (old,) = around.world.running()
     bring_up(around, NEW)
-    ended = [
-        call for call, thing in around.world.calls if thing == old.id and call.split()[0] in {"complete", "delete"}
-    ]
-    assert ended == ["complete instance", "delete instance"]
+    ended = [call for call, thing in around.world.calls if thing == old.id and call.split()[0] in {"update", "delete"}]
+    assert ended == ["update instance", "delete instance"]
     assert around.world.things[old.id].tags[TAG_EXPIRES].endswith(" 1")
 
 
@@ -144,7 +142,7 @@ LIVING = {
 @pytest.mark.parametrize("command", LIVING)
 def test_once_it_is_promoted_every_command_finishes_it(around, command):
     bring_up(around)
-    with killed_before(around, "complete instance"):
+    with killed_before(around, "update instance"):
         bring_up(around, NEW)
     assert around.store.load("demo").rollout.stage == "promoted"
     LIVING[command](around.context())

@@ -15,7 +15,7 @@ from tgi_deploy.cli.main import ROOT
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.known import known
+from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.operations.watching.runbook import Subject, known_subject, planned_subject, runbook
 from tgi_deploy.values.base import as_dict, as_value, plain, replaced
 from tgi_deploy.values.container import HostAccess

@@ -20,9 +20,9 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment
-from tgi_deploy.operations.watching.known import known
 from tgi_deploy.operations.watching.listing import list_deployments
 from tgi_deploy.operations.watching.logs import logs
+from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.operations.watching.status import not_serving, status, statuses
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.targets.ec2.options import Ec2Options

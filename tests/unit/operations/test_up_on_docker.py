@@ -494,7 +494,7 @@ def test_limits_mean_nothing_to_a_container(around, docker):
     bring_up(around, docker)
     with pytest.raises(InputError) as caught:
         extend(context(around, docker), "demo", WantedEnds(ttl_s=3600))
-    assert caught.value.code == "no_end_on_docker"
+    assert caught.value.code == "no_limits_on_docker"
 
 
 def test_another_computer_with_the_same_host_needs_no_record(around, docker, tmp_path):

@@ -187,7 +187,7 @@ def test_there_is_nothing_to_go_back_to_at_first(around):
     bring_up(around)
     with pytest.raises(ConflictError) as caught:
         roll_back(around)
-    assert caught.value.code == "no_former_revision"
+    assert caught.value.code == "no_previous_revision"
 
 
 def test_a_better_choice_is_taken_when_asked_for(around):
@@ -205,7 +205,7 @@ def test_what_could_not_be_put_back_is_warned_of(around):
 
     bring_up(around)
     outcome = bring_up(around, NEW, again=gone, dry_run=True)
-    assert "no_way_back" in {item.code for item in outcome.proposal.warnings}
+    assert "cannot_restore" in {item.code for item in outcome.proposal.warnings}
 
 
 def test_what_both_revisions_cost_counts_for_the_ceiling(around):

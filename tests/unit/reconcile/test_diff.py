@@ -9,9 +9,9 @@ from tgi_deploy.values.deployment import ResourceRecord
 from tgi_deploy.values.resource import TAG_SPEC, Found, Ref, Resource, digest
 
 
-def resource(key, *needs, place="here", loose=(), **properties):
+def resource(key, *needs, place="here", mutable=(), **properties):
     references = {f"of_{need}": Ref(key=need, attribute="id") for need in needs}
-    return Resource(key=key, kind=key, place=place, properties={**properties, **references}, loose=loose)
+    return Resource(key=key, kind=key, place=place, properties={**properties, **references}, mutable=mutable)
 
 
 def found(item, *, number=1, alive=True, spec=None, **changes):
@@ -95,7 +95,7 @@ def test_another_place_is_a_replacement():
 
 
 def test_loose_properties_replace_nothing():
-    narrow, wide = (resource("group", port=1, cidrs=cidrs, loose=("cidrs",)) for cidrs in (["a"], ["a", "b"]))
+    narrow, wide = (resource("group", port=1, cidrs=cidrs, mutable=("cidrs",)) for cidrs in (["a"], ["a", "b"]))
     assert shape(diff((wide,), [record(narrow)], [found(narrow)])) == [("keep", "group-1")]
 
 

@@ -83,7 +83,7 @@ def new(clock):
 
 def group(**changes):
     properties = {"name": "g", "port": 8080, "cidrs": ["10.0.0.1/32"]} | changes
-    return Resource(key="security-group", kind="security-group", place=PLACE, properties=properties, loose=("cidrs",))
+    return Resource(key="security-group", kind="security-group", place=PLACE, properties=properties, mutable=("cidrs",))
 
 
 def machine(zone="us-east-1a"):
@@ -108,7 +108,7 @@ def test_the_intent_is_saved_before_the_call_and_the_result_right_after(bench):
     )
     bench.run((group(), machine()))
     assert ("create security-group", ["intent"]) in seen_at_call
-    assert ("complete security-group", ["created"]) in seen_at_call
+    assert ("update security-group", ["created"]) in seen_at_call
     assert ("create instance", ["created", "intent"]) in seen_at_call
     assert [record.state for record in bench.store.saved[-1].resources] == ["created", "created"]
 

@@ -56,7 +56,7 @@ class Bench(Sandboxed):
         handler = self.cloud().handler("security-group")
         tags = {**TAGS, "tgi-deploy:key": "security-group"}
         found = handler.create(wanted, tags=tags, token="t")
-        handler.complete(found.attributes, wanted)
+        handler.update(found.attributes, wanted)
         return found
 
     def template(self) -> Any:

@@ -13,7 +13,7 @@ from tgi_deploy.text import count, gib, one_line, plural, rate, usd
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.api import Explained, Priced, Way, WhyNot
+    from tgi_deploy.api import Explained, Priced, Variant, WhyNot
     from tgi_deploy.values.engine import MemoryBudget
     from tgi_deploy.values.plan import Candidate
     from tgi_deploy.values.request import Request
@@ -43,14 +43,14 @@ def _shown(found: WhyNot) -> Explained:
 def _distance(item: Explained) -> tuple[bool, int, int, int]:
     if item.best is not None:
         return (False, item.rank or 0, 0, 0)
-    codes = item.nearest.codes if item.ways else ()
+    codes = item.nearest.codes if item.variants else ()
     return (True, item.hardware.status in {"gone", "announced"}, len(codes), item.hardware.accelerator_count)
 
 
 def _sentence(item: Explained, request: Request) -> str:
     name, model = _name(item), one_line(request.model.name)
     if item.best is None:
-        codes = item.nearest.codes if item.ways else ("not_offered",)
+        codes = item.nearest.codes if item.variants else ("not_offered",)
         return f"{name} does not serve {model} as requested; nearest misses: {', '.join(codes)}."
     if item.verdict == "chosen":
         return f"{name} is the plan's choice for {model}."
@@ -86,7 +86,7 @@ def _overview(found: WhyNot) -> str:
 
 
 def _row(item: Explained) -> tuple[str, ...]:
-    cheapest = next((price for way in item.ways for price in way.prices if price.cost is not None), None)
+    cheapest = next((price for variant in item.variants for price in variant.prices if price.cost is not None), None)
     price = item.best or cheapest
     owned = item.hardware.status == "owned"
     return (
@@ -106,25 +106,25 @@ def _details(item: Explained, request: Request) -> str:
     lines = [heading(hardware.name, size)]
     if hardware.status in _STATUS:
         lines.append(wrapped(f"{_STATUS[hardware.status]}. {hardware.note or ''}".strip()))
-    for way in item.ways:
-        lines += ["", *_way(way, request)]
+    for variant in item.variants:
+        lines += ["", *_variant(variant, request)]
     return "\n".join(lines)
 
 
-def _way(way: Way, request: Request) -> Iterator[str]:
-    verdict_of_it = "works" if not way.codes else ", ".join(way.codes)
-    several = f"{way.replicas} replicas of " if way.replicas > 1 else ""
-    yield heading(f"{several}{plural(way.num_shard, 'shard')}, {way.quantize}:", verdict_of_it)
-    for problem in way.problems:
+def _variant(variant: Variant, request: Request) -> Iterator[str]:
+    verdict_of_it = "works" if not variant.codes else ", ".join(variant.codes)
+    several = f"{variant.replicas} replicas of " if variant.replicas > 1 else ""
+    yield heading(f"{several}{plural(variant.num_shard, 'shard')}, {variant.quantize}:", verdict_of_it)
+    for problem in variant.problems:
         yield wrapped(f"{problem.code}: {one_line(problem.message)}", rest="      ")
-    yield wrapped(_arithmetic(way.memory), rest="      ")
-    if way.performance is not None:
-        speed = way.performance
+    yield wrapped(_arithmetic(variant.memory), rest="      ")
+    if variant.performance is not None:
+        speed = variant.performance
         yield (
             f"  speed: {count(speed.ttft_ms)} ms to the first token, {speed.tpot_ms:.1f} ms a token, "
             f"{count(speed.output_tokens_per_s)} tokens/s"
         )
-    yield from _prices(way, request)
+    yield from _prices(variant, request)
 
 
 def _arithmetic(memory: MemoryBudget) -> str:
@@ -138,14 +138,14 @@ def _arithmetic(memory: MemoryBudget) -> str:
     )
 
 
-def _prices(way: Way, request: Request) -> Iterator[str]:
-    for item in way.prices[:_MAX_PRICES]:
+def _prices(variant: Variant, request: Request) -> Iterator[str]:
+    for item in variant.prices[:_MAX_PRICES]:
         if item.offer.market != "owned":
             yield wrapped(_price(item, request), rest="      ")
-    more = len(way.prices) - _MAX_PRICES
+    more = len(variant.prices) - _MAX_PRICES
     if more > 0:
         yield f"  and {plural(more, 'more price')}"
-    if not way.prices:
+    if not variant.prices:
         places = ", ".join(request.regions)
         yield wrapped(f"price: no {' or '.join(request.markets)} offer in {places}", rest="      ")
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
 
 
-def preflight(context: Context, way: Launch, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
+def preflight(context: Context, launch: Launch, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
     """Return what there is to know about an attempt; the creating calls carry the same tags.
 
     Raises DeployError, with all findings in its data, when the attempt would fail.
     """
-    findings = way.preflight(attempt, {TAG_NAME: deployment.name, TAG_ID: deployment.id})
+    findings = launch.preflight(attempt, {TAG_NAME: deployment.name, TAG_ID: deployment.id})
     refuse(findings)
     for finding in findings:
         if finding.severity == "warning":

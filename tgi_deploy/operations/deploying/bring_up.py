@@ -14,7 +14,7 @@ from tgi_deploy.operations.deploying.up import UpRequest, up
 from tgi_deploy.operations.planning.option_texts import wanted_ends
 from tgi_deploy.operations.planning.plan import judged, plan
 from tgi_deploy.operations.planning.recorded import plan_of_revision
-from tgi_deploy.operations.watching.known import unrecorded_deployment
+from tgi_deploy.operations.watching.lookup import unrecorded_deployment
 from tgi_deploy.values.base import Frozen, as_value, replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.names import check_name, default_name

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.operations.watching.known import created_at
+from tgi_deploy.operations.watching.lookup import created_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign, is_of_other_update, owned_by
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of

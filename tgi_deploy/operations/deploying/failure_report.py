@@ -8,7 +8,7 @@ from tgi_deploy.diagnosis.finding import diagnosis_of
 from tgi_deploy.errors import GONE, MADE_GONE, DeployError, Diagnosis, Failure, Thing
 from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
-from tgi_deploy.operations.watching.known import target_option, typed_request
+from tgi_deploy.operations.watching.lookup import target_option, typed_request
 from tgi_deploy.readiness.not_ready import hint_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.results import command_of

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.errors import ConflictError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.acceptance import limit_options, other_limits
-from tgi_deploy.operations.deploying.standing import at_hand
+from tgi_deploy.operations.deploying.current_state import at_hand
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.known import machine_of
 from tgi_deploy.operations.watching.limits import Running, move_limits
+from tgi_deploy.operations.watching.lookup import machine_of
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import ends_of, stamp
 from tgi_deploy.targets.protocol import NetworkChange, Opening
@@ -91,9 +91,9 @@ def _lease_s(name: str, ends: Sequence[End]) -> int:
     return lease_s
 
 
-def networks_of(way: Launch, seen: Sequence[Found]) -> NetworkChange:
+def networks_of(launch: Launch, seen: Sequence[Found]) -> NetworkChange:
     """Return the networks that the options add and remove."""
-    return way.networks(seen) if isinstance(way, Opening) else NetworkChange()
+    return launch.networks(seen) if isinstance(launch, Opening) else NetworkChange()
 
 
 def network_steps(change: NetworkChange, place: str) -> tuple[Step, ...]:
@@ -107,14 +107,16 @@ def network_steps(change: NetworkChange, place: str) -> tuple[Step, ...]:
     return (*added, *removed)
 
 
-def with_networks(way: Launch, seen: Sequence[Found], change: NetworkChange, *, dry_run: bool) -> tuple[Problem, ...]:
+def with_networks(
+    launch: Launch, seen: Sequence[Found], change: NetworkChange, *, dry_run: bool
+) -> tuple[Problem, ...]:
     """Allow networks that the options name, revoke those that they no longer name; return a warning for each kind."""
     added, removed = ", ".join(change.added), ", ".join(change.removed)
     opened, closed = (
         ("would be allowed", "would be revoked") if dry_run else ("may connect now", "may no longer connect")
     )
-    if not dry_run and isinstance(way, Opening) and change != NetworkChange():
-        way.change_networks(seen, change)
+    if not dry_run and isinstance(launch, Opening) and change != NetworkChange():
+        launch.change_networks(seen, change)
     words = (("networks_added", added, opened), ("networks_removed", removed, closed))
     return tuple(warning(code, f"{networks} {what}") for code, networks, what in words if networks)
 

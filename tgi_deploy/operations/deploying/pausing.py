@@ -12,13 +12,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
+from tgi_deploy.operations.deploying.current_state import at_hand
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import promote
 from tgi_deploy.operations.deploying.service import prove_known, unknown_release
-from tgi_deploy.operations.deploying.standing import at_hand
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.known import SWITCHED, is_stopped, machine_of, price_of
 from tgi_deploy.operations.watching.ledger import STARTED, STOPPED
 from tgi_deploy.operations.watching.limits import (
     LeaseKeeper,
@@ -28,6 +27,7 @@ from tgi_deploy.operations.watching.limits import (
     move_limits,
     with_tags,
 )
+from tgi_deploy.operations.watching.lookup import SWITCHED, is_stopped, machine_of, price_of
 from tgi_deploy.planner.time_to_ready import planned_again
 from tgi_deploy.reconcile.ends import (
     NO_LIMIT,
@@ -65,7 +65,7 @@ _SHUTDOWN_S: Final = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class SwitchProposal:
     """What is about to be done: `usd_per_hour` is billed afterwards, `emptied` is whether weights are lost.
 
     `grace_s` is how long open requests may take to finish.
@@ -105,7 +105,7 @@ class SwitchRequest:
     """`reported_as` returns all that a release may report itself as; without `wait` nothing is asked of the engine."""
 
     name: str
-    confirm: Callable[[Question], bool] = lambda _question: True
+    confirm: Callable[[SwitchProposal], bool] = lambda _proposal: True
     level: ReadyLevel = "full"
     reported_as: ReportedAs = unknown_release
     wait: bool = True
@@ -130,7 +130,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
         settled = at.recorded is None or at.recorded.status == "stopped"
         if at.machine.state == "stopped" and settled and not _is_under_way(at.recorded):
             return _outcome("stop", at, changed=False)
-        if not request.confirm(_question("stop", at)):
+        if not request.confirm(_proposal("stop", at)):
             return _outcome("stop", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="the same 'stop' resumes it", machine=at.machine):
             return _outcome("stop", _stop(context, at))
@@ -150,7 +150,7 @@ def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
         if _serves(context, at):
             return _outcome("start", at, changed=False)
         check_time_left(context, at)
-        if not request.confirm(_question("start", at)):
+        if not request.confirm(_proposal("start", at)):
             return _outcome("start", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="the same 'start' resumes it", machine=at.machine):
             return started(context, request, at)
@@ -196,7 +196,7 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
                 f"'{at.name}' has no running machine: {at.machine.id} is {at.machine.state}",
                 hint=f"'tgi-deploy start {at.name}' starts a stopped one",
             )
-        if not request.confirm(_question("restart", at)):
+        if not request.confirm(_proposal("restart", at)):
             return _outcome("restart", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="run the same 'restart' again", machine=at.machine):
             before = _console(context, at.machine)
@@ -221,10 +221,10 @@ def _serves(context: Context, at: Running) -> bool:
     return probe is not None and probe.ok and not _is_under_way(at.recorded)
 
 
-def _question(switch: Switch, at: Running) -> Question:
+def _proposal(switch: Switch, at: Running) -> SwitchProposal:
     current = at.recorded.current if at.recorded else None
     then = _seen_as(at.machine, "stopped" if switch == "stop" else "running")
-    return Question(
+    return SwitchProposal(
         switch=switch,
         name=at.name,
         machine=at.machine,
@@ -474,7 +474,7 @@ def _resume_ends(context: Context, at: Running) -> Running:
 
 
 def _set_tags(context: Context, at: Running, tags: dict[str, str]) -> Running:
-    context.cloud(at.machine.place).handler(at.machine.kind).complete({"id": at.machine.id}, {"tags": tags})
+    context.cloud(at.machine.place).handler(at.machine.kind).update({"id": at.machine.id}, {"tags": tags})
     return replace(at, machine=with_tags(at.machine, tags))
 
 

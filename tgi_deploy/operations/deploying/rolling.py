@@ -162,7 +162,7 @@ def share_ceiling(
     now = context.clock.now().replace(microsecond=0)
     end = min(filter(None, (now + timedelta(seconds=left_s), expires_at)))
     handler = context.cloud(serving.place).handler(serving.kind)
-    handler.complete(serving.attributes, {"tags": {TAG_EXPIRES: moved_tag(end, now)}})
+    handler.update(serving.attributes, {"tags": {TAG_EXPIRES: moved_tag(end, now)}})
     return deployment
 
 
@@ -265,7 +265,7 @@ def check_restorable(context: Context, again: Again, deployment: Deployment) -> 
     try:
         again(source)
     except (ConflictError, InputError) as error:
-        found = warning("no_way_back", f"if this fails, the old revision can't be restored: {error.message}")
+        found = warning("cannot_restore", f"if this fails, the old revision can't be restored: {error.message}")
         context.reporter.warn(found)
         return (found,)
     return ()

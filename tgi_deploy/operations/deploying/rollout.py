@@ -60,10 +60,10 @@ class Update:
 
 
 def next_revision(
-    deployment: Deployment, plan: Plan, way: Launch, *, origin: Origin, at: datetime, update: str
+    deployment: Deployment, plan: Plan, launch: Launch, *, origin: Origin, at: datetime, update: str
 ) -> Revision:
     """Return the revision that is to replace what the machine runs. `update`: an id for one that begins now."""
-    made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, way.place), at)
+    made = pending_revision(plan, plan.chosen, launch, pool_of(plan.chosen, launch.place), at)
     known = deployment.numbered(number := next_number(deployment))
     return replaced(made, number=number, origin=origin, update=known.update if known else update)
 
@@ -74,10 +74,10 @@ def near(plan: Plan) -> Plan:
     return replaced(plan, fallbacks=fallbacks)
 
 
-def anew(deployment: Deployment, plan: Plan, way: Launch, *, at: datetime, update: str) -> Deployment:
+def anew(deployment: Deployment, plan: Plan, launch: Launch, *, at: datetime, update: str) -> Deployment:
     """Return the record of a deployment without a machine, with a new revision if the old spec had served."""
-    wanted, place = deployment.wanted, way.place
-    made = pending_revision(plan, plan.chosen, way, pool_of(plan.chosen, place), at)
+    wanted, place = deployment.wanted, launch.place
+    made = pending_revision(plan, plan.chosen, launch, pool_of(plan.chosen, place), at)
     same = wanted.spec is not None and made.spec is not None and wanted.spec.digest == made.spec.digest
     if same or wanted.state in _UNPROVED:
         return replaced(deployment, status="creating", endpoint=None)
@@ -140,13 +140,13 @@ def _price(plan: PlanDocument) -> str:
 def former(deployment: Deployment) -> Revision:
     """Return the revision that `rollback` goes to: the start of an unfinished update, or the previous one.
 
-    Raises ConflictError `no_former_revision`.
+    Raises ConflictError `no_previous_revision`.
     """
     rollout = deployment.rollout
     found = deployment.numbered(rollout.source) if rollout is not None else _last_retired(deployment)
     if found is None:
         raise ConflictError(
-            "no_former_revision",
+            "no_previous_revision",
             f"'{deployment.name}' has no earlier revision on record",
             hint=f"'tgi-deploy status {deployment.name}' shows its revisions; 'up' creates a new one",
         )

@@ -61,12 +61,12 @@ class Proof:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """`plan` is None for a deployment known only from tags: its room and speed are then unknown.
+class ProofRequest:
+    """What to prove. `plan` is None for a deployment known only from tags: its capacity and speed are then unknown.
 
-    `versions`: all that its release may report; `chat`: made for chat.
-    `api_key_variable` is where the engine's key stands, if it asks for one. `kv_capacity_tokens` is the room for tokens
-    that the engine's log reports, or None.
+    `versions` are those that its release may report, `chat` is whether the model is made for chat. `api_key_variable`
+    names the variable with the engine's key, if it needs one. `kv_capacity_tokens` is what the engine's log reports, or
+    None.
     """
 
     url: str
@@ -80,26 +80,26 @@ class Question:
     api_key_variable: str | None = None
 
 
-def prove_service(context: Context, question: Question) -> Proof:
+def prove_service(context: Context, request: ProofRequest) -> Proof:
     """Check the engine's identity, have it answer, and with level `full` send the largest promised load.
 
     Raises what `prove` and `prove_promise` raise.
     """
     endpoint = Endpoint(
-        client=context.client_of(question.url, question.api_key_variable), engine=context.engine(question.engine)
+        client=context.client_of(request.url, request.api_key_variable), engine=context.engine(request.engine)
     )
-    plan = question.plan
+    plan = request.plan
     expected = ExpectedService(
-        promise=question.promise,
-        versions=question.versions,
-        chat=question.chat,
+        promise=request.promise,
+        versions=request.versions,
+        chat=request.chat,
         slowest_token_ms=slowest_token_ms(plan.performance) if plan else None,
     )
     served = prove(endpoint, expected, clock=context.clock)
-    if question.level == "fast":
+    if request.level == "fast":
         return Proof(served=served)
-    room = _room(plan, question.kv_capacity_tokens) if plan else Room()
-    under_load = prove_promise(endpoint, question.promise, room, clock=context.clock)
+    room = _room(plan, request.kv_capacity_tokens) if plan else Room()
+    under_load = prove_promise(endpoint, request.promise, room, clock=context.clock)
     return Proof(served=served, under_load=under_load)
 
 
@@ -145,7 +145,7 @@ def prove_known(
     reading = _reading(context, deployment, machine)
     if reading.forbids_ready is not None:
         raise wrong_device(f"reading the log of '{name}'", reading.forbids_ready)
-    question = Question(
+    request = ProofRequest(
         url=url,
         engine=service.engine,
         promise=service.promise,
@@ -155,7 +155,7 @@ def prove_known(
         kv_capacity_tokens=reading.progress.kv_capacity_tokens,
         api_key_variable=machine.notes.get(API_KEY_NOTE),
     )
-    return prove_service(context, question)
+    return prove_service(context, request)
 
 
 def _reading(context: Context, deployment: Deployment, machine: ResourceRecord) -> Reading:

@@ -24,7 +24,7 @@ from tgi_deploy.errors import (
 )
 from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.operations.watching.known import known
+from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.values.names import default_name, is_name
 from tgi_deploy.values.plan_options import END_FIELDS, OPTION, variable_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import ConflictError, warning
-from tgi_deploy.operations.watching.known import machine_of, second_machines
+from tgi_deploy.operations.watching.lookup import machine_of, second_machines
 from tgi_deploy.operations.watching.status import second_machine
 from tgi_deploy.rollout.stages import outdated_steps
 from tgi_deploy.values.resource import TAG_OWNER, Step

@@ -19,6 +19,16 @@ from tgi_deploy.operations.deploying.acceptance import (
     with_request,
 )
 from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
+from tgi_deploy.operations.deploying.current_state import (
+    findings_of,
+    is_done,
+    look,
+    new_deployment,
+    refuse_to_replace,
+    regions_of,
+    still_answers,
+    unless_removed,
+)
 from tgi_deploy.operations.deploying.failure_report import (
     report_kept,
     report_left,
@@ -45,24 +55,14 @@ from tgi_deploy.operations.deploying.rolling import (
     withdraw,
 )
 from tgi_deploy.operations.deploying.rollout import anew, near, never_again, next_revision, update_of
-from tgi_deploy.operations.deploying.service import Question, prove_service
-from tgi_deploy.operations.deploying.standing import (
-    findings_of,
-    is_done,
-    look,
-    new_deployment,
-    refuse_to_replace,
-    regions_of,
-    still_answers,
-    unless_removed,
-)
+from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
-from tgi_deploy.operations.launching.launch import first_attempt, launch
+from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
 from tgi_deploy.operations.planning.documents import credits_on, interruptions
-from tgi_deploy.operations.removing.made import Before, remove_beside, remove_made
+from tgi_deploy.operations.removing.created_by_run import Existing, remove_created, remove_new
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
-from tgi_deploy.operations.watching.known import price_of_all
 from tgi_deploy.operations.watching.limits import LeaseKeeper, Running
+from tgi_deploy.operations.watching.lookup import price_of_all
 from tgi_deploy.operations.watching.status import added_rules
 from tgi_deploy.planner.time_to_ready import estimate, to_go_through
 from tgi_deploy.reconcile.errors import ClaimedError
@@ -161,13 +161,12 @@ class Proposal:
 
 
 class UpRequest(LaunchRequest, frozen=True, kw_only=True):
-    """`confirm` is called before anything is done, `on_failure` when a machine runs but its engine does not.
+    """`confirm` is called before anything is done, `on_failure` if a machine runs but its engine does not.
 
-    Both decide on what this run makes. What was there before stays, unless `remove_all`: somebody has said beforehand
-    that all of it may go. `versions` are all that the engine's release may report itself as. `judge` asks the planner
-    about what runs already, `again` what plan a recorded revision had. `exact`: nothing but the plan's choice will do,
-    however good what runs is. `strategy` None: `rolling` where that can be. `goes_back`: an update by `recreate` that
-    fails puts back what served.
+    Both decide about what this run creates. What existed before stays, unless `remove_all`: the user has already
+    agreed to remove all of it. `versions` are all that the engine's release may report. `judge` asks the planner about
+    what already runs, `again` for the plan of a recorded revision. `exact` accepts nothing but the plan's choice.
+    `strategy` None is `rolling` where possible. `goes_back`: a failed update by `recreate` restores what served.
     """
 
     target: str
@@ -222,19 +221,19 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     name = request.deployment_name
     check_name(name)
     with context.store.lock(name, command=context.command):
-        way = _launch_of(context, request)
+        launch = _launch_of(context, request)
         recorded = context.store.load(name)
-        plaintext = _accepts_plaintext(way, recorded)
-        way.traffic.check(plaintext=plaintext)
+        plaintext = _accepts_plaintext(launch, recorded)
+        launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
         if recorded is not None and not request.dry_run:
             recorded = finish(context, recorded)
-        places = tuple(dict.fromkeys((*regions_of(request.plan, way), *context.where(recorded))))
-        everything = look(context, name, recorded, places, side=way.rare_kinds)
+        places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
+        everything = look(context, name, recorded, places, side=launch.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
         for rule in added_rules(context, seen):
             context.reporter.warn(rule)
-        deployment, plan = _starting_point(context, request, way, name, recorded, seen)
+        deployment, plan = _starting_point(context, request, launch, name, recorded, seen)
         deployment = replaced(deployment, plaintext=plaintext)
         stopped = stopped_machine(deployment, seen)
         if stopped is not None:
@@ -245,24 +244,24 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         if not (is_done(deployment, seen, wait=request.wait) and still_answers(context, deployment, wait=request.wait)):
             if plan is not request.plan:
                 request = replaced(request, plan=plan)
-                way = _launch_of(context, request)
-            return _bring_up(context, request, way, deployment, seen, surplus)
+                launch = _launch_of(context, request)
+            return _bring_up(context, request, launch, deployment, seen, surplus)
         going = removal_of_surplus(surplus, deployment, seen)
         if going:
             return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
-        return _change_in_place(context, request, way, recorded, deployment, seen)
+        return _change_in_place(context, request, launch, recorded, deployment, seen)
 
 
 def _change_in_place(
     context: Context,
     request: UpRequest,
-    way: Launch,
+    launch: Launch,
     recorded: Deployment | None,
     deployment: Deployment,
     seen: Sequence[Found],
 ) -> UpOutcome:
     """Record the request, and change the limits and networks of the machine, which stays."""
-    change = networks_of(way, seen)
+    change = networks_of(launch, seen)
     proposal = _in_place_proposal(request, deployment, network_steps(change, deployment.region))
     if change.removed and (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
@@ -270,7 +269,7 @@ def _change_in_place(
         deployment = restore_ceiling(context, recorded, deployment, seen)
     better = tuple(better_choice(deployment, request.plan))
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
-    remarks = (*moved, *with_networks(way, seen, change, dry_run=request.dry_run), *better)
+    remarks = (*moved, *with_networks(launch, seen, change, dry_run=request.dry_run), *better)
     if change.removed:
         return UpOutcome(deployment=deployment, changed=True, proposal=proposal, remarks=remarks)
     return UpOutcome(deployment=deployment, changed=False, remarks=remarks)
@@ -293,19 +292,19 @@ def _launch_of(context: Context, request: UpRequest, deployment: Deployment | No
     return context.target(request.target).launch(context, request, spent=spent)
 
 
-def _accepts_plaintext(way: Launch, recorded: Deployment | None) -> bool:
+def _accepts_plaintext(launch: Launch, recorded: Deployment | None) -> bool:
     """Return whether the user accepted an unencrypted API key, now or for the existing deployment."""
     said_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
-    return way.plaintext or said_before
+    return launch.plaintext or said_before
 
 
 def _starting_point(
-    context: Context, request: UpRequest, way: Launch, name: str, recorded: Deployment | None, seen: Sequence[Found]
+    context: Context, request: UpRequest, launch: Launch, name: str, recorded: Deployment | None, seen: Sequence[Found]
 ) -> tuple[Deployment, Plan]:
     """Return the recorded deployment, a new one, or one known only from tags, and the plan to use."""
     plan = request.plan
     if recorded is None:
-        return new_deployment(context, request, way.place, seen), plan
+        return new_deployment(context, request, launch.place, seen), plan
     if not seen and recorded.rollout is None and recorded.target != request.target:
         return replaced(recorded, endpoint=None, target=request.target), plan
     if recorded.target != request.target:
@@ -314,19 +313,19 @@ def _starting_point(
             f"'{name}' exists on another target: {recorded.target}, now {request.target}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
-    same = partial(is_same_request, plan=plan, marks=way.marks, exact=request.exact)
+    same = partial(is_same_request, plan=plan, marks=launch.marks, exact=request.exact)
     recorded = resume_or_withdraw(context, recorded, seen, same=same)
     now = context.clock.now()
     if same(recorded):
         return (with_request(recorded, plan) if request.exact else recorded), plan
     if not seen and recorded.rollout is None:
-        return anew(recorded, plan, way, at=now, update=context.new_id()), plan
+        return anew(recorded, plan, launch, at=now, update=context.new_id()), plan
     exact = request.exact or recorded.rollout is not None
-    stays = None if exact else plan_with_running(recorded, plan, way.marks, request.judge)
+    stays = None if exact else plan_with_running(recorded, plan, launch.marks, request.judge)
     if stays is not None:
         return with_request(recorded, stays), stays
     context.reporter.note(f"'{name}' has different settings{differences(recorded, plan)}")
-    revision = next_revision(recorded, plan, way, origin=request.origin, at=now, update=context.new_id())
+    revision = next_revision(recorded, plan, launch, origin=request.origin, at=now, update=context.new_id())
     return begin(context, recorded, revision, seen, asked=request.strategy, wait=request.wait), plan
 
 
@@ -374,7 +373,7 @@ def _without_action(request: UpRequest, proposal: Proposal) -> UpOutcome | None:
 
 
 def _bring_up(
-    context: Context, request: UpRequest, way: Launch, deployment: Deployment, seen: Sequence[Found],
+    context: Context, request: UpRequest, launch: Launch, deployment: Deployment, seen: Sequence[Found],
     surplus: tuple[Found, ...],
 ) -> UpOutcome:  # fmt: skip
     old = tuple(found for found in machines_to_end(deployment, seen) if found not in surplus)
@@ -382,36 +381,36 @@ def _bring_up(
     going = {step.attributes.get("id") for step in ending}
     stays = serving_resources(deployment, seen)
     rest = [found for found in seen if found.id not in going and found not in stays]
-    asked = request, way
+    asked = request, launch
     if deployment.rolling:
         request = replaced(request, plan=near(request.plan))
-        way = _launch_of(context, request, deployment)
+        launch = _launch_of(context, request, deployment)
     with suggesting_recreate(deployment):
-        attempt = first_attempt(way, deployment, rest)
+        attempt = first_attempt(launch, deployment, rest)
         if deployment.rolling and is_hindered(deployment, attempt, request.strategy):
             return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
         refuse_to_replace(deployment, attempt, rest)
         changes = replaced(attempt, changes=ChangeSet(steps=(*ending, *attempt.changes.steps)))
-        findings = findings_of(context, request, way, deployment, changes)
-    closing = replaced(networks_of(way, rest), added=()) if request.origin == "up" else NetworkChange()
+        findings = findings_of(context, request, launch, deployment, changes)
+    closing = replaced(networks_of(launch, rest), added=()) if request.origin == "up" else NetworkChange()
     networks = network_steps(closing, attempt.place)
     proposal = replace(_proposal(context, request, deployment, changes, networks), findings=findings, surplus=surplus)
     if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
-    before = Before.of(
+    existing = Existing.of(
         deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
     )
     back = f", 'tgi-deploy rollback {deployment.name}' goes back" if deployment.rollout else ""
     with naming_what_exists(context, deployment.name, go_on=f"the same 'up' resumes it{back}"):
         deployment = _end_old(context, deployment, ChangeSet(steps=ending), attempt.changes)
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
-        launched = _launch(context, request, way, deployment, before)
-        with_networks(way, rest, closing, dry_run=False)
+        launched = _launch(context, request, launch, deployment, existing)
+        with_networks(launch, rest, closing, dry_run=False)
         outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal)
-        if before.has_machine_of(launched.deployment):
+        if existing.has_machine_of(launched.deployment):
             limited, moved = with_limits(context, request.ends, launched.deployment, seen, dry_run=False)
             outcome = replace(outcome, deployment=limited, remarks=moved)
-        kept = Before(frozenset()) if request.remove_all and deployment.rollout is None else before
+        kept = Existing(frozenset()) if request.remove_all and deployment.rollout is None else existing
         return _make_ready(context, request, launched, outcome, kept)
 
 
@@ -448,29 +447,31 @@ def _end_old(context: Context, deployment: Deployment, ending: ChangeSet, making
     return executor.save(mark_old_gone(executor.execute(refusing, ending)))
 
 
-def _launch(context: Context, request: UpRequest, way: Launch, deployment: Deployment, before: Before) -> Launched:
+def _launch(
+    context: Context, request: UpRequest, launch: Launch, deployment: Deployment, existing: Existing
+) -> Launched:
     """Launch. If the cloud rejects it, or somebody else owns the name, remove what was created so far."""
     try:
-        launched = launch(context, way, request.plan, deployment)
-        yield_to_elder(context, launched.deployment, regions_of(request.plan, way))
+        launched = launch_replica(context, launch, request.plan, deployment)
+        yield_to_elder(context, launched.deployment, regions_of(request.plan, launch))
     except DeployError as error:
         if not error.refused:
             raise
         context.reporter.note("removing temporary resources")
         try:
-            _abandon(context, deployment, before)
+            _abandon(context, deployment, existing)
         except LeftBehindError:
             context.reporter.warn(error.problem)
             raise
         except DeployError as second:
             context.reporter.warn(second.problem)
         else:
-            error = _roll_back(context, request, error, before)
+            error = _roll_back(context, request, error, existing)
         raise error from None
     return launched
 
 
-def _abandon(context: Context, deployment: Deployment, before: Before) -> None:
+def _abandon(context: Context, deployment: Deployment, existing: Existing) -> None:
     """Remove what was created so far; an update that was never recorded created nothing."""
     recorded = context.store.load(deployment.name)
     if recorded is None or (recorded.rollout is None and deployment.rollout is not None):
@@ -478,13 +479,13 @@ def _abandon(context: Context, deployment: Deployment, before: Before) -> None:
     if recorded.rolling:
         withdraw(context, recorded)
     elif recorded.rollout is not None:
-        remove_beside(context, recorded, before)
+        remove_new(context, recorded, existing)
     else:
-        remove_made(context, recorded, before)
+        remove_created(context, recorded, existing)
 
 
 def _make_ready(
-    context: Context, request: UpRequest, launched: Launched, outcome: UpOutcome, before: Before
+    context: Context, request: UpRequest, launched: Launched, outcome: UpOutcome, existing: Existing
 ) -> UpOutcome:
     executor, deployment, candidate = context.executor(), outcome.deployment, launched.candidate
     url = url_of(launched.address, candidate.engine.port)
@@ -499,9 +500,9 @@ def _make_ready(
         raise ValueError("the record has no machine")
     try:
         ready = wait(lease.kept_by(context), made, estimate(candidate))
-        proof = prove_service(context, _question(request, made, url, ready))
+        proof = prove_service(context, _proof_request(request, made, url, ready))
     except DeployError as error:
-        raise _failed(context, request, deployment.leased_until(lease.until), error, before) from error
+        raise _failed(context, request, deployment.leased_until(lease.until), error, existing) from error
     update = deployment.rollout
     deployment = promote(context, deployment.leased_until(lease.until), url)
     refused = context.clock.now() - update.refuses_since if update and update.refuses_since else None
@@ -511,11 +512,11 @@ def _make_ready(
     return replace(outcome, deployment=finish(context, deployment))
 
 
-def _question(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> Question:
+def _proof_request(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> ProofRequest:
     service = deployment.service
     if service is None or service.promise is None:
         raise ValueError("the record has no plan")
-    return Question(
+    return ProofRequest(
         url=url,
         engine=service.engine,
         promise=service.promise,
@@ -528,15 +529,15 @@ def _question(request: UpRequest, deployment: Deployment, url: str, ready: Ready
 
 
 def _failed(
-    context: Context, request: UpRequest, deployment: Deployment, error: DeployError, before: Before
+    context: Context, request: UpRequest, deployment: Deployment, error: DeployError, existing: Existing
 ) -> DeployError:
     """Return the failure with its cause and the machine's state."""
     executor = context.executor()
     deployment = executor.save(at_status(deployment, "failed").in_state("failed"))
     executor.event(deployment, error.code, error.message, level="error")
     error = with_diagnosis(context, only_launched(deployment), error)
-    there = before.left_of(deployment)
-    decision = "keep" if before.has_machine_of(only_launched(deployment)) else request.on_failure(error)
+    there = existing.left_of(deployment)
+    decision = "keep" if existing.has_machine_of(only_launched(deployment)) else request.on_failure(error)
     if decision == "keep":
         return report_kept(only_launched(deployment), error, before=there)
     updates, rolls = deployment.rollout is not None, deployment.rolling
@@ -545,7 +546,7 @@ def _failed(
         if rolls:
             deployment = withdraw(context, deployment)
         else:
-            receipt = (remove_beside if updates else remove_made)(context, deployment, before)
+            receipt = (remove_new if updates else remove_created)(context, deployment, existing)
     except LeftBehindError:
         context.reporter.warn(error.problem)
         raise
@@ -555,11 +556,11 @@ def _failed(
     if rolls:
         return report_still_serving(deployment, error)
     if updates and decision == "remove":
-        return _roll_back(context, request, error, before)
+        return _roll_back(context, request, error, existing)
     return report_removed(context, deployment, error, receipt, before=() if updates else there)
 
 
-def _roll_back(context: Context, request: UpRequest, error: DeployError, before: Before) -> DeployError:
+def _roll_back(context: Context, request: UpRequest, error: DeployError, existing: Existing) -> DeployError:
     """Restore the previous revision after the new one failed and was removed; return the combined error.
 
     The error itself where there was no update, nothing has served before it, or this was a rollback.
@@ -573,15 +574,15 @@ def _roll_back(context: Context, request: UpRequest, error: DeployError, before:
     context.reporter.note(f"going back to revision {source.number}: {error.message}")
     try:
         back = _request_of(request, source)
-        way = _launch_of(context, back)
+        launch = _launch_of(context, back)
         now = context.clock.now()
         update = context.new_id()
-        revision = next_revision(deployment, back.plan, way, origin="rollback", at=now, update=update)
+        revision = next_revision(deployment, back.plan, launch, origin="rollback", at=now, update=update)
         deployment = begin_update(deployment, revision, "recreate")
         deployment = context.executor().save(mark_old_gone(deployment))
-        launched = _launch(context, back, way, deployment, before)
+        launched = _launch(context, back, launch, deployment, existing)
         outcome = UpOutcome(deployment=launched.deployment, changed=True)
-        return report_restored(error, source, _make_ready(context, back, launched, outcome, before).deployment)
+        return report_restored(error, source, _make_ready(context, back, launched, outcome, existing).deployment)
     except LeftBehindError:
         context.reporter.warn(error.problem)
         raise

@@ -37,12 +37,12 @@ class Launched:
     address: str
 
 
-def first_attempt(way: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
+def first_attempt(launch: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
     """Return the attempt that `launch` would begin with; nothing is changed. Raises what makes it impossible."""
-    return next(way.attempts(lambda: (only_launched(deployment), seen)))
+    return next(launch.attempts(lambda: (only_launched(deployment), seen)))
 
 
-def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) -> Launched:
+def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Deployment) -> Launched:
     """Carry out attempts until a machine runs. Raises what ends the attempts, or what stops at once."""
     executor = context.executor()
 
@@ -52,19 +52,19 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
         reject_concurrent_update(deployment, ours)
         return only_launched(deployment), [found for found in ours if found not in serving_resources(deployment, ours)]
 
-    for attempt in way.attempts(look):
-        deployment = executor.save(described(deployment, attempt, plan, way, context.clock))
+    for attempt in launch.attempts(look):
+        deployment = executor.save(described(deployment, attempt, plan, launch, context.clock))
         for file_name, text in attempt.artifacts:
             context.store.save_artifact(deployment.name, file_name, text)
-        if isinstance(way, ImagePull):
-            way.pull(attempt)
+        if isinstance(launch, ImagePull):
+            launch.pull(attempt)
         try:
             deployment = executor.execute(deployment, attempt.changes)
-            address = way.address(only_launched(deployment), pool=attempt.pool)
+            address = launch.address(only_launched(deployment), pool=attempt.pool)
         except (NoCapacityError, QuotaError) as error:
-            if not isinstance(way, Failover):
+            if not isinstance(launch, Failover):
                 raise
-            way.refused(attempt, error)
+            launch.refused(attempt, error)
             deployment = context.store.load(deployment.name) or deployment
         else:
             deployment = executor.save(at_status(deployment, "running"))
@@ -72,24 +72,26 @@ def launch(context: Context, way: Launch, plan: Plan, deployment: Deployment) ->
     raise ValueError("a launch ends its attempts by raising why")
 
 
-def described(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch, clock: Clock) -> Deployment:
+def described(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Launch, clock: Clock) -> Deployment:
     """The record of what is about to be tried."""
     ends = replaced(attempt.ends, lease_until=lease_end(attempt.ends.lease_s, clock))
-    revision = _revision(deployment, attempt, plan, way, clock)
+    revision = _revision(deployment, attempt, plan, launch, clock)
     described = replaced(deployment.with_revision(revision), ends=ends).in_state("pending")
     return at_status(described, "creating")
 
 
-def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, way: Launch, clock: Clock) -> Revision:
+def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Launch, clock: Clock) -> Revision:
     """Return the revision that is brought up with what is tried now."""
     candidate, wanted = attempt.candidate, deployment.wanted
     zone = "" if attempt.zone == attempt.place else attempt.zone
-    made = pending_revision(plan, candidate, way, replaced(pool_of(candidate, attempt.place), zone=zone), clock.now())
+    made = pending_revision(
+        plan, candidate, launch, replaced(pool_of(candidate, attempt.place), zone=zone), clock.now()
+    )
     kept = {name: getattr(wanted, name) for name in ("number", "origin", "created_at", "update")}
     return replaced(made, **kept)
 
 
-def pending_revision(plan: Plan, candidate: Candidate, way: Launch, pool: Pool, at: datetime) -> Revision:
+def pending_revision(plan: Plan, candidate: Candidate, launch: Launch, pool: Pool, at: datetime) -> Revision:
     """Return the first revision, with nothing but a candidate of a plan."""
     return Revision(
         number=1,
@@ -99,8 +101,8 @@ def pending_revision(plan: Plan, candidate: Candidate, way: Launch, pool: Pool, 
         pools=(pool,),
         spec=spec_of(plan, candidate),
         plan=plan_to_record(plan, candidate),
-        marks=way.marks,
-        options=changed_fields(way.options),
+        marks=launch.marks,
+        options=changed_fields(launch.options),
     )
 
 

@@ -38,7 +38,7 @@ CASE_KINDS: Final[list[CaseKind]] = [
 ]
 
 
-class Question(Frozen, frozen=True, kw_only=True):
+class PredictionRequest(Frozen, frozen=True, kw_only=True):
     """One configuration, in the words of a case. `concurrency` None: as many as fit."""
 
     model: str
@@ -67,28 +67,28 @@ def concurrency_of(text: str) -> int | None:
     return int(text)
 
 
-def answer(question: Question, catalog: Catalog) -> PredictionData:
+def answer(request: PredictionRequest, catalog: Catalog) -> PredictionData:
     """Return what clients of the configuration see. Raises InputError for words that mean nothing here."""
     constants = catalog.predictions.speed
-    case = predict_speed.parse(_row(question), catalog, constants)
+    case = predict_speed.parse(_row(request), catalog, constants)
     work = Work(case.setup, constants)
     capacity = work.kv_capacity_tokens()
     seen = client_view(work, case.traffic, capacity)
-    clients = question.concurrency or seen.saturation_concurrency or 1
-    if question.concurrency is None:
+    clients = request.concurrency or seen.saturation_concurrency or 1
+    if request.concurrency is None:
         seen = client_view(work, replaced(case.traffic, clients=float(clients)), capacity)
     tpot = _figures(seen.tpot_ms, seen.tpot_ms_span)
     return PredictionData(
-        model=question.model,
+        model=request.model,
         accelerator=case.setup.accelerator.name,
-        num_shard=question.num_shard,
-        interconnect=case.setup.interconnect if question.num_shard > 1 else "none",
-        weights=question.weights,
-        kv=question.kv,
-        engine=question.engine,
-        engine_profile=constants.engine_profile_name(question.engine, question.engine_version),
-        input_tokens=question.input_tokens,
-        output_tokens=question.output_tokens,
+        num_shard=request.num_shard,
+        interconnect=case.setup.interconnect if request.num_shard > 1 else "none",
+        weights=request.weights,
+        kv=request.kv,
+        engine=request.engine,
+        engine_profile=constants.engine_profile_name(request.engine, request.engine_version),
+        input_tokens=request.input_tokens,
+        output_tokens=request.output_tokens,
         concurrency=clients,
         fits=int(capacity) > 0,
         kv_capacity_tokens=int(capacity),
@@ -107,14 +107,14 @@ def _figures(median: float, span: Span | None) -> FiguresData:
     return FiguresData(median=median, low=low, high=high)
 
 
-def _row(question: Question) -> dict[str, str]:
-    clients = predict_speed.SATURATED if question.concurrency is None else str(question.concurrency)
+def _row(request: PredictionRequest) -> dict[str, str]:
+    clients = predict_speed.SATURATED if request.concurrency is None else str(request.concurrency)
     return {
-        "hub_id": question.model, "weight_dtype": question.weights, "kv_dtype": question.kv,
-        "gpu": question.accelerator, "tp": str(question.num_shard), "n_gpu": str(question.num_shard),
-        "interconnect": question.interconnect, "engine": question.engine,
-        "engine_version": question.engine_version, "input_len": str(question.input_tokens),
-        "output_len": str(question.output_tokens), "concurrency_or_batch": clients, "load": "closed_loop",
+        "hub_id": request.model, "weight_dtype": request.weights, "kv_dtype": request.kv,
+        "gpu": request.accelerator, "tp": str(request.num_shard), "n_gpu": str(request.num_shard),
+        "interconnect": request.interconnect, "engine": request.engine,
+        "engine_version": request.engine_version, "input_len": str(request.input_tokens),
+        "output_len": str(request.output_tokens), "concurrency_or_batch": clients, "load": "closed_loop",
         "metric": "tpot_ms",
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.operations.report.report import Choice, Command, CostRow, Figure, Memory, Part, Phase, Report
-from tgi_deploy.operations.report.scatter import Refusal, Way
+from tgi_deploy.operations.report.scatter import RejectionGroup, Variant
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.search import Search
 from tgi_deploy.planner.time_to_ready import to_go_through
@@ -63,7 +63,7 @@ def report(
     """`commands` are the command lines of a NoFeasiblePlan's near misses, in their order; `targets` write artifacts."""
     request = made.request
     chosen = None if isinstance(made, NoFeasiblePlan) else made.chosen
-    ways, refusals = _configurations(made, catalog)
+    variants, rejections = _configurations(made, catalog)
     page = Report(
         title=request.model.name,
         sentence=_sentence(request, chosen),
@@ -73,8 +73,8 @@ def report(
         catalog_date=made.catalog_date,
         version=__version__,
         considered=made.considered,
-        ways=ways,
-        refusals=refusals,
+        variants=variants,
+        rejections=rejections,
     )
     if isinstance(made, NoFeasiblePlan):
         return replace(page, near_misses=tuple(_near_misses(made.near_misses, commands)))
@@ -91,7 +91,9 @@ def report(
     )
 
 
-def _configurations(made: Plan | NoFeasiblePlan, catalog: Catalog) -> tuple[tuple[Way, ...], tuple[Refusal, ...]]:
+def _configurations(
+    made: Plan | NoFeasiblePlan, catalog: Catalog
+) -> tuple[tuple[Variant, ...], tuple[RejectionGroup, ...]]:
     """What works, each at its cheapest, over the budget or not; and what was refused for more than its price."""
     request = made.request
     found = Search(replaced(request, budget_usd_per_hour=None), supply_for(request, catalog), catalog.engine).run()
@@ -101,9 +103,13 @@ def _configurations(made: Plan | NoFeasiblePlan, catalog: Catalog) -> tuple[tupl
         if configuration.cost.usd_per_hour < kept.cost.usd_per_hour:
             cheapest[_key_of(configuration)] = configuration
     states = _States(made)
-    ways = [_way(configuration, states.of(configuration), request.utilization) for configuration in cheapest.values()]
-    refusals = sorted(_refusals(found.rejections), key=lambda item: (item.usd_per_hour or math.inf, item.instance_type))
-    return tuple(sorted(ways, key=_way_order)), tuple(refusals)
+    variants = [
+        _variant(configuration, states.of(configuration), request.utilization) for configuration in cheapest.values()
+    ]
+    rejections = sorted(
+        _rejection_groups(found.rejections), key=lambda item: (item.usd_per_hour or math.inf, item.instance_type)
+    )
+    return tuple(sorted(variants, key=_variant_order)), tuple(rejections)
 
 
 def _key_of(configuration: Configuration) -> tuple[object, ...]:
@@ -116,9 +122,15 @@ def _key_of(configuration: Configuration) -> tuple[object, ...]:
     )
 
 
-def _way_order(way: Way) -> tuple[object, ...]:
+def _variant_order(variant: Variant) -> tuple[object, ...]:
     order: tuple[State, ...] = ("chosen", "fallback", "works", "over")
-    return order.index(way.state), way.usd_per_hour or 0, -way.tokens_per_s, way.instance_type, way.weights
+    return (
+        order.index(variant.state),
+        variant.usd_per_hour or 0,
+        -variant.tokens_per_s,
+        variant.instance_type,
+        variant.weights,
+    )
 
 
 class _States:
@@ -144,13 +156,13 @@ def _key(offer: Offer, num_shard: int, quantize: str) -> tuple[object, ...]:
     return offer.instance_type.name, offer.market, num_shard, quantize
 
 
-def _way(configuration: Configuration, state: State, utilization: float) -> Way:
+def _variant(configuration: Configuration, state: State, utilization: float) -> Variant:
     offer, evaluation, speed = configuration.offer, configuration.evaluation, configuration.evaluation.performance
     if speed is None:
         raise AssertionError("what works has a speed")
     usd = configuration.cost.usd_per_hour if offer.usd_per_hour is not None else None
     million = usd_per_million(usd, speed.output_tokens_per_s, utilization) if usd else None
-    return Way(
+    return Variant(
         instance_type=offer.instance_type.name,
         where=_where(offer),
         cards=_cards(offer, evaluation.num_shard),
@@ -166,14 +178,14 @@ def _way(configuration: Configuration, state: State, utilization: float) -> Way:
     )
 
 
-def _refusals(rejections: Iterable[Rejection]) -> Iterator[Refusal]:
+def _rejection_groups(rejections: Iterable[Rejection]) -> Iterator[RejectionGroup]:
     """Rejections of one instance type with one sentence as one."""
     groups: dict[tuple[str, str, str], list[Rejection]] = {}
     for item in rejections:
         groups.setdefault((item.code, item.instance_type, item.message), []).append(item)
     for (code, instance_type, message), items in groups.items():
         prices = [item.usd_per_hour for item in items if item.usd_per_hour is not None]
-        yield Refusal(
+        yield RejectionGroup(
             instance_type=instance_type,
             code=code,
             message=message,

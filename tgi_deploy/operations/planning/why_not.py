@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.option_texts import OptionTexts
-    from tgi_deploy.planner.why_not import Explained, Priced, Way
+    from tgi_deploy.planner.why_not import Explained, Priced, Variant
     from tgi_deploy.values.hardware import Accelerator, InstanceType
     from tgi_deploy.values.request import Request
 
@@ -145,23 +145,23 @@ def _explanation(item: Explained) -> ExplanationData:
         ranked=item.ranked,
         decided_by=item.decided_by,
         best=None if item.best is None else choice(item.best),
-        ways=tuple(map(_way, item.ways)),
+        ways=tuple(map(_variant, item.variants)),
     )
 
 
-def _way(way: Way) -> ConfigurationData:
+def _variant(variant: Variant) -> ConfigurationData:
     return ConfigurationData(
-        num_shard=way.num_shard,
-        quantize=way.quantize,
-        replicas=way.replicas,
-        works=not way.codes,
-        codes=tuple(way.codes),
+        num_shard=variant.num_shard,
+        quantize=variant.quantize,
+        replicas=variant.replicas,
+        works=not variant.codes,
+        codes=tuple(variant.codes),
         reasons=tuple(
-            ReasonData(code=item.code, message=item.message, numbers=plain(item.data)) for item in way.problems
+            ReasonData(code=item.code, message=item.message, numbers=plain(item.data)) for item in variant.problems
         ),
-        memory=memory(way.memory),
-        performance=None if way.performance is None else speed(way.performance),
-        prices=tuple(map(_price, way.prices)),
+        memory=memory(variant.memory),
+        performance=None if variant.performance is None else speed(variant.performance),
+        prices=tuple(map(_price, variant.prices)),
     )
 
 

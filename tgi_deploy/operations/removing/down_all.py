@@ -26,8 +26,8 @@ from tgi_deploy.operations.removing.down import (
 )
 from tgi_deploy.operations.removing.leftovers import raise_all, removing
 from tgi_deploy.operations.watching.fleet import Seen, each, look_at_all, search
-from tgi_deploy.operations.watching.known import by_name
 from tgi_deploy.operations.watching.ledger import sighting
+from tgi_deploy.operations.watching.lookup import by_name
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
 from tgi_deploy.reconcile.ports import BatchHandler

@@ -16,8 +16,8 @@ from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehind
 from tgi_deploy.operations.removing.down import issue, remove_own, stand_in, sweep
 from tgi_deploy.operations.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
 from tgi_deploy.operations.removing.receipt import Receipt
-from tgi_deploy.operations.watching.known import created_at
 from tgi_deploy.operations.watching.ledger import Ledger
+from tgi_deploy.operations.watching.lookup import created_at
 from tgi_deploy.reconcile.clocks import CLOCKS_APART, is_past
 from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.reconcile.observe import read_recorded

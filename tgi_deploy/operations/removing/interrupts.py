@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.removing.created_by_run import deletions
 from tgi_deploy.operations.removing.down import asked_for, await_settled, issue, not_shown_yet, remove_own, sweep
 from tgi_deploy.operations.removing.leftovers import removing
-from tgi_deploy.operations.removing.made import deletions
 from tgi_deploy.operations.watching.broken_off import on_record
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.errors import LostReplyError
@@ -65,9 +65,9 @@ class _GuardedHandler:
             raise
         return found
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         with self.stops.held():
-            self.inner.complete(attributes, properties)
+            self.inner.update(attributes, properties)
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         return self.inner.read(attributes)

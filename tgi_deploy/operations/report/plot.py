@@ -24,7 +24,7 @@ _FONT: Final = "Lato"
 
 def plot_svg(report: Report) -> str:
     """A picture that stands alone, on white. Raises InputError `nothing_to_plot` where nothing has a price."""
-    drawing = chart(report.ways, report.refusals, report.budget_usd_per_hour, _LAYOUT)
+    drawing = chart(report.variants, report.rejections, report.budget_usd_per_hour, _LAYOUT)
     if drawing is None:
         raise InputError(
             "nothing_to_plot",

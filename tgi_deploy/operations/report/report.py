@@ -18,7 +18,7 @@ from tgi_deploy.templating import render_html
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.operations.report.scatter import Refusal, Way
+    from tgi_deploy.operations.report.scatter import RejectionGroup, Variant
 
 _TIGHTEST: Final = 0.004  # of a bar: thinner parts could not be seen
 
@@ -113,8 +113,8 @@ class Report:
     commands: tuple[Command, ...] = ()
     fallbacks: tuple[Choice, ...] = ()
     near_misses: tuple[Choice, ...] = ()
-    ways: tuple[Way, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    variants: tuple[Variant, ...] = ()
+    rejections: tuple[RejectionGroup, ...] = ()
     notices: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
 
@@ -132,11 +132,11 @@ def report_html(report: Report) -> str:
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     layouts = (WIDE, NARROW)
-    charts = [chart(report.ways, report.refusals, report.budget_usd_per_hour, layout) for layout in layouts]
+    charts = [chart(report.variants, report.rejections, report.budget_usd_per_hour, layout) for layout in layouts]
     values = {
         "report": report,
         "charts": [drawing for drawing in charts if drawing is not None],
-        "refusals": _by_code(report.refusals),
+        "rejections": _by_code(report.rejections),
         "style": _asset("report.css"),
         "script": script,
         "script_hash": f"sha256-{digest}",
@@ -144,10 +144,10 @@ def report_html(report: Report) -> str:
     return render_html("report.html.j2", values)
 
 
-def _by_code(refusals: Sequence[Refusal]) -> Mapping[str, list[tuple[int, Refusal]]]:
+def _by_code(rejections: Sequence[RejectionGroup]) -> Mapping[str, list[tuple[int, RejectionGroup]]]:
     """Refusals with their row numbers, by code."""
-    found: dict[str, list[tuple[int, Refusal]]] = {}
-    for index, item in enumerate(refusals):
+    found: dict[str, list[tuple[int, RejectionGroup]]] = {}
+    for index, item in enumerate(rejections):
         found.setdefault(item.code, []).append((index, item))
     return dict(sorted(found.items()))
 

@@ -22,11 +22,11 @@ _CROWD: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
+class Variant:
     """A configuration that works, at its cheapest offer. `exact`: at the checkpoint's own precision.
 
-    `state` is `over` where only the budget speaks against it. No price: a machine of one's own. 8 in 10 measured
-    speeds lie in `span`.
+    `state` is `over` if only the budget rules it out. The price is None for the user's own hardware. `span` holds 8 of
+    10 measured speeds.
     """
 
     instance_type: str
@@ -44,8 +44,8 @@ class Way:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
-    """Configurations of one instance type refused with one sentence. `usd_per_hour`: the cheapest machine's price."""
+class RejectionGroup:
+    """Configurations of an instance type rejected for the same reason. `usd_per_hour`: the cheapest machine's price."""
 
     instance_type: str
     code: str
@@ -138,35 +138,38 @@ class Chart:
         return self.y_axis.start if self.y_axis else float(self.layout.top)
 
 
-def chart(ways: Sequence[Way], refusals: Sequence[Refusal], budget: float | None, layout: Layout) -> Chart | None:
-    """The drawing, or None where nothing has a price. Marks of `ways[i]` name row `w<i>`, of refusals `r<i>`."""
-    prices = [way.usd_per_hour for way in ways if way.usd_per_hour]
-    prices += [item.usd_per_hour for item in refusals if item.usd_per_hour]
+def chart(
+    variants: Sequence[Variant], rejections: Sequence[RejectionGroup], budget: float | None, layout: Layout
+) -> Chart | None:
+    """The drawing, or None where nothing has a price. Marks of `variants[i]` name row `w<i>`, of rejections `r<i>`."""
+    prices = [variant.usd_per_hour for variant in variants if variant.usd_per_hour]
+    prices += [item.usd_per_hour for item in rejections if item.usd_per_hour]
     if not prices:
         return None
     x_axis = _axis([*prices, *([budget] if budget else [])], layout.left, layout.width - layout.right)
     floor = layout.top + layout.plot_height
-    speeds = [way.tokens_per_s for way in ways if way.usd_per_hour]
-    speeds += [speed for way in ways if way.state == "chosen" for speed in way.span or ()]
+    speeds = [variant.tokens_per_s for variant in variants if variant.usd_per_hour]
+    speeds += [speed for variant in variants if variant.state == "chosen" for speed in variant.span or ()]
     y_axis = _axis(speeds, floor, layout.top) if speeds else None
-    marks = _way_marks(ways, x_axis, y_axis) if y_axis else ()
+    marks = _variant_marks(variants, x_axis, y_axis) if y_axis else ()
     top = (floor if y_axis else layout.top) + layout.axis
-    lanes = tuple(_lanes(refusals, x_axis, top, layout.lane))
+    lanes = tuple(_lanes(rejections, x_axis, top, layout.lane))
     return Chart(
         layout=layout, height=top + layout.lane * len(lanes) + 4, x_axis=x_axis, y_axis=y_axis,
-        pareto=_pareto_line(ways, x_axis, y_axis) if y_axis else None, budget_x=x_axis.at(budget) if budget else None,
-        marks=marks, lanes=lanes, whisker=_whisker(ways, x_axis, y_axis) if y_axis else None,
+        pareto=_pareto_line(variants, x_axis, y_axis) if y_axis else None,
+        budget_x=x_axis.at(budget) if budget else None,
+        marks=marks, lanes=lanes, whisker=_whisker(variants, x_axis, y_axis) if y_axis else None,
     )  # fmt: skip
 
 
-def pareto(ways: Iterable[Way]) -> tuple[Way, ...]:
+def pareto(variants: Iterable[Variant]) -> tuple[Variant, ...]:
     """Those that nothing else beats: each faster than everything that costs no more. Cheapest first."""
-    priced = [way for way in ways if way.usd_per_hour]
-    priced.sort(key=lambda way: (way.usd_per_hour or 0.0, -way.tokens_per_s))
-    best: list[Way] = []
-    for way in priced:
-        if not best or way.tokens_per_s > best[-1].tokens_per_s:
-            best.append(way)
+    priced = [variant for variant in variants if variant.usd_per_hour]
+    priced.sort(key=lambda variant: (variant.usd_per_hour or 0.0, -variant.tokens_per_s))
+    best: list[Variant] = []
+    for variant in priced:
+        if not best or variant.tokens_per_s > best[-1].tokens_per_s:
+            best.append(variant)
     return tuple(best)
 
 
@@ -174,43 +177,43 @@ def _axis(values: Sequence[float], start: float, end: float) -> Axis:
     return Axis(low=min(values) / _ROOM, high=max(values) * _ROOM, start=start, end=end)
 
 
-def _pareto_line(ways: Sequence[Way], x_axis: Axis, y_axis: Axis) -> str | None:
-    """Steps: a price buys the speed of the best way that costs no more, until the next."""
-    best = pareto(ways)
+def _pareto_line(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> str | None:
+    """Steps: a price buys the speed of the best variant that costs no more, until the next."""
+    best = pareto(variants)
     if len(best) < 2:  # noqa: PLR2004 -- a line has two ends
         return None
     path = [f"M{x_axis.at(best[0].usd_per_hour or 0)} {y_axis.at(best[0].tokens_per_s)}"]
-    path += [f"H{x_axis.at(way.usd_per_hour or 0)}V{y_axis.at(way.tokens_per_s)}" for way in best[1:]]
+    path += [f"H{x_axis.at(variant.usd_per_hour or 0)}V{y_axis.at(variant.tokens_per_s)}" for variant in best[1:]]
     return "".join(path)
 
 
-def _whisker(ways: Sequence[Way], x_axis: Axis, y_axis: Axis) -> str | None:
+def _whisker(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> str | None:
     """The interval of the chosen one, with a serif at either end."""
-    for way in ways:
-        if way.state == "chosen" and way.usd_per_hour and way.span:
-            x, (low, high) = x_axis.at(way.usd_per_hour), map(y_axis.at, way.span)
+    for variant in variants:
+        if variant.state == "chosen" and variant.usd_per_hour and variant.span:
+            x, (low, high) = x_axis.at(variant.usd_per_hour), map(y_axis.at, variant.span)
             return f"M{x - 6} {low}h12m-6 0V{high}m-6 0h12"
     return None
 
 
-def _way_marks(ways: Sequence[Way], x_axis: Axis, y_axis: Axis) -> tuple[Mark, ...]:
+def _variant_marks(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> tuple[Mark, ...]:
     """By price; the chosen one last, on top of the others."""
     marks = [
-        Mark(x=x_axis.at(way.usd_per_hour), y=y_axis.at(way.tokens_per_s), kind=_kind(way), row=f"w{index}")
-        for index, way in enumerate(ways)
-        if way.usd_per_hour
+        Mark(x=x_axis.at(variant.usd_per_hour), y=y_axis.at(variant.tokens_per_s), kind=_kind(variant), row=f"w{index}")
+        for index, variant in enumerate(variants)
+        if variant.usd_per_hour
     ]
     return tuple(sorted(marks, key=lambda mark: (mark.kind.startswith("chosen"), mark.x, -mark.y)))
 
 
-def _kind(way: Way) -> str:
-    return f"{way.state} {'exact' if way.exact else 'lossy'}"
+def _kind(variant: Variant) -> str:
+    return f"{variant.state} {'exact' if variant.exact else 'lossy'}"
 
 
-def _lanes(refusals: Sequence[Refusal], x_axis: Axis, top: float, height: int) -> Iterator[Lane]:
+def _lanes(rejections: Sequence[RejectionGroup], x_axis: Axis, top: float, height: int) -> Iterator[Lane]:
     """The reasons with the fewest configurations first: those are the near ones."""
-    rows: dict[str, list[tuple[int, Refusal]]] = {}
-    for index, item in enumerate(refusals):
+    rows: dict[str, list[tuple[int, RejectionGroup]]] = {}
+    for index, item in enumerate(rejections):
         rows.setdefault(item.code, []).append((index, item))
     counted = sorted((sum(item.number for _, item in group), code) for code, group in rows.items())
     for place, (number, code) in enumerate(counted):
@@ -219,7 +222,7 @@ def _lanes(refusals: Sequence[Refusal], x_axis: Axis, top: float, height: int) -
         yield Lane(code=code, number=number, top=lane_top, marks=marks)
 
 
-def _lane_marks(rows: Sequence[tuple[int, Refusal]], x_axis: Axis, middle: float) -> Iterator[Mark]:
+def _lane_marks(rows: Sequence[tuple[int, RejectionGroup]], x_axis: Axis, middle: float) -> Iterator[Mark]:
     priced = sorted((x_axis.at(item.usd_per_hour), index) for index, item in rows if item.usd_per_hour)
     crowd, before = 0, -math.inf
     for x, index in priced:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.compare_plans import Limits
     from tgi_deploy.operations.planning.lock import Lock
     from tgi_deploy.operations.planning.option_texts import OptionTexts
-    from tgi_deploy.operations.planning.predict import Question
+    from tgi_deploy.operations.planning.predict import PredictionRequest
     from tgi_deploy.operations.planning.why_not import WhyNot
     from tgi_deploy.values.plan import Plan
 
@@ -111,8 +111,8 @@ def _joined(value: object) -> str:
     return " ".join(words_of(value)) or "nothing"
 
 
-def prediction_result(question: Question, catalog: Catalog) -> Result[PredictionData, PredictionData]:
-    data = answer(question, catalog)
+def prediction_result(request: PredictionRequest, catalog: Catalog) -> Result[PredictionData, PredictionData]:
+    data = answer(request, catalog)
     text = "the weights leave no room for a KV cache: the figures assume a card with enough memory"
     unfit = () if data.fits else (warning("does_not_fit", text),)
     return Result(data=data, outcome=data, warnings=unfit)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.errors import Healed, warning
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.results.watching import deployment_data, ends_data
-from tgi_deploy.operations.watching.known import recorded_like
+from tgi_deploy.operations.watching.lookup import recorded_like
 from tgi_deploy.readiness.proof_load import measured_document
 from tgi_deploy.values.base import Result, as_value
 from tgi_deploy.values.change_results import (
@@ -75,7 +75,7 @@ def _warnings(found: UpOutcome, cures: Sequence[Cure]) -> Iterator[Problem]:
     if found.changed:
         yield from endless(deployment.ends, deployment.usd_per_hour)
     # A deployment that differs from the request says so.
-    yield from (warning("healed", f"after {cure.code}: {cure.what}") for cure in cures)
+    yield from (warning("plan_adjusted", f"after {cure.code}: {cure.what}") for cure in cures)
 
 
 def up_data(found: UpOutcome, cures: Sequence[Cure] = ()) -> UpData:
@@ -172,7 +172,7 @@ def _unsearched(receipts: Sequence[Receipt]) -> Iterator[Problem]:
     for receipt in receipts:
         for item in receipt.unsearched:
             message = f"{receipt.name}: {item.kind}s in {item.region} could not be searched for: {item.why}"
-            yield warning("not_looked_for", message)
+            yield warning("search_incomplete", message)
 
 
 def _misspelled(context: Context, found: DownOutcome) -> Iterator[Problem]:
@@ -194,7 +194,7 @@ def gc_result(found: GcOutcome) -> Result[GcData, GcOutcome]:
         regions=found.regions,
         **_receipts(found.receipts),
     )
-    unseen = tuple(warning("region_not_looked_at", f"{region}: {why}") for region, why in found.unseen)
+    unseen = tuple(warning("region_not_searched", f"{region}: {why}") for region, why in found.unseen)
     return Result(data=data, outcome=found, warnings=unseen)
 
 

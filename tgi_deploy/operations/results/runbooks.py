@@ -9,7 +9,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.operations.planning.no_plan import given_options, without_plan
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.operations.watching.known import known
+from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.operations.watching.runbook import Subject, known_subject, planned_subject, runbook
 from tgi_deploy.values.base import Result
 from tgi_deploy.values.names import is_name

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
-from tgi_deploy.operations.watching.known import known
+from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
 from tgi_deploy.values.results import AccessData

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError, Problem
 from tgi_deploy.operations.launching.traffic import traffic_of
 from tgi_deploy.operations.watching.access import reached
-from tgi_deploy.operations.watching.known import known
+from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.text import one_line
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.serving import API_KEY_NOTE

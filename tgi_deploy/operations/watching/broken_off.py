@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, RecordedThing, StillRunning
-from tgi_deploy.operations.watching.known import price_of
+from tgi_deploy.operations.watching.lookup import price_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import KEPT
 

@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from tgi_deploy.operations.watching.fleet import is_late, look_at_all, not_asked
-from tgi_deploy.operations.watching.known import is_stopped, machine_of, price_of, tagged_deployment
 from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
+from tgi_deploy.operations.watching.lookup import is_stopped, machine_of, price_of, tagged_deployment
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.results import AmountsData, CostsData, DeploymentCostData, GoneData, OwnerCostData

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, without_mark
-from tgi_deploy.operations.watching.known import target_option, typed_request
 from tgi_deploy.operations.watching.logs import locate
+from tgi_deploy.operations.watching.lookup import target_option, typed_request
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.results import COMMAND, command_of, sentence_of
 

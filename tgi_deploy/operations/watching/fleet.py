@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from tgi_deploy.errors import DeployError, warning
-from tgi_deploy.operations.watching.known import by_name
+from tgi_deploy.operations.watching.lookup import by_name
 from tgi_deploy.reconcile.clocks import may_be_new
 from tgi_deploy.reconcile.observe import find_common, owners_of, read_recorded
 

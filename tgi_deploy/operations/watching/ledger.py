@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.operations.watching.known import created_at, money
+from tgi_deploy.operations.watching.lookup import created_at, money
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.values.deployment import Event

@@ -11,8 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, InputError, warning
-from tgi_deploy.operations.watching.known import money, price_of
 from tgi_deploy.operations.watching.ledger import MOVED, Ledger, sighting, spent_by
+from tgi_deploy.operations.watching.lookup import money, price_of
 from tgi_deploy.reconcile.ends import (
     NO_LIMIT,
     TAG_IDLE_S,
@@ -68,7 +68,7 @@ def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple
     cloud = context.cloud(machine.place)
     if TAG_EXPIRES in tags and isinstance(cloud, OutsideEnd):
         cloud.move_outside_end(running.seen, ends.expires_at)
-    cloud.handler(machine.kind).complete({"id": machine.id}, {"tags": tags})
+    cloud.handler(machine.kind).update({"id": machine.id}, {"tags": tags})
     return (None if recorded is None else _record(context, recorded, ends, tags)), tags
 
 
@@ -238,7 +238,7 @@ class LeaseKeeper:
             return
         until = lease_end(lease_s, self.context.clock)
         tag = _lease_tag(until, now, counted=reads_tags(tags))
-        handler.complete({"id": machine_id}, {"tags": {TAG_LEASE: tag}})
+        handler.update({"id": machine_id}, {"tags": {TAG_LEASE: tag}})
         self.until = until
 
     def kept_by(self, context: Context) -> Context:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.diagnosis.lines import log_lines, redacted
 from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.watching.known import look_at
 from tgi_deploy.operations.watching.limits import LeaseKeeper
+from tgi_deploy.operations.watching.lookup import look_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -9,7 +9,8 @@ from tgi_deploy.errors import DeployError, NotHealthyError, Problem, warning
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.broken_off import price_words
 from tgi_deploy.operations.watching.fleet import each, is_late, look_at_all
-from tgi_deploy.operations.watching.known import (
+from tgi_deploy.operations.watching.ledger import spent_by
+from tgi_deploy.operations.watching.lookup import (
     created_at,
     is_stopped,
     look_at,
@@ -20,7 +21,6 @@ from tgi_deploy.operations.watching.known import (
     second_machines,
     tagged_deployment,
 )
-from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of
@@ -282,7 +282,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
     known = {record.attributes["id"] for record in records if "id" in record.attributes}
     there, second = {found.id: found for found in seen}, second_machines(recorded, seen)
     differences = [
-        warning("gone", f"{record.kind} {record.attributes['id']} is recorded and gone", key=record.key)
+        warning("resource_missing", f"{record.kind} {record.attributes['id']} is recorded and gone", key=record.key)
         for record in records
         if "id" in record.attributes and record.attributes["id"] not in there and not (late and record.is_machine)
     ]

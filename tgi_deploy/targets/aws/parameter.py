@@ -60,7 +60,7 @@ class Parameters:
             raise _without(secret, error) from None
         return self._found(properties["name"], dict(tags), "")
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Leave a stored secret unchanged, whatever the caller's environment holds now."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:

@@ -69,7 +69,7 @@ class Roles:
                 hint=f"run once, as an administrator of the account: {boundary.creation}",
             ) from None
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Set its policy, with the account number from the role's ARN."""
         _, partition, _, _, account, _ = attributes["arn"].split(":", 5)
         policy = _document(properties["statements"]).replace("{partition}", partition).replace("{account}", account)
@@ -143,7 +143,7 @@ class InstanceProfiles:
             Tags=tag_list(tags),
         )
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Add the role. AWS rejects a second call, so check that the role is there."""
         name, role = attributes["id"], properties["role"]
         if role in self._roles(name):

@@ -59,7 +59,7 @@ class Schedules:
             Tags=tag_list(tags),
         )
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- its group has the same name
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- its group has the same name
         """Create the schedule, or change the existing one."""
         wanted = self._schedule(properties)
         try:

@@ -50,7 +50,7 @@ class Containers:
         return tuple(sorted(mine, key=lambda item: (item.attributes["created"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
-        """Create it without starting it; `complete` starts it, so that a killed run can be resumed.
+        """Create it without starting it; `update` starts it, so that a killed run can be resumed.
 
         Raises ConflictError `name_taken` if something else has the name.
         """
@@ -86,7 +86,7 @@ class Containers:
             hint=f"choose another --name, or remove it with 'docker rm --force {found.id}' if it is not needed",
         )
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- a Handler's signature
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:  # noqa: ARG002 -- a Handler's signature
         """Start it unless it runs. Raises HostRefusedError if the host can't provide its GPUs or port."""
         container_id = attributes["id"]
         status = self.inspect(container_id, lambda item: item.part("State").text("Status"))
@@ -114,7 +114,7 @@ class Containers:
         )
 
     def start(self, attributes: Mapping[str, str]) -> None:
-        self.complete(attributes, {})
+        self.update(attributes, {})
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
         container_id, grace_s = attributes["id"], self._grace_s(attributes)

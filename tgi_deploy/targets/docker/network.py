@@ -50,7 +50,7 @@ class Networks:
             )
         return there
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Do nothing: no property changes in place."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:

@@ -49,12 +49,12 @@ class Proxies(Containers):
     kind: ClassVar[str] = PROXY
     runs_engines: ClassVar[bool] = False
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Start it unless it runs; a new one first gets a configuration without a machine."""
         proxy_id = attributes["id"]
         if self.inspect(proxy_id, lambda item: item.part("State").text("Status")) == "created":
             self.configure(proxy_id, "")
-        Containers.complete(self, attributes, properties)
+        Containers.update(self, attributes, properties)
 
     def serves(self, proxy_id: str, machine_id: str) -> bool:
         """Return whether new requests are sent to this machine."""

@@ -87,7 +87,7 @@ def _front(host: Host) -> tuple[Resource, Resource]:
             "engine_port": host.container.container_port,
             "running": True,
         },
-        loose=("image", "running"),
+        mutable=("image", "running"),
     )
     return network, proxy
 
@@ -136,7 +136,7 @@ def _container(host: Host) -> Resource:
             "log": _LOG,
             "running": True,
         },
-        loose=("running",),
+        mutable=("running",),
         notes=host.notes,
         is_machine=True,
     )

@@ -38,7 +38,7 @@ FACTS: Final = TargetFacts(
     refuses=(
         Refusal(
             options=END_FIELDS,
-            code="no_end_on_docker",
+            code="no_limits_on_docker",
             why="a Docker host can't end a container on a schedule",
             hint="omit it, and end the deployment with 'tgi-deploy down NAME'; it has no hourly cost",
         ),

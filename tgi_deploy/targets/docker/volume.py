@@ -38,7 +38,7 @@ class Volumes:
         )
         return self._found(name, created, tags.get(TAG_KEY, KIND), tags)
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Do nothing: no property changes in place."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:

@@ -155,7 +155,7 @@ def route_finding(subnet: str, way_out: str | DeployError | None, *, public: boo
     if not way_out:
         message = f"{subnet} has no default route: the machine could not reach the hub or the image registry"
         remedy = "choose a --subnet with a route to an internet or NAT gateway, or add one to its route table"
-        return error("no_way_out", message, remedy, subnet=subnet)
+        return error("no_egress_route", message, remedy, subnet=subnet)
     if way_out.startswith("internet gateway") and not public:
         message = f"{subnet} routes to an {way_out}, which does not work without a public address"
         return error("no_public_address", message, "choose a --subnet behind a NAT gateway", subnet=subnet)

@@ -38,7 +38,7 @@ class Attached:
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> NoReturn:  # noqa: ARG002 -- the port's signature
         raise BadRequestError(f"a {self.kind} is not created separately")
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Do nothing."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:

@@ -133,7 +133,7 @@ class Ec2Cloud:
             "instance": next(found.id for found in seen if found.is_machine and found.alive),
             "role": by_key[external_end.SCHEDULE_ROLE]["arn"],
         }
-        self.handler(schedule.KIND).complete({}, properties)
+        self.handler(schedule.KIND).update({}, properties)
 
     def machine(self, instance_id: str) -> MachineState:
         return instance.Instances(self.api).state(instance_id)

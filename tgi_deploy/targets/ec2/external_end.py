@@ -35,7 +35,7 @@ def external_end(
             "instance": Ref(key=machine_key, attribute="id"),
             "role": Ref(key=SCHEDULE_ROLE, attribute="arn"),
         },
-        loose=("at", "instance", "role"),
+        mutable=("at", "instance", "role"),
     )
     return _role(name, deployment_id, region, group), schedule
 
@@ -69,5 +69,5 @@ def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
                 }
             ],
         },
-        loose=("statements",),
+        mutable=("statements",),
     )

@@ -49,7 +49,7 @@ class DirectFront:
         if found is None or not found.alive or not reads_tags(found.tags):
             return
         now = self.around.clock.now().replace(microsecond=0)
-        handler.complete(found.attributes, {"tags": {TAG_EXPIRES: moved_tag(now + _SOON, now)}})
+        handler.update(found.attributes, {"tags": {TAG_EXPIRES: moved_tag(now + _SOON, now)}})
         patience = PollPolicy(deadline_s=_NOTICED_S + deadline_s, poll_s=1, longest_poll_s=5)
         for _ in looks(self.around.clock, patience):
             if cloud.machine(found.id).state not in {"pending", "running"}:

@@ -1,4 +1,4 @@
-"""Instances. Properties: request (RunInstances' parameters except counts, token and tags), spot; loose: tags."""
+"""Instances. Properties: request (RunInstances' parameters except counts, token and tags), spot; mutable: tags."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Instances:
             raise StaleTokenError(f"launching an instance gave {found.id}, which is {found.state}", ended=found)
         return found
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Set the given tags; other tags stay, and nothing else changes in place."""
         tags = properties.get("tags")
         if tags:

@@ -135,7 +135,7 @@ class Ec2Launch:
     def change_networks(self, seen: Sequence[Found], change: NetworkChange) -> None:
         for group in _groups(seen):
             properties = {"port": self.plan.request.port, "cidrs": change.added, "revoked": change.removed}
-            self.region(group.place).handler(GROUP).complete(group.attributes, properties)
+            self.region(group.place).handler(GROUP).update(group.attributes, properties)
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return no findings if no machine would be created or the account can't be read."""

@@ -36,7 +36,7 @@ class LaunchTemplates:
             TagSpecifications=tag_specifications(tags, "launch-template"),
         )
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Do nothing: other content needs another template."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:

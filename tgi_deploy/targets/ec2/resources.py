@@ -83,7 +83,7 @@ def _security_group(machine: Machine) -> Resource:
             "port": machine.candidate.engine.port,
             "cidrs": list(machine.cidrs),
         },
-        loose=("cidrs",),
+        mutable=("cidrs",),
     )
 
 

@@ -171,7 +171,7 @@ def _parameter(key: str, name: str, reference: str, region: str) -> Resource:
         kind=PARAMETER,
         place=region,
         properties={"name": name, "description": f"{_WHAT[key]} of a tgi-deploy deployment", "value": reference},
-        loose=("value",),
+        mutable=("value",),
     )
 
 
@@ -191,14 +191,14 @@ def _access(profile: str, deployment: str, region: str, parameters: tuple[str, .
             },
             "statements": [_may_read(region, parameters)],
         },
-        loose=("statements",),
+        mutable=("statements",),
     )
     holder = Resource(
         key=PROFILE,
         kind=PROFILE,
         place=region,
         properties={"name": profile, "deployment": deployment, "role": Ref(key=MACHINE_ROLE, attribute="id")},
-        loose=("role",),
+        mutable=("role",),
     )
     return role, holder
 

@@ -48,7 +48,7 @@ class SecurityGroups:
             TagSpecifications=tag_specifications(tags, "security-group"),
         )
 
-    def complete(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Allow the requested networks, then revoke those that are no longer requested; leave rules of others alone."""
         group_id, port = attributes["id"], properties["port"]
         for cidr in properties["cidrs"]:

@@ -69,7 +69,7 @@ def bounding(**changes):
         (account_checks.route_finding("s", "internet gateway igw-1", public=True), "ok", "route", "igw-1"),
         (account_checks.route_finding("s", "internet gateway igw-1", public=False), "error", "no_public_address", ""),
         (account_checks.route_finding("s", "NAT gateway nat-1", public=False), "ok", "route", "nat-1"),
-        (account_checks.route_finding("s", "", public=True), "error", "no_way_out", "no default route"),
+        (account_checks.route_finding("s", "", public=True), "error", "no_egress_route", "no default route"),
         (account_checks.route_finding("s", None, public=True), "ok", "route", "this computer"),
         (account_checks.route_finding("s", DENIED, public=True), "warning", "route_unknown", "not allowed"),
         (launch_checks.user_data_finding("x" * 5000), "ok", "user_data", "5,000 of 16,384"),

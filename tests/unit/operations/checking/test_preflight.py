@@ -86,7 +86,7 @@ def test_the_rehearsal_is_of_this_very_launch(around):
         (DENYING, "permission_denied", f"ec2:RunInstances is not allowed for {ARN}"),
         (FakeInspector(limit=0.0), "quota_exceeded", "limit 0, in use 0"),
         (FULL, "quota_exceeded", "in use 8"),
-        (FakeInspector(leads_to=""), "no_way_out", "no default route"),
+        (FakeInspector(leads_to=""), "no_egress_route", "no default route"),
         (FakeInspector(who=Identity(account="1", arn=ARN, skew_s=900.0)), "clock_skew", "900 s"),
         (FakeInspector(who=DeployError("no_credentials", "nobody", hint="h")), "no_credentials", "nobody"),
     ],

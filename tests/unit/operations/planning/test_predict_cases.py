@@ -11,7 +11,7 @@ import pytest
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.planning.predict import Question, answer, predict_cases
+from tgi_deploy.operations.planning.predict import PredictionRequest, answer, predict_cases
 
 ROW = {
     "id": "1", "hub_id": "meta-llama/Llama-3.1-8B", "weight_dtype": "bf16", "kv_dtype": "fp16", "gpu": "L4",
@@ -266,7 +266,7 @@ def test_text_shows_medians_and_intervals(capsys, tmp_path):
 
 def test_a_question_and_a_row_get_the_same_answer(catalog):
     asked = answer(
-        Question(
+        PredictionRequest(
             model=ROW["hub_id"], accelerator="L4", weights="bf16", engine="vllm", engine_version="0.11.0",
             input_tokens=512, output_tokens=128, concurrency=4,
         ),

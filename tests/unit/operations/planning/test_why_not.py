@@ -45,14 +45,14 @@ def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
     assert item.chosen == made.chosen
     if item.best == made.chosen:
         best = made.chosen
-        (chosen,) = (way for way in item.ways if (way.num_shard, way.quantize) == (best.num_shard, best.quantize))
+        (chosen,) = (it for it in item.variants if (it.num_shard, it.quantize) == (best.num_shard, best.quantize))
         assert chosen.memory == made.chosen.memory
-    for way in item.ways:
-        if not way.codes:
+    for variant in item.variants:
+        if not variant.codes:
             assert item.best is not None
-        elif way.codes != ("over_budget",) and "not_offered" not in way.codes:
-            assert set(way.codes) <= refused[way.num_shard, way.quantize] | {"over_budget", "price_unknown"}
-    assert (item.best is None) == all(way.codes for way in item.ways)
+        elif variant.codes != ("over_budget",) and "not_offered" not in variant.codes:
+            assert set(variant.codes) <= refused[variant.num_shard, variant.quantize] | {"over_budget", "price_unknown"}
+    assert (item.best is None) == all(variant.codes for variant in item.variants)
 
 
 @pytest.mark.slow
@@ -70,10 +70,10 @@ def test_the_choice_is_first_and_the_others_say_what_decided(catalog, texts):
 
 
 def test_the_memory_of_a_card_adds_up(catalog):
-    ways = why_not(REQUESTS[0], "g5.xlarge", catalog, {}).explanations[0].ways
-    assert ways
-    for way in ways:
-        memory = way.memory
+    variants = why_not(REQUESTS[0], "g5.xlarge", catalog, {}).explanations[0].variants
+    assert variants
+    for variant in variants:
+        memory = variant.memory
         parts = (
             memory.reserved_bytes, memory.weights_bytes, memory.activation_bytes, memory.overhead_bytes,
             memory.kv_cache_bytes,
@@ -84,12 +84,12 @@ def test_the_memory_of_a_card_adds_up(catalog):
 
 def test_prices_add_up_and_are_held_against_the_budget(catalog):
     texts = OptionTexts(model="llama3-13b", budget="1.5", regions=("us-east-1", "eu-west-1"), market="any")
-    ways = why_not(texts, "g6e.xlarge", catalog, {}).explanations[0].ways
-    for price in ways[0].prices:
+    variants = why_not(texts, "g6e.xlarge", catalog, {}).explanations[0].variants
+    for price in variants[0].prices:
         assert price.cost is not None
         assert price.within_budget == (price.cost.usd_per_hour <= 1.5)
-    assert {price.within_budget for price in ways[0].prices} == {True, False}
-    assert ways[0].codes == ()
+    assert {price.within_budget for price in variants[0].prices} == {True, False}
+    assert variants[0].codes == ()
 
 
 def test_a_pinned_instance_is_still_compared(catalog):
@@ -143,13 +143,13 @@ def test_the_json(tool):
         "g5.xlarge",
     )
     assert (item["verdict"], item["decided_by"]) == ("works", "service level")
-    way = item["ways"][0]
-    assert way.keys() == {
+    variant = item["ways"][0]
+    assert variant.keys() == {
         "num_shard", "quantize", "replicas", "works", "codes", "reasons", "memory", "performance", "prices",
     }  # fmt: skip
-    assert way["codes"] == ["memory_weights"]
-    assert way["reasons"][0]["numbers"]["weights_bytes"] == way["memory"]["per_accelerator"]["weights_bytes"]
-    price = way["prices"][0]
+    assert variant["codes"] == ["memory_weights"]
+    assert variant["reasons"][0]["numbers"]["weights_bytes"] == variant["memory"]["per_accelerator"]["weights_bytes"]
+    price = variant["prices"][0]
     assert sum(line["usd_per_hour"] for line in price["lines"]) == pytest.approx(price["usd_per_hour"])
 
 

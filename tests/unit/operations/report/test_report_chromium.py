@@ -207,7 +207,7 @@ def test_a_name_that_is_a_script_does_not_run(browser, reports, tmp_path):
         reports["plan"],
         sentence=hostile,
         notices=(hostile,),
-        refusals=tuple(replace(item, message=hostile) for item in reports["plan"].refusals),
+        rejections=tuple(replace(item, message=hostile) for item in reports["plan"].rejections),
     )
     path.write_text(report_html(page), encoding="utf-8")
     browser.open(path, width=DESK)

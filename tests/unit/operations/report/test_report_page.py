@@ -114,8 +114,8 @@ def named(base: Report, word: str) -> Elements:
             base, title=word, sentence=word, load=word, version=word, catalog_date=word,
             notices=(word,), assumptions=(word,), fallbacks=(choice,), near_misses=(choice,),
             commands=(Command(title=word, file_name=word, text=word),),
-            ways=tuple(replace(way, where=word, weights=word) for way in base.ways[:3]),
-            refusals=tuple(replace(item, message=word, code=word) for item in base.refusals[:3]),
+            variants=tuple(replace(variant, where=word, weights=word) for variant in base.variants[:3]),
+            rejections=tuple(replace(item, message=word, code=word) for item in base.rejections[:3]),
         )
     )  # fmt: skip
     return Elements(page)

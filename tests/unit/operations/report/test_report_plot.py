@@ -29,9 +29,9 @@ def test_the_svg_is_well_formed_and_whole(name, reports):
     root = ET.fromstring(plot_svg(page))  # noqa: S314 -- our own text
     texts = " ".join(part.strip() for part in root.itertext())
     assert page.title in texts
-    assert {item.code for item in page.refusals if item.usd_per_hour} <= set(texts.split())
+    assert {item.code for item in page.rejections if item.usd_per_hour} <= set(texts.split())
     marks = [item for item in root.iter() if " p " in f" {item.get('class', '')} "]
-    assert len(marks) >= len(page.ways)
+    assert len(marks) >= len(page.variants)
     height = float(root.get("height"))
     assert all(float(item.get("y")) <= height for item in root.iter(f"{SVG}text"))
 
@@ -46,7 +46,7 @@ def test_the_svg_asks_for_nothing(reports):
 @pytest.mark.parametrize("hostile", [*HOSTILE, "</title><script>x</script>"])
 def test_the_svg_escapes_names(hostile, reports):
     base = reports["plan"]
-    page = replace(base, title=hostile, sentence=hostile, ways=base.ways[:3], refusals=base.refusals[:3])
+    page = replace(base, title=hostile, sentence=hostile, variants=base.variants[:3], rejections=base.rejections[:3])
     root = ET.fromstring(plot_svg(page))  # noqa: S314 -- our own text
     assert root.find(f"{SVG}script") is None
     assert hostile.split() == [
@@ -65,7 +65,7 @@ def test_the_png_is_twice_the_size_and_not_empty(reports):
 
 def test_text_is_really_drawn(reports):
     """A renderer without a font leaves text out and says nothing."""
-    page = replace(reports["plan"], ways=reports["plan"].ways[:1], refusals=())
+    page = replace(reports["plan"], variants=reports["plan"].variants[:1], rejections=())
     silent = replace(page, title="", sentence="", version="", catalog_date="")
     assert len(plot_png(page)) > len(plot_png(silent)) + 2000
 

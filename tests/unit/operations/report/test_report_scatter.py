@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from tgi_deploy.operations.report.scatter import NARROW, WIDE, Axis, Refusal, Way, chart, pareto
+from tgi_deploy.operations.report.scatter import NARROW, WIDE, Axis, RejectionGroup, Variant, chart, pareto
 
-WAY = Way(
+WAY = Variant(
     instance_type="g6.xlarge",
     where="on-demand in us-east-1",
     cards="1 L4",
@@ -21,13 +21,13 @@ WAY = Way(
     usd_per_million_tokens=2.0,
     state="works",
 )
-REFUSAL = Refusal(
+REFUSAL = RejectionGroup(
     instance_type="g4dn.xlarge", code="arch_flash_attention", message="No.", configurations="none", number=3,
     usd_per_hour=0.5,
 )  # fmt: skip
 
 
-def way(usd: float | None, speed: float, **changes) -> Way:
+def variant(usd: float | None, speed: float, **changes) -> Variant:
     return replace(WAY, usd_per_hour=usd, tokens_per_s=speed, **changes)
 
 
@@ -44,52 +44,62 @@ def test_a_wide_axis_has_powers_of_ten_alone():
 
 
 def test_pareto_keeps_what_nothing_beats():
-    ways = [way(3, 50), way(1, 80), way(2, 80), way(2, 200), way(4, 200), way(9, 300), way(None, 999)]
-    assert [(item.usd_per_hour, item.tokens_per_s) for item in pareto(ways)] == [(1, 80), (2, 200), (9, 300)]
+    variants = [
+        variant(3, 50),
+        variant(1, 80),
+        variant(2, 80),
+        variant(2, 200),
+        variant(4, 200),
+        variant(9, 300),
+        variant(None, 999),
+    ]
+    assert [(item.usd_per_hour, item.tokens_per_s) for item in pareto(variants)] == [(1, 80), (2, 200), (9, 300)]
 
 
 def test_pareto_against_its_definition():
-    ways = [way(usd, speed) for usd, speed in itertools.product((1, 2, 3, 5), (10, 20, 40)) if (usd * speed) % 3]
+    variants = [
+        variant(usd, speed) for usd, speed in itertools.product((1, 2, 3, 5), (10, 20, 40)) if (usd * speed) % 3
+    ]
     beaten = {
         (one.usd_per_hour, one.tokens_per_s)
-        for one in ways
-        for other in ways
+        for one in variants
+        for other in variants
         if (other.usd_per_hour <= one.usd_per_hour and other.tokens_per_s > one.tokens_per_s)
         or (other.usd_per_hour < one.usd_per_hour and other.tokens_per_s >= one.tokens_per_s)
     }
-    kept = {(item.usd_per_hour, item.tokens_per_s) for item in pareto(ways)}
-    assert kept == {(item.usd_per_hour, item.tokens_per_s) for item in ways} - beaten
+    kept = {(item.usd_per_hour, item.tokens_per_s) for item in pareto(variants)}
+    assert kept == {(item.usd_per_hour, item.tokens_per_s) for item in variants} - beaten
 
 
 @pytest.mark.parametrize("layout", [WIDE, NARROW], ids=lambda layout: layout.name)
 def test_every_mark_lies_inside_the_drawing(layout):
-    ways = [way(10**power, 7.0 * 10**power) for power in range(-1, 4)]
-    refusals = [replace(REFUSAL, usd_per_hour=0.05 * index, code=f"c{index % 4}") for index in range(1, 30)]
-    drawing = chart(ways, refusals, 5.0, layout)
+    variants = [variant(10**power, 7.0 * 10**power) for power in range(-1, 4)]
+    rejections = [replace(REFUSAL, usd_per_hour=0.05 * index, code=f"c{index % 4}") for index in range(1, 30)]
+    drawing = chart(variants, rejections, 5.0, layout)
     marks = [*drawing.marks, *(mark for lane in drawing.lanes for mark in lane.marks)]
-    assert len(marks) == len(ways) + len(refusals)
+    assert len(marks) == len(variants) + len(rejections)
     for mark in marks:
         assert layout.left <= mark.x <= drawing.right
         assert layout.top <= mark.y <= drawing.height
 
 
 def test_more_expensive_is_further_right_and_faster_is_higher():
-    cheap, dear = chart([way(1, 10), way(2, 20)], [], None, WIDE).marks
+    cheap, dear = chart([variant(1, 10), variant(2, 20)], [], None, WIDE).marks
     assert cheap.x < dear.x
     assert cheap.y > dear.y
 
 
 def test_a_mark_names_its_row_and_the_chosen_one_is_on_top():
-    ways = [way(2, 20, state="chosen"), way(1, 10), way(3, 30, state="over", exact=True)]
-    marks = chart(ways, [REFUSAL], None, WIDE).marks
+    variants = [variant(2, 20, state="chosen"), variant(1, 10), variant(3, 30, state="over", exact=True)]
+    marks = chart(variants, [REFUSAL], None, WIDE).marks
     assert [(mark.row, mark.kind) for mark in marks] == [
         ("w1", "works lossy"), ("w2", "over exact"), ("w0", "chosen lossy"),
     ]  # fmt: skip
 
 
 def test_lanes_hold_refusals_by_code_the_rarest_first_and_count_configurations():
-    refusals = [replace(REFUSAL, code="many", number=9), REFUSAL, replace(REFUSAL, usd_per_hour=None)]
-    lanes = chart([], refusals, None, WIDE).lanes
+    rejections = [replace(REFUSAL, code="many", number=9), REFUSAL, replace(REFUSAL, usd_per_hour=None)]
+    lanes = chart([], rejections, None, WIDE).lanes
     assert [(lane.code, lane.number) for lane in lanes] == [("arch_flash_attention", 6), ("many", 9)]
     assert [mark.row for mark in lanes[0].marks] == ["r1"]  # the one without a price stands in the table alone
 
@@ -100,26 +110,26 @@ def test_refusals_of_one_price_are_set_apart():
 
 
 def test_the_line_of_the_best_needs_two():
-    assert chart([way(1, 10)], [], None, WIDE).pareto is None
-    assert chart([way(1, 10), way(2, 20)], [], None, WIDE).pareto.startswith("M")
+    assert chart([variant(1, 10)], [], None, WIDE).pareto is None
+    assert chart([variant(1, 10), variant(2, 20)], [], None, WIDE).pareto.startswith("M")
 
 
 def test_the_interval_of_the_chosen_one_is_drawn_to_scale():
-    drawing = chart([way(1, 100, state="chosen", span=(50, 400)), way(2, 120, span=(1, 9000))], [], None, WIDE)
+    drawing = chart([variant(1, 100, state="chosen", span=(50, 400)), variant(2, 120, span=(1, 9000))], [], None, WIDE)
     low, high = drawing.y_axis.at(50), drawing.y_axis.at(400)
     x = drawing.x_axis.at(1)
     assert drawing.whisker == f"M{x - 6} {low}h12m-6 0V{high}m-6 0h12"
     assert WIDE.top <= high < low <= drawing.floor
     assert drawing.y_axis.high < 9000  # the intervals of others are not drawn and make no room
-    assert chart([way(1, 100, state="chosen")], [], None, WIDE).whisker is None
+    assert chart([variant(1, 100, state="chosen")], [], None, WIDE).whisker is None
 
 
 def test_the_budget_is_always_in_sight():
     for budget in (0.01, 1.5, 400.0):
-        drawing = chart([way(1, 10), way(2, 20)], [], budget, WIDE)
+        drawing = chart([variant(1, 10), variant(2, 20)], [], budget, WIDE)
         assert WIDE.left <= drawing.budget_x <= drawing.right
         assert math.isclose(drawing.budget_x, drawing.x_axis.at(budget))
 
 
 def test_without_a_price_there_is_no_chart():
-    assert chart([way(None, 10)], [replace(REFUSAL, usd_per_hour=None)], None, WIDE) is None
+    assert chart([variant(None, 10)], [replace(REFUSAL, usd_per_hour=None)], None, WIDE) is None

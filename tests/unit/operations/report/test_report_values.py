@@ -27,7 +27,7 @@ def test_the_choice_is_the_plan_s(reports, thirteen):
     assert page.feasible
     assert made.chosen.offer.instance_type.name in page.sentence
     assert "20 % of the budget" in page.sentence
-    (chosen,) = [way for way in page.ways if way.state == "chosen"]
+    (chosen,) = [variant for variant in page.variants if variant.state == "chosen"]
     assert chosen.usd_per_hour == float(made.chosen.cost.usd_per_hour)
     assert chosen.tokens_per_s == made.chosen.performance.output_tokens_per_s
 
@@ -51,7 +51,7 @@ def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
 
 def test_every_fallback_is_marked(reports, thirteen):
     made, _ = thirteen
-    marked = {way.instance_type for way in reports["plan"].ways if way.state == "fallback"}
+    marked = {variant.instance_type for variant in reports["plan"].variants if variant.state == "fallback"}
     assert marked == {item.offer.instance_type.name for item in made.fallbacks}
     assert len(reports["plan"].fallbacks) == len(made.fallbacks)
 
@@ -88,13 +88,16 @@ def test_phases_follow_one_another(reports, thirteen):
 
 def test_what_is_over_the_budget_is_there_and_says_so(reports):
     page = reports["plan"]
-    assert {way.state for way in page.ways} == {"chosen", "fallback", "works", "over"}
-    for way in page.ways:
-        assert (way.usd_per_hour > 5) == (way.state == "over")
+    assert {variant.state for variant in page.variants} == {"chosen", "fallback", "works", "over"}
+    for variant in page.variants:
+        assert (variant.usd_per_hour > 5) == (variant.state == "over")
 
 
 def test_each_configuration_stands_once_at_its_cheapest(reports):
-    keys = [(way.instance_type, way.cards, way.weights, way.where.split()[0]) for way in reports["everywhere"].ways]
+    keys = [
+        (variant.instance_type, variant.cards, variant.weights, variant.where.split()[0])
+        for variant in reports["everywhere"].variants
+    ]
     assert len(keys) == len(set(keys))
 
 
@@ -102,12 +105,12 @@ def test_all_that_was_considered_is_shown(reports, thirteen):
     """In one region and market each configuration is one way or one refusal."""
     made, _ = thirteen
     page = reports["plan"]
-    assert len(page.ways) + sum(item.number for item in page.refusals) == made.considered
+    assert len(page.variants) + sum(item.number for item in page.rejections) == made.considered
 
 
 def test_refusals_keep_every_code_and_sentence(reports, thirteen):
     made, _ = thirteen
-    reported = {(item.code, item.instance_type, item.message) for item in reports["plan"].refusals}
+    reported = {(item.code, item.instance_type, item.message) for item in reports["plan"].rejections}
     assert {item.code for item in made.rejections} > {"over_budget"}
     for item in made.rejections:
         assert item.code == "over_budget" or (item.code, item.instance_type, item.message) in reported
@@ -139,7 +142,7 @@ def test_a_machine_of_one_s_own_has_no_price_and_nothing_of_ec2(reports):
     page = reports["owned"]
     assert [command.file_name for command in page.commands] == ["docker-run.sh", "compose.yaml"]
     assert page.cost_rows == ()
-    assert {way.usd_per_hour for way in page.ways} == {None}
+    assert {variant.usd_per_hour for variant in page.variants} == {None}
     assert "$" not in page.sentence
 
 
@@ -151,5 +154,5 @@ def test_without_a_plan_there_are_near_misses_as_given(catalog):
     assert not page.feasible
     assert page.near_misses
     assert [item.option for item in page.near_misses] == lines
-    assert {way.state for way in page.ways} == {"over"}
+    assert {variant.state for variant in page.variants} == {"over"}
     assert page.budget_usd_per_hour == float(Decimal(1))

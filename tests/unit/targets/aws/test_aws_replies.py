@@ -49,7 +49,7 @@ KINDS = (
 )
 MADE = KINDS[:7]
 # Nothing of these changes in place: AWS is not asked.
-_SILENT = ("complete launch-template", "complete parameter")
+_SILENT = ("update launch-template", "update parameter")
 # Whole replies without a member.
 _EMPTY = ("delete schedule", "delete parameter")
 TRUST = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
@@ -115,8 +115,8 @@ class Life:
         tags = {**TAGS, "tgi-deploy:key": kind}
         return self.cloud.handler(kind).create(self.properties(kind), tags=tags, token=f"token-of-{kind}")
 
-    def complete(self, kind: str) -> None:
-        self.cloud.handler(kind).complete(self.found[kind].attributes, self.properties(kind))
+    def update(self, kind: str) -> None:
+        self.cloud.handler(kind).update(self.found[kind].attributes, self.properties(kind))
 
     def find(self, kind: str) -> Any:
         return self.cloud.handler(kind).find({"tgi-deploy:deployment": "demo", "tgi-deploy:id": TAGS["tgi-deploy:id"]})
@@ -137,7 +137,7 @@ def _steps() -> dict[str, Callable[[Life], Any]]:
     made = {
         f"{verb} {kind}": lambda life, verb=verb, kind=kind: getattr(life, verb)(kind)
         for kind in MADE
-        for verb in ("create", "complete")
+        for verb in ("create", "update")
         if f"{verb} {kind}" not in _SILENT
     }
     found = {
@@ -194,7 +194,7 @@ def recording(sandbox):
         made.replies[name] = made.tape.record()
         with suppress(InUseError):  # the machine holds its disk and its interface for a moment longer
             _remember(life, name, step(life))
-        if name == "complete schedule":
+        if name == "update schedule":
             _bring_the_rest(life)
     yield made
     made.tape.close()
@@ -261,7 +261,7 @@ def test_what_is_no_reply_to_the_question_counts_as_lost(recording, step, kind):
         outcome = recording.play(step, action, number, body)
         if step.startswith("create"):
             assert isinstance(outcome, LostReplyError), (action, outcome)
-        elif step.startswith(("complete", "delete")):
+        elif step.startswith(("update", "delete")):
             assert outcome is None or outcome.code in {"cloud_unreachable", "lost_reply"}, (action, outcome)
         else:
             assert isinstance(outcome, DeployError), (action, outcome)

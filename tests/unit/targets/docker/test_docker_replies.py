@@ -111,7 +111,7 @@ STEPS = {
     "find containers": lambda cloud: cloud.find({"tgi-deploy:id": "abc"}),
     "read container": lambda cloud: cloud.handler("container").read({"id": ID}),
     "create container": lambda cloud: cloud.handler("container").create(PROPERTIES, tags=TAGS, token="t"),
-    "complete container": lambda cloud: cloud.handler("container").complete({"id": ID}, PROPERTIES),
+    "update container": lambda cloud: cloud.handler("container").update({"id": ID}, PROPERTIES),
     "delete container": lambda cloud: cloud.handler("container").delete({"id": ID}),
     "look at the machine": lambda cloud: cloud.machine(ID),
     "look at the console": lambda cloud: cloud.console(ID),

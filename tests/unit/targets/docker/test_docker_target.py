@@ -40,7 +40,7 @@ def test_the_cache_outlives_and_the_container_starts_after_it():
     cache, container = made()
     assert cache.notes[KEPT]
     assert container.properties["volumes"] == {"/data": cache.properties["name"]}
-    assert container.loose == ("running",)
+    assert container.mutable == ("running",)
     assert "running" in container.properties
 
 

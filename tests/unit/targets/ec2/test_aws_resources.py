@@ -49,7 +49,7 @@ def test_a_group_is_tagged_in_the_creating_call_and_lets_only_the_caller_in(benc
 
 def test_letting_in_twice_is_no_error(bench):
     found = bench.group()
-    bench.cloud().handler("security-group").complete(found.attributes, {"port": 8080, "cidrs": ["203.0.113.7/32"]})
+    bench.cloud().handler("security-group").update(found.attributes, {"port": 8080, "cidrs": ["203.0.113.7/32"]})
 
 
 def test_only_rules_of_this_tool_are_taken_back(bench):
@@ -60,7 +60,7 @@ def test_only_rules_of_this_tool_are_taken_back(bench):
     assert groups.read(found.attributes).attributes["signed_cidrs"] == "2001:db8::7/128 203.0.113.7/32"
     change = {"port": 8080, "cidrs": ["198.51.100.0/24"], "revoked": ["203.0.113.7/32", "2001:db8::7/128"]}
     for _ in range(2):  # to repeat it changes nothing
-        groups.complete(found.attributes, change)
+        groups.update(found.attributes, change)
         assert groups.read(found.attributes).attributes["cidrs"] == "192.0.2.0/24 198.51.100.0/24"
 
 

@@ -58,7 +58,7 @@ def make(cloud):
         handler = cloud.handler(resource.kind)
         properties = {**resource.properties, **filled}
         found = handler.create(properties, tags=tags(resource.key), token=token)
-        handler.complete(found.attributes, properties)
+        handler.update(found.attributes, properties)
         return found
 
     return make
@@ -145,7 +145,7 @@ def test_an_iam_thing_is_seen_from_its_own_region_only(bench, profile):
 
 
 def test_the_profile_holds_the_role_and_completing_it_twice_changes_nothing(bench, cloud, profile, role):
-    cloud.handler("instance-profile").complete(profile.attributes, {"role": role.id})
+    cloud.handler("instance-profile").update(profile.attributes, {"role": role.id})
     held = client(bench, "iam").get_instance_profile(InstanceProfileName=profile.id)["InstanceProfile"]["Roles"]
     assert [item["RoleName"] for item in held] == [role.id]
     assert len(bench.calls("AddRoleToInstanceProfile")) == 1
@@ -224,7 +224,7 @@ def test_completing_it_again_moves_the_end(bench, cloud, make, end):
     resource, filled = end
     found = make(resource, **filled)
     moved = {**resource.properties, **filled, "at": "2031-01-01T00:00:00"}
-    cloud.handler("schedule").complete(found.attributes, moved)
+    cloud.handler("schedule").update(found.attributes, moved)
     assert scheduled(bench)["ScheduleExpression"] == "at(2031-01-01T00:00:00)"
 
 

@@ -1,4 +1,4 @@
-"""What one run has made of a deployment, and its removal: what was there before stays, and the record with it."""
+"""Removal of the resources that one run created. Resources from before the run stay, and so does the record."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The ids of what a deployment had before a run; none where the run began it."""
+class Existing:
+    """The ids of the resources that a deployment had before a run; empty if the run created the deployment."""
 
     ids: frozenset[str]
 
     @classmethod
-    def of(cls, deployment: Deployment, seen: Sequence[Found]) -> Before:
-        """What stays in any case (downloaded weights) does not count, nor does what is ending."""
+    def of(cls, deployment: Deployment, seen: Sequence[Found]) -> Existing:
+        """Return the live resources, except those that outlive the deployment (downloaded weights)."""
         outlives = {record.attributes.get("id") for record in deployment.resources if KEPT in record.notes}
         return cls(frozenset(found.id for found in seen if found.alive) - outlives)
 
@@ -36,7 +36,7 @@ class Before:
         return machine is not None and machine.attributes.get("id") in self.ids
 
     def left_of(self, deployment: Deployment) -> list[Thing]:
-        """Return what is still on record of it."""
+        """Return those that are still on record."""
         return [
             Thing(kind=item.kind, id=item.attributes["id"], region=item.place)
             for item in deployment.resources
@@ -44,27 +44,27 @@ class Before:
         ]
 
 
-def remove_made(context: Context, deployment: Deployment, before: Before) -> Receipt | None:
-    """Remove what is there now and was not `before`. What is around a machine from before belongs to it, and stays.
+def remove_created(context: Context, deployment: Deployment, existing: Existing) -> Receipt | None:
+    """Remove the resources that are not in `existing`. Those that belong to an existing machine stay.
 
-    None where something stays: its receipt is for whoever removes that. Raises LeftBehindError.
+    Return None if something stays: the command that removes it writes the receipt. Raises LeftBehindError.
     """
-    if not before.ids:
+    if not existing.ids:
         return remove_own(context, replaced(deployment, given_up=True))
-    remove_beside(context, deployment, before)
+    remove_new(context, deployment, existing)
     return None
 
 
-def remove_beside(context: Context, deployment: Deployment, before: Before) -> None:
-    """Remove what was not there `before`, and keep the record. Raises LeftBehindError."""
-    if not before.has_machine_of(deployment):
+def remove_new(context: Context, deployment: Deployment, existing: Existing) -> None:
+    """Remove the resources that are not in `existing`, and keep the record. Raises LeftBehindError."""
+    if not existing.has_machine_of(deployment):
         await_settled(context, deployment)
-        steps = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *before.ids})
+        steps = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *existing.ids})
         context.executor().execute(deployment, ChangeSet(steps=steps))
 
 
 def deletions(deployment: Deployment, made: Callable[[ResourceRecord], bool]) -> tuple[Step, ...]:
-    """The last made first; without what outlives its deployment."""
+    """Return the deletions, newest first, except of resources that outlive their deployment."""
     return tuple(
         replaced(Step.deletion(item, "was made by this run"), alive=item.state == "created")
         for item in reversed(deployment.resources)

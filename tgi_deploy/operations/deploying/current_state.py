@@ -1,4 +1,4 @@
-"""What commands find before they act: the record, what exists, and for `up` whether there is anything to do."""
+"""The state that commands check before they act: the record, what exists, and whether `up` has anything to do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.rolling import check_restorable, finish, keeps_serving
 from tgi_deploy.operations.removing.down import await_settled, remove_own
 from tgi_deploy.operations.removing.leftovers import removing
-from tgi_deploy.operations.watching.known import is_stopped, look_at
 from tgi_deploy.operations.watching.limits import Running
+from tgi_deploy.operations.watching.lookup import is_stopped, look_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
@@ -41,7 +41,7 @@ def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bo
 def at_hand(context: Context, name: str) -> Running:
     """Return a running or stopped machine that no other command is still working on.
 
-    An update that is promoted is brought to its end first.
+    An update that is already promoted is finished first.
 
     Raises:
         InputError: `unknown_deployment`.
@@ -90,14 +90,14 @@ def look(
     return observe(name, recorded, cloud=context.cloud, places=places, side=side)
 
 
-def regions_of(plan: Plan, way: Launch) -> tuple[str, ...]:
+def regions_of(plan: Plan, launch: Launch) -> tuple[str, ...]:
     """Return all regions of the plan, where another launch of the same name may have run."""
     regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
-    return tuple(dict.fromkeys(regions)) if way.place in regions else (way.place,)
+    return tuple(dict.fromkeys(regions)) if launch.place in regions else (launch.place,)
 
 
 def new_deployment(context: Context, request: UpRequest, place: str, seen: Sequence[Found]) -> Deployment:
-    """Return a new record. The number of a revision whose record is lost is known from tags, and never given anew."""
+    """Return a new record. Revision numbers of a lost record are read from tags and never reused."""
     now = context.clock.now()
     known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
     number = max((revision_of(found.key) or 1 for found in seen), default=1)
@@ -139,7 +139,7 @@ def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> boo
 
 
 def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
-    """Raise for a machine without a record here: it is never ended to make room."""
+    """Raise if a running machine has no record here: it is never replaced."""
     known = deployment.machine
     running = {found.id for found in seen if found.is_machine and found.alive}
     for step in attempt.changes.steps:
@@ -160,20 +160,20 @@ def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[F
 
 
 def findings_of(
-    context: Context, request: UpRequest, way: Launch, deployment: Deployment, attempt: Attempt
+    context: Context, request: UpRequest, launch: Launch, deployment: Deployment, attempt: Attempt
 ) -> tuple[Problem, ...]:
     """Return the warnings before the question. Raises if the attempt is impossible."""
     return (
-        *_in_the_clear(context, way),
+        *_in_the_clear(context, launch),
         *check_restorable(context, request.again, deployment),
-        *(preflight(context, way, deployment, attempt) if request.preflight else ()),
+        *(preflight(context, launch, deployment, attempt) if request.preflight else ()),
     )
 
 
-def _in_the_clear(context: Context, way: Launch) -> tuple[Problem, ...]:
+def _in_the_clear(context: Context, launch: Launch) -> tuple[Problem, ...]:
     """Warn about what will be sent unencrypted, with and without preflight."""
-    if way.traffic.unencrypted is None:
+    if launch.traffic.unencrypted is None:
         return ()
-    found = warning("unencrypted", way.traffic.unencrypted)
+    found = warning("unencrypted", launch.traffic.unencrypted)
     context.reporter.warn(found)
     return (found,)

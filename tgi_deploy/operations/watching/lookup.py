@@ -1,4 +1,4 @@
-"""What is known of a deployment and of its things: by its record, or else by the tags of what was found."""
+"""Look up a deployment and its resources by its record, or else by the tags of what was found."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import RequestDocument
     from tgi_deploy.values.resource import Found
 
-# States of the record of a machine that somebody stops, has stopped, or starts again.
+# Record states of a machine that is being stopped, is stopped, or is being started again.
 SWITCHED: Final = frozenset({"stopping", "stopped", "starting"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sight:
-    """A deployment and what was seen of it. `deployment` is its record, or made of tags where `recorded` is None."""
+    """A deployment and its visible resources. `deployment` is its record, or built from tags if `recorded` is None."""
 
     name: str
     deployment: Deployment
@@ -61,7 +61,7 @@ class Sight:
 
 
 def look_at(context: Context, name: str) -> Sight:
-    """Return what there is of a deployment. Raises InputError `unknown_deployment`."""
+    """Return the deployment with its visible resources. Raises InputError `unknown_deployment`."""
     recorded = context.store.load(name)
     places = context.where(recorded)
     seen = observe(name, recorded, cloud=context.cloud, places=places, side=recorded is None)
@@ -72,12 +72,12 @@ def look_at(context: Context, name: str) -> Sight:
 
 
 def known(context: Context, name: str) -> Deployment:
-    """Return the record, without asking any cloud, or what tags say. Raises InputError `unknown_deployment`."""
+    """Return the record, without calling any cloud, or else what tags show. Raises InputError `unknown_deployment`."""
     return context.store.load(name) or look_at(context, name).deployment
 
 
 def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> TaggedDeployment:
-    """Return a deployment as the tags of what was `seen` of it tell, at least one thing of it."""
+    """Return a deployment built from the tags of its `seen` resources, of which there is at least one."""
     machine = machine_of(None, seen)
     first = machine or seen[0]
     tags, attributes = first.tags, first.attributes
@@ -246,7 +246,7 @@ def money(text: object) -> Decimal | None:
 
 
 def typed_request(context: Context, plan: PlanDocument | None, ends: Ends) -> str:
-    """Return MODEL of a command line with the caller's options, so that no limit is lost: a folder goes by its path."""
+    """Return MODEL and the caller's options for a command line, limits included. A folder is given by its path."""
     if plan is None:
         return "MODEL"
     model = plan.model.served_id if is_folder(plan.model.served_id) else plan.model.profile
