@@ -13,7 +13,7 @@ from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_EXPIRES
 from tgi_deploy.wiring import written
 
-pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
+pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 
 STATE = "/var/lib/tgi-deploy"
 
@@ -101,7 +101,7 @@ def test_a_lease_that_is_not_renewed(docker_engine):
 def test_limits_that_are_moved_and_lifted(docker_engine):
     expires, lease = (f"metadata/meta-data/tags/instance/{tag}" for tag in (TAG_EXPIRES, TAG_LEASE))
     tags = {expires: "none", lease: "2026-11-21T12:00:00+00:00 3600"}
-    with boot(docker_engine, ending(ttl_s=1, lease_s=1), stand_in=tags) as machine:
+    with boot(docker_engine, ending(ttl_s=600, lease_s=600), stand_in=tags) as machine:
         machine.check_boot()
         machine.until("the first look", lambda: "lease-until=" in machine.console())
         assert "expires=none" in machine.console()

@@ -9,7 +9,7 @@ from builders.logs import GRAMMAR
 
 from tgi_deploy.diagnosis.reader import read
 
-pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
+pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("name", KINDS)

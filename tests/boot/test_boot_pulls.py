@@ -16,7 +16,7 @@ from tgi_deploy.wiring import written
 # Longer than the pause between two words on what has come in.
 PULL_S = 15
 
-pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow, pytest.mark.xdist_group("boot")]
+pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 
 
 @pytest.fixture
