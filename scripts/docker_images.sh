@@ -17,7 +17,8 @@ make_images() {
   for release in "${engine_releases[@]}"; do
     make_engine_image "${release% *}" "${release#* }"
   done
-  build "$(proxy_image)" tests/images/proxy/Dockerfile
+  build "$(image_of docker/proxy)" tests/images/proxy/Dockerfile
+  docker tag "$(image_of docker/proxy)" "$(image_of aws/tls)"
   build "$machine_image" tests/images/machine/Dockerfile
   make_machine_store
 }
@@ -75,15 +76,15 @@ make_engine_image() {
   build "$repository:$1" tests/images/engine/Dockerfile --build-arg "VERSION=$1" --build-arg "CACHE_VARIABLE=$2"
 }
 
-# As the docker target names it.
-proxy_image() {
-  sed -n 's/^ *"image": "\(.*\)"$/\1/p' profiles/docker/proxy.json
+# The image that a file of the profiles names.
+image_of() {
+  sed -n 's/^ *"image": "\(.*\)"$/\1/p' "profiles/$1.json"
 }
 
-# /var/lib/docker of a machine that holds the engine's images: each machine of a test gets a copy.
+# /var/lib/docker of a machine that holds the engine's images and the proxy's: each machine of a test gets a copy.
 make_machine_store() {
   local store=$home/machine-store new=$home/machine-store.new tags=("${engine_releases[@]/#/$repository:}") wanted
-  tags=("${tags[@]%% *}")
+  tags=("${tags[@]%% *}" "$(image_of aws/tls)")
   wanted=$(docker image inspect --format '{{.Id}}' "${tags[@]}")
   if [ "$(cat "$store.holds" 2>/dev/null)" = "$wanted" ]; then return 0; fi
   printf 'building the store of a machine\n'

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.options import Option
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.progress import ProgressEvent
+    from tgi_deploy.values.serving import Address
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _LONGEST_TAG: Final = 256
@@ -90,7 +91,7 @@ def context(setup: Setup) -> Context:
         loopback=setup.sandbox,
         probe=_probe,
         engine=engine_named,
-        engine_client=lambda url: _engine_client(url, setup.api_key_variable),
+        engine_client=lambda address: _engine_client(address, setup.api_key_variable),
         keyed_engine_client=_engine_client,
         log_grammar=lambda engine: log_grammar(engine, setup.profiles_dir),
         regions=setup.regions or there[0].locations(()),
@@ -415,18 +416,17 @@ def engine_of_log(text: str) -> str:
     return most_signs(text, read_signs(), otherwise=engines()[0].name)
 
 
-def _probe(url: str) -> Probe:
+def _probe(address: Address) -> Probe:
     from tgi_deploy.readiness.http import probe_health  # noqa: PLC0415 -- see context()
 
-    return probe_health(url)
+    return probe_health(address.url, certificate=address.certificate)
 
 
-def _engine_client(url: str, api_key_variable: str | None = None) -> EngineClient:
+def _engine_client(address: Address, api_key_variable: str | None = None) -> EngineClient:
     from tgi_deploy.readiness.http import HttpEngine  # noqa: PLC0415 -- see context()
 
-    if api_key_variable is None:
-        return HttpEngine(url)
-    return HttpEngine(url, api_key=lambda: _secret(api_key_variable, os.environ).reveal())
+    key = None if api_key_variable is None else lambda: _secret(api_key_variable, os.environ).reveal()
+    return HttpEngine(address.url, certificate=address.certificate, api_key=key)
 
 
 def _secret(variable: str, environ: Mapping[str, str]) -> Secret:

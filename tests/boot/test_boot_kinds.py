@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import ssl
+from dataclasses import replace
+
 import pytest
 from builders.boot import boot
 from builders.boot_kinds import API_KEY, HUB_TOKEN, KINDS, PARAMETERS
 from builders.logs import GRAMMAR
 
 from tgi_deploy.diagnosis.reader import read
+from tgi_deploy.values.serving import reported_certificate
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 
@@ -16,13 +21,16 @@ pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 def test_it_boots_and_answers(docker_engine, name):
     kind = KINDS[name]
     deployable = kind.deployable()
-    with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as machine:
+    with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as booted:
+        machine = replace(booted, scheme="https") if deployable.tls_image else booted
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
         check_phases(machine)
         check_engine(machine, deployable)
         if deployable.api_key_parameter:
             check_api_key(machine)
+        if deployable.tls_image:
+            check_tls(machine)
         check_secrets(machine)
         assert machine.units("failed") == []
 
@@ -48,6 +56,19 @@ def check_api_key(machine):
     ask += ["-d", '{"inputs": "Hello", "parameters": {"max_new_tokens": 2}}']
     assert machine.run(*ask) == "401"
     assert machine.run(*ask, "-H", f"authorization: Bearer {API_KEY}") == "200"
+
+
+def check_tls(machine):
+    """The proxy answers with the certificate on the console; the engine answers no other machine."""
+    reported = reported_certificate(machine.console())
+    for pin, code in ((reported.public_key, 0), ("A" * 43 + "=", 90)):  # 90: curl's own for another key
+        words = ("curl", "-sfk", "--pinnedpubkey", f"sha256//{pin}", machine.url("/info"))
+        assert machine.engine.attempt("exec", machine.name, *words).returncode == code
+    shown = machine.run("bash", "-c", f"openssl s_client -connect 127.0.0.1:{machine.port} </dev/null | openssl x509")
+    assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(shown)).hexdigest() == reported.sha256
+    listening = machine.run("ss", "-ltnH").split()
+    assert [address for address in listening if address.endswith(":8081")] == ["127.0.0.1:8081"]
+    assert machine.run("stat", "-c", "%a", "/var/lib/tgi-deploy/tls").strip() == "700"
 
 
 def check_secrets(machine):

@@ -46,6 +46,7 @@ class Machine:
     name: str
     folder: Path
     port: int = 8080
+    scheme: str = "http"
 
     def run(self, *command: str, check: bool = True) -> str:
         """Run a command inside; its output. AssertionError where it fails, unless `check` is off."""
@@ -76,11 +77,13 @@ class Machine:
         assert re.findall(r"^.*(?:WARNING|ERROR|CRITICAL|DEPRECATED).*$", log, re.MULTILINE) == []
 
     def healthy(self) -> bool:
-        address = f"http://127.0.0.1:{self.port}/health"
-        return self.engine.attempt("exec", self.name, "curl", "-sf", "-m", "5", address).returncode == 0
+        return self.engine.attempt("exec", self.name, "curl", "-sfk", "-m", "5", self.url("/health")).returncode == 0
+
+    def url(self, path: str) -> str:
+        return f"{self.scheme}://127.0.0.1:{self.port}{path}"
 
     def answer(self, path: str) -> Any:
-        return json.loads(self.run("curl", "-sf", "-m", "10", f"http://127.0.0.1:{self.port}{path}"))
+        return json.loads(self.run("curl", "-sfk", "-m", "10", self.url(path)))
 
     def units(self, state: str) -> list[str]:
         """Units of systemd in a state, e.g. "failed"."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.targets.ec2.launch import tls_image
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog, written
@@ -54,6 +55,7 @@ KINDS = {
     "instance-store-missing": Kind(has_nvme=True),
     "secrets": Kind(texts={"model": "llama3-8b"}, deployment=_SECRETS),
     "half-of-the-gpus": Kind(texts={"instance": "g6e.12xlarge", "num_shard": "2"}),
+    "tls": Kind(deployment={"tls_image": tls_image()}),
     "everything": Kind(
         texts={
             "model": "llama3-8b", "instance": "g6e.12xlarge", "num_shard": "4", "market": "spot",

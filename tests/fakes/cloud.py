@@ -70,6 +70,7 @@ class FakeWorld:
     time: Callable[[], float] | None = None
     shows_after_s: float = 0.0
     holds_groups: bool = True
+    reported: str = ""
     made_at: dict[str, float] = field(default_factory=dict)
 
     def moment(self, thing_id: str) -> dict[str, str]:
@@ -357,7 +358,7 @@ class FakeCloud:
         return MachineState(state=found.state, address=found.attributes["address"])  # type: ignore[arg-type]
 
     def console(self, instance_id: str) -> str:
-        return f"[tgi-deploy] phase=booting\nAPI_KEY=planted hf_abcdefghijkl of {instance_id}\n"
+        return f"[tgi-deploy] phase=booting\nAPI_KEY=planted hf_abcdefghijkl of {instance_id}\n{self.world.reported}"
 
     def check_death(self, state: MachineState, *, pool: str) -> None:
         if state.state == "terminated":

@@ -9,6 +9,8 @@ from tgi_deploy.planner.time_to_ready import ready_deadline_s
 from tgi_deploy.reconcile.executor import Executor
 from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.targets.protocol import target_at
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.serving import CERTIFICATE_NOTE, UNREAD, Address, reported_certificate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
     from tgi_deploy.targets.protocol import Target
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.plan import Candidate
 
 
@@ -29,8 +31,8 @@ class Context:
     """`regions` are where to look for what no record names. `command` is what the lock says about us, `owner` the tags.
 
     `engine` and `log_grammar` take an engine's name, or None for what plans are made with. `keyed_engine_client` takes
-    a URL and the name of the variable with the API key. `unsearched` fills while clouds are searched: (region, kind) →
-    why that could not be looked for.
+    an address and the name of the variable with the API key. `unsearched` fills while clouds are searched: (region,
+    kind) → why that could not be looked for.
 
     `loopback`: the cloud is on this computer, and nothing that goes to its machines leaves it.
 
@@ -43,9 +45,9 @@ class Context:
     listener: Listener
     targets: tuple[Target, ...]
     cloud: Callable[[str], Cloud]
-    probe: Callable[[str], Probe]
+    probe: Callable[[Address], Probe]
     engine: Callable[[str | None], ServingEngine]
-    engine_client: Callable[[str], EngineClient]
+    engine_client: Callable[[Address], EngineClient]
     log_grammar: Callable[[str | None], LogGrammar]
     regions: tuple[str, ...]
     version: str
@@ -54,7 +56,7 @@ class Context:
     pace: Pace = field(default_factory=Pace)
     templates_dir: Path | None = None
     loopback: bool = False
-    keyed_engine_client: Callable[[str, str], EngineClient] | None = None
+    keyed_engine_client: Callable[[Address, str], EngineClient] | None = None
     unsearched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     owner: str = ""
 
@@ -85,14 +87,22 @@ class Context:
 
     def probe_of(self, deployment: Deployment) -> Probe | None:
         """Return what the health check of a deployment answers, None for one without an endpoint."""
-        url = deployment.endpoint
-        return None if url is None else self.probe(url + self.engine_of(deployment).health.path)
+        if deployment.endpoint is None:
+            return None
+        machine = deployment.machine and self.with_certificate(deployment.machine)
+        return self.probe(address_of(deployment.endpoint, machine).at(self.engine_of(deployment).health.path))
 
-    def client_of(self, url: str, api_key_variable: str | None) -> EngineClient:
+    def with_certificate(self, machine: ResourceRecord) -> ResourceRecord:
+        """Return the machine with the certificate on its console, where no record or tag has it yet."""
+        if machine.notes.get(CERTIFICATE_NOTE) != UNREAD:
+            return machine
+        return with_certificate(machine, self.cloud(machine.place).console(machine.attributes["id"]))
+
+    def client_of(self, address: Address, api_key_variable: str | None) -> EngineClient:
         """Return what asks the engine there, with the API key in a variable where one is named."""
         if api_key_variable is None or self.keyed_engine_client is None:
-            return self.engine_client(url)
-        return self.keyed_engine_client(url, api_key_variable)
+            return self.engine_client(address)
+        return self.keyed_engine_client(address, api_key_variable)
 
     def ready_deadline_s(self, candidate: Candidate) -> int:
         """Return how long a candidate's engine may take until it is ready."""
@@ -108,3 +118,17 @@ class Context:
             deletion=self.pace.deletion,
             visibility_timeout=replace(self.pace.sweep, deadline_s=self.pace.unsettled_s),
         )
+
+
+def with_certificate(machine: ResourceRecord, console: str) -> ResourceRecord:
+    """Return the machine with the certificate that its console reports, unless it is known."""
+    reported = reported_certificate(console)
+    if machine.notes.get(CERTIFICATE_NOTE) != UNREAD or reported is None:
+        return machine
+    return replaced(machine, notes={**machine.notes, **reported.notes})
+
+
+def address_of(url: str, machine: ResourceRecord | None) -> Address:
+    """Return the address of a machine's engine, with the one certificate that may answer there."""
+    known = machine.notes.get(CERTIFICATE_NOTE) if machine else None
+    return Address(url=url, certificate="" if known == UNREAD else known)

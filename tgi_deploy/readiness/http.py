@@ -6,15 +6,18 @@ arrives byte by byte. The timeouts of urllib3 (2.8) and httpx bound only the sil
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import io
 import ipaddress
 import json
 import logging
 import socket
+import ssl
 import time
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 from urllib.parse import SplitResult, urlsplit
 
@@ -55,31 +58,38 @@ def _ignore(_event: str) -> None:
 
 
 class HttpEngine:
-    """One engine at `base_url`. The key is read for each request and goes only into the header."""
+    """One engine at `base_url`. The key is read for each request and goes only into the header.
+
+    `certificate` as in `Address`.
+    """
 
     def __init__(
         self,
         base_url: str,
         *,
+        certificate: str | None = None,
         api_key: Callable[[], str] | None = None,
         timeouts: Timeouts | None = None,
     ) -> None:
         self._base = _parse(base_url)
+        self._certificate = certificate
         self._api_key = api_key
         self._timeouts = timeouts or Timeouts()
 
     def ask(self, probe: ProbeRequest, on_event: Callable[[str], None] = _ignore) -> HttpReply:
         """Return the response, a stream's once it has ended; `on_event` gets the events as they arrive.
 
-        Raises NotHealthyError `engine_unreachable`.
+        Raises NotHealthyError `engine_unreachable` or `wrong_certificate`.
         """
         try:
-            with _Exchange(self._base, self._timeouts) as exchange:
+            with _Exchange(self._base, self._timeouts, self._certificate) as exchange:
                 began = time.monotonic()
                 response = exchange.send(probe.method, probe.path, headers=self._headers(), body=_encoded(probe.body))
                 if probe.streamed and response.status == http.client.OK:
                     return _read_events(exchange.lines(response), response.status, began, on_event)
                 text = _text_of(exchange, response)
+        except WrongCertificateError as error:
+            raise self._distrusted(error) from error
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(probe.method, probe.path, error) from error
         return HttpReply(status=response.status, body=_json_of(text), text=text)
@@ -90,6 +100,13 @@ class HttpEngine:
             headers["Authorization"] = f"Bearer {_header_safe(self._api_key())}"
         return headers
 
+    def _distrusted(self, error: WrongCertificateError) -> NotHealthyError:
+        return NotHealthyError(
+            "wrong_certificate",
+            f"connecting to {self._base.netloc}: {error}; nothing was sent",
+            hint="somebody in between answers, or another machine has this address now: 'status NAME' reads what runs",
+        )
+
     def _unreachable(self, method: str, path: str, error: Exception) -> NotHealthyError:
         return NotHealthyError(
             "engine_unreachable",
@@ -99,12 +116,14 @@ class HttpEngine:
         )
 
 
-def probe_health(url: str, *, timeouts: Timeouts = PROBE_TIMEOUTS) -> Probe:
+def probe_health(url: str, *, certificate: str | None = None, timeouts: Timeouts = PROBE_TIMEOUTS) -> Probe:
     """Call an engine's health check once. Connection failures are classified as refused, reset or timeout."""
     try:
-        with _Exchange(_parse(url), timeouts) as exchange:
+        with _Exchange(_parse(url), timeouts, certificate) as exchange:
             response = exchange.send("GET", "", headers={}, body=None)
             return Probe(outcome="status", status=response.status)
+    except WrongCertificateError:
+        return Probe(outcome="distrusted")
     except (OSError, http.client.HTTPException) as error:
         return _classify(error)
 
@@ -136,12 +155,39 @@ def _address_unknown(url: str, reason: str) -> DeployError:
     )
 
 
+class WrongCertificateError(OSError):
+    """Another certificate than the expected one answers."""
+
+
+class _PinnedConnection(http.client.HTTPSConnection):
+    """TLS to the server with one certificate, whatever its name and issuer. Nothing is sent to any other."""
+
+    def __init__(self, host: str, port: int | None, *, timeout: float, certificate: str) -> None:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # `connect` compares the certificate itself
+        super().__init__(host, port, timeout=timeout, context=context)
+        self._certificate = certificate
+
+    def connect(self) -> None:
+        super().connect()
+        shown = self.sock.getpeercert(binary_form=True) or b""
+        if hashlib.sha256(shown).hexdigest() != self._certificate:
+            self.close()
+            raise WrongCertificateError(
+                f"its certificate is not the one with the SHA-256 {self._certificate}"
+                if self._certificate
+                else "its machine has not reported a certificate yet"
+            )
+
+
 class _Exchange:
     """One connection for one request, with separate limits for connecting, silence and the whole exchange."""
 
-    def __init__(self, base: SplitResult, timeouts: Timeouts) -> None:
+    def __init__(self, base: SplitResult, timeouts: Timeouts, certificate: str | None = None) -> None:
         self._base = base
         self._timeouts = timeouts
+        self._certificate = certificate
         self._ends = time.monotonic() + timeouts.connect_s + timeouts.total_s
         self._proxy = _proxy_for(base)
         self._connection = self._new_connection()
@@ -194,8 +240,12 @@ class _Exchange:
 
     def _new_connection(self) -> http.client.HTTPConnection:
         base, proxy = self._base, self._proxy
-        secure = base.scheme == "https"
-        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        secure = base.scheme == "https" or self._certificate is not None
+        kind: Callable[..., http.client.HTTPConnection] = http.client.HTTPConnection
+        if self._certificate is not None:
+            kind = partial(_PinnedConnection, certificate=self._certificate)
+        elif secure:
+            kind = http.client.HTTPSConnection
         at = base if proxy is None else proxy
         connection = kind(at.hostname or "", at.port, timeout=self._timeouts.connect_s)
         connection.response_class = cast("type[http.client.HTTPResponse]", self._response)
@@ -320,7 +370,7 @@ def _classify(error: Exception) -> Probe:
     """Classify: a silent or unreachable network is a timeout; a connection that breaks is a reset."""
     if isinstance(error, ConnectionRefusedError):
         return Probe(outcome="refused")
-    if isinstance(error, ConnectionError | http.client.HTTPException):
+    if isinstance(error, ConnectionError | ssl.SSLError | http.client.HTTPException):
         return Probe(outcome="reset")
     return Probe(outcome="timeout")
 

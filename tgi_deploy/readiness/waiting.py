@@ -49,9 +49,12 @@ _NEAR: Final = STARTUP_PHASES.index("loading")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """The result of a health check. Refused, reset and timeout all mean that nothing listens yet."""
+    """The result of a health check. Refused, reset and timeout all mean that nothing listens yet.
 
-    outcome: Literal["refused", "reset", "timeout", "status"]
+    Distrusted: the server has another certificate than its machine reported, so nothing was sent.
+    """
+
+    outcome: Literal["refused", "reset", "timeout", "distrusted", "status"]
     status: int | None = None
 
     @property

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.probing import Promise
 from tgi_deploy.values.resource import TAG_PREFIX
-from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE, Service
+from tgi_deploy.values.serving import (
+    API_KEY_NOTE,
+    API_KEY_PARAMETER_NOTE,
+    BIND_NOTE,
+    CERTIFICATE_NOTE,
+    PUBLIC_KEY_NOTE,
+    UNREAD,
+    Service,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +36,8 @@ _NOTES: Final = {
     f"{TAG_PREFIX}api-key-variable": API_KEY_NOTE,
     f"{TAG_PREFIX}api-key-parameter": API_KEY_PARAMETER_NOTE,
     f"{TAG_PREFIX}bind": BIND_NOTE,
+    f"{TAG_PREFIX}certificate": CERTIFICATE_NOTE,
+    f"{TAG_PREFIX}public-key": PUBLIC_KEY_NOTE,
 }
 _COUNT: Final = "[1-9][0-9]{0,8}"
 _YES: Final = "yes"
@@ -44,6 +54,8 @@ _FORMS: Final = {
         f"{TAG_PREFIX}api-key-variable": r"[A-Za-z_]\w{0,127}",
         f"{TAG_PREFIX}api-key-parameter": r"[\w./-]{1,256}",
         f"{TAG_PREFIX}bind": "[0-9a-fA-F:.]{2,45}",
+        f"{TAG_PREFIX}certificate": f"{UNREAD}|[0-9a-f]{{64}}",
+        f"{TAG_PREFIX}public-key": "[0-9A-Za-z+/]{43}=",
     }.items()
 }
 _HIGHEST_PORT: Final = 65535
@@ -62,8 +74,12 @@ def serving_tags(service: Service | None, notes: Mapping[str, str], *, plaintext
         tags[_TOKENS] = f"{promise.max_input_tokens}/{promise.max_total_tokens}"
     if plaintext:
         tags[_PLAINTEXT] = _YES
-    tags |= {tag: notes[note] for tag, note in _NOTES.items() if note in notes}
-    return _well_formed(tags)
+    return _well_formed(tags | note_tags(notes))
+
+
+def note_tags(notes: Mapping[str, str]) -> dict[str, str]:
+    """Return the notes of a machine's record that are tags, too."""
+    return _well_formed({tag: notes[note] for tag, note in _NOTES.items() if note in notes})
 
 
 def _well_formed(tags: Mapping[str, str]) -> dict[str, str]:

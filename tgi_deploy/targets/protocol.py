@@ -47,6 +47,7 @@ class TargetOptions(TypedDict, total=False):
     hub_token_from_env: bool
     api_key_parameter: str | None
     api_key_from_env: str | None
+    tls: bool
     plaintext: bool
     instance_profile: str | None
     external_ttl: bool
@@ -143,22 +144,23 @@ def reach_of(host: str) -> Reach:
 
 
 class Traffic(Frozen, frozen=True, kw_only=True):
-    """Traffic to an endpoint. `api_key`: whether its engine requires one."""
+    """Traffic to an endpoint. `api_key`: whether its engine requires one; `encrypted`: it answers over TLS alone."""
 
     reach: Reach
     api_key: bool
+    encrypted: bool = False
 
     @property
     def unencrypted(self) -> str | None:
-        """Return the sentence about unencrypted traffic; None if it stays on this computer."""
-        if self.reach == "loopback":
+        """Return the sentence about unencrypted traffic; None without any, or if it stays on this computer."""
+        if self.encrypted or self.reach == "loopback":
             return None
         what = "the API key, prompts and answers" if self.api_key else "prompts and answers"
         return f"{what} travel unencrypted {_WHERE[self.reach]}"
 
     def check(self, *, plaintext: bool) -> None:
         """Raise InputError `plaintext_key` if the key would travel in plain text, unless `plaintext`."""
-        if self.api_key and self.reach == "public" and not plaintext:
+        if self.api_key and self.reach == "public" and not (self.encrypted or plaintext):
             raise InputError(
                 "plaintext_key",
                 "the API key would travel unencrypted to a public address, where an eavesdropper could steal it",
@@ -319,7 +321,7 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long the engine may take to become
     ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot, `idle_s` from the last request,
     `lease_s` from the last renewal; the first to pass ends the machine. `log_filter` lets the machine judge a failed
-    start.
+    start. `tls_image` is the proxy that answers over TLS before the engine; None: the engine answers over plain HTTP.
     """
 
     name: str
@@ -335,6 +337,7 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     instance_profile: str | None = None
     image_id: str | None = None
     ready_deadline_s: int = 3600
+    tls_image: str | None = None
 
 
 class Artifact(Frozen, frozen=True, kw_only=True):

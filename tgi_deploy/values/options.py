@@ -56,4 +56,4 @@ def _options(kind: type[Value]) -> Iterator[Option]:
 ExposeToWorld = Annotated[bool, option("Allow connections from everywhere.", commands=("up",))]
 HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN as a parameter. Automatic for gated models.")]
 ApiKeyFromEnv = Annotated[str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE")]
-Plaintext = Annotated[bool, option("Allow sending the API key unencrypted to a public address.")]
+Plaintext = Annotated[bool, option("Allow plain HTTP to a public address, also for the API key.")]

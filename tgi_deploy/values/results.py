@@ -121,7 +121,10 @@ class MachineData(Value, frozen=True, kw_only=True):
 
 
 class ProbeData(Value, frozen=True, kw_only=True):
-    """What asking the health check came to: `status` with an HTTP status, or `refused`, `reset`, `timeout`."""
+    """What asking the health check came to: `status` with an HTTP status, or why there is none.
+
+    `refused`, `reset`, `timeout`: nothing answers there. `distrusted`: another certificate than the machine reported.
+    """
 
     outcome: str
     status: int | None
@@ -242,6 +245,8 @@ class AccessData(Value, frozen=True, kw_only=True):
     """`data` of `open`: ways in to paste, with an API key by its variable's name.
 
     `tunnel` leads to a port that is not open here; empty where none is needed. `unencrypted` says what travels so.
+    `certificate` is the SHA-256 of the only certificate to accept there; empty before its machine has
+    reported it, None without one.
     """
 
     name: str
@@ -250,6 +255,7 @@ class AccessData(Value, frozen=True, kw_only=True):
     python: str
     tunnel: str
     unencrypted: str | None = None
+    certificate: str | None = None
 
 
 class AnswerData(Value, frozen=True, kw_only=True):

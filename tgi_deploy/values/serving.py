@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import Final, Self
 
-from tgi_deploy.values.base import Value
+from tgi_deploy.values.base import Value, replaced
 from tgi_deploy.values.probing import Promise
 
 # Notes of a machine's record.
 API_KEY_NOTE: Final = "api_key_variable"
 API_KEY_PARAMETER_NOTE: Final = "api_key_parameter"
 BIND_NOTE: Final = "bind"
+# Of a machine that answers over TLS only: the SHA-256 of its certificate and, as curl wants it, of its public key.
+CERTIFICATE_NOTE: Final = "certificate"
+PUBLIC_KEY_NOTE: Final = "public_key"
+UNREAD: Final = "unread"  # the machine has not reported its certificate yet
+_REPORTED: Final = re.compile(r"\[tgi-deploy\] certificate sha256=([0-9a-f]{64}) public-key=([A-Za-z0-9+/]{43}=)\s")
 
 
 class Service(Value, frozen=True, kw_only=True):
@@ -23,9 +29,43 @@ class Service(Value, frozen=True, kw_only=True):
     promise: Promise | None = None
 
 
-def url_of(address: str, port: int) -> str:
+class Address(Value, frozen=True, kw_only=True):
+    """Where an engine is reached. `certificate`: the SHA-256 of the only certificate that may answer there.
+
+    None: over plain HTTP, or with a certificate that an authority has signed. Empty: none may answer yet.
+    """
+
+    url: str
+    certificate: str | None = None
+
+    def at(self, path: str) -> Self:
+        return replaced(self, url=self.url + path)
+
+
+class Certificate(Value, frozen=True, kw_only=True):
+    """The certificate that a machine has made: its SHA-256 in hexadecimal, that of its public key in Base64."""
+
+    sha256: str
+    public_key: str
+
+    @property
+    def notes(self) -> dict[str, str]:
+        return {CERTIFICATE_NOTE: self.sha256, PUBLIC_KEY_NOTE: self.public_key}
+
+
+def reported_certificate(console: str) -> Certificate | None:
+    """Return the certificate that a machine's console reports; None if it reports none, or more than one."""
+    reported = set(_REPORTED.findall(console))
+    if len(reported) != 1:
+        return None
+    sha256, public_key = reported.pop()
+    return Certificate(sha256=sha256, public_key=public_key)
+
+
+def url_of(address: str, port: int, *, encrypted: bool = False) -> str:
     host, slash, path = address.partition("/")
-    return f"http://[{host}]:{port}{slash}{path}" if ":" in host else f"http://{host}:{port}{slash}{path}"
+    host = f"[{host}]" if ":" in host else host
+    return f"{'https' if encrypted else 'http'}://{host}:{port}{slash}{path}"
 
 
 class Metrics(Value, frozen=True, kw_only=True):

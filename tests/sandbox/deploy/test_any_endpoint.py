@@ -49,20 +49,8 @@ def test_the_endpoint_alone_is_enough_for_up_and_down(run):
     assert run("list")["data"]["deployments"] == []
 
 
-KEYED = ("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes", "--api-key-from-env", "KEY")
-
-
-def test_a_key_for_a_public_address_takes_a_word_which_is_recorded(run, monkeypatch):
-    monkeypatch.setenv("KEY", "made-up-key-0123456789")
-    for words in ((), ("--dry-run",)):
-        refused = run(*KEYED, *words)
-        assert (refused["exit_code"], refused["errors"][0]["code"]) == (2, "plaintext_key")
-        assert "--plaintext" in refused["errors"][0]["hint"]
-    assert run("list")["data"]["deployments"] == []
-
-
 def test_what_travels_unencrypted_is_reported_by_every_command_that_names_the_address(run):
-    up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
+    up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes", "--plaintext")
     assert "unencrypted" in [item["code"] for item in up["warnings"]]
     reported = "prompts and answers travel unencrypted to a public address"
     again = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")

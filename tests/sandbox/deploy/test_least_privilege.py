@@ -28,7 +28,7 @@ CIDRS = ("--allow-cidr", "203.0.113.7/32", "--allow-cidr", "203.0.113.8/32")
 # What is run for each feature, on top of launch, watch and remove.
 RUNS = {
     "launch": (QUICK, DOWN),
-    "watch": (UP, ("status", "demo"), ("list",), ("logs", "demo"), DOWN),
+    "watch": ((*UP, "--tls"), ("status", "demo"), ("list",), ("logs", "demo"), DOWN),
     "remove": (QUICK, DOWN, ("gc", "--yes")),
     "doctor": (("doctor", "llama3-13b", "--budget", "5"),),
     "spot": ((*QUICK, "--market", "spot"), DOWN),

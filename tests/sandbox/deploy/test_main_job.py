@@ -124,7 +124,7 @@ def endpoint(program, monkeypatch):
 def test_any_compatible_endpoint_will_do(program, endpoint):
     said = program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
     assert said.code == 0, said.out
-    assert [item["code"] for item in said.json["warnings"]] == ["notice", "default_region", "unencrypted", "no_limit"]
+    assert [item["code"] for item in said.json["warnings"]] == ["notice", "default_region", "no_limit"]
     assert (program.home / "deployments" / "llama3-13b" / "deployment.json").is_file()
     assert program.run("down", "llama3-13b", "--yes", "--json").code == 0
     assert program.run("list", "--json").json["data"]["deployments"] == []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import boto3
 import pytest
 
@@ -29,13 +32,14 @@ def test_everything_that_tags_answer_works(second):
     status = second.run("status", "shared", "--json")
     assert status.code == 0, status.out
     data = status.json["data"]
-    assert data["url"].startswith("http://")
+    assert data["url"].startswith("https://")
     assert [item["status"] for item in data["replicas"]] == ["ready"]
     (row,) = second.run("list", "--json").json["data"]["deployments"]
     assert (row["now"], row["endpoint"], row["recorded"]) == ("ready", data["url"], False)
     assert row["model"]
     opened = second.run("open", "shared", "--json")
     assert opened.json["data"]["url"] == data["url"]
+    check_pinned(opened.json["data"])
     assert second.run("logs", "shared", "--tail", "3").code == 0
     assert second.run("diagnose", "shared", "--json").code == 0
     for words in (("--chat",), ("--no-chat",), ()):
@@ -54,6 +58,17 @@ def test_everything_that_tags_answer_works(second):
     assert launches(second) == begun
     removed = second.run("down", "shared", "--yes", "--json")
     assert (removed.code, removed.json["data"]["removed"]) == (0, ["shared"])
+
+
+def check_pinned(opened):
+    """What is printed to paste reaches this machine's engine, and with another certificate none."""
+    snippet = [sys.executable, "-c", opened["python"]]
+    other = [*snippet[:2], snippet[2].replace(opened["certificate"], "5a" * 32)]
+    curl = ["bash", "-c", opened["curl"]]
+    another = [*curl[:2], curl[2].replace("--pinnedpubkey sha256//", "--pinnedpubkey sha256//AAAA")]
+    for words, code in ((snippet, 0), (other, 1), (curl, 0), (another, 90)):  # 90: curl's own for another key
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+        assert (done.returncode, "generated_text" in done.stdout) == (code, code == 0), done
 
 
 def test_a_machine_that_somebody_ended_is_exit_code_5_on_both(second, monkeypatch):

@@ -54,8 +54,8 @@ class Host:
         values = {"cloud": target.cloud, "targets": (target,), "regions": ("docker",), "probe": self.probe}
         return self.around.context(**{**values, **changes})
 
-    def probe(self, url):
-        self.probed.append(url)
+    def probe(self, address):
+        self.probed.append(address.url)
         return self.around.probe
 
     def plan(self, scheme="none"):

@@ -1,4 +1,4 @@
-"""What travels unencrypted is said, and an API key goes to a public address only where somebody has agreed."""
+"""A public address is reached over TLS, or what travels unencrypted is said and an API key needs an agreement."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from fakes.surroundings import Surroundings, request
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.views.status import access_text, status_text
 from tgi_deploy.engines.tgi import Tgi
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.results.watching import status_data
-from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.access import access, reached
 from tgi_deploy.operations.watching.runbook import known_subject, runbook
 from tgi_deploy.operations.watching.status import status
+from tgi_deploy.reconcile.tagged import notes_of
 from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import MachineState
+from tgi_deploy.values.serving import UNREAD, Address
 
 PUBLIC = "8.8.4.4"
 SIDE = ("parameter", "role", "instance-profile", "schedule")
 KEYED = {"api_key_from_env": "KEY"}
+SHA256, PUBLIC_KEY = "5a" * 32, "A" * 43 + "="
+REPORTED = f"[tgi-deploy] certificate sha256={SHA256} public-key={PUBLIC_KEY}\n"
 STORED = {"api_key_parameter": "/tgi-deploy/team/key", "instance_profile": "reader"}
 
 
@@ -110,15 +114,35 @@ def bring_up(around, secrets=None, *, plaintext=False, **changes):
     return up(public(around), request(settings=settings, environ={"KEY": "sekret-key-1"}, **changes))
 
 
-@pytest.mark.parametrize("secrets", [KEYED, STORED])
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_key_for_a_public_address_is_refused_before_anything_is_asked_or_made(around, secrets, dry_run):
-    with pytest.raises(InputError) as caught:
-        bring_up(around, secrets, dry_run=dry_run, confirm=lambda _proposal: pytest.fail("asked"))
-    assert (caught.value.code, caught.value.exit_code) == ("plaintext_key", 2)
-    assert "--plaintext" in caught.value.hint
-    assert around.world.calls == []
-    assert around.store.load("demo") is None
+@pytest.mark.parametrize("secrets", [KEYED, {}])
+def test_a_public_address_is_reached_over_tls_with_the_certificate_that_the_console_reports(around, secrets):
+    around.world.reported = REPORTED
+    asked = []
+    client = lambda address, *_name: asked.append(address) or around.engine  # noqa: E731 -- one line of a fake
+    context = public(around, engine_client=client, keyed_engine_client=client)
+    outcome = up(context, request(settings=secrets, environ={"KEY": "sekret-key-1"}, wait=True))
+    recorded = around.store.load("demo")
+    assert (recorded.endpoint, unencrypted(recorded), outcome.proposal.findings) == (f"https://{PUBLIC}:8080", None, ())
+    assert asked == [Address(url=recorded.endpoint, certificate=SHA256)]
+    assert (recorded.machine.notes["certificate"], recorded.machine.notes["public_key"]) == (SHA256, PUBLIC_KEY)
+    (machine,) = around.world.running()
+    assert notes_of(machine.tags).items() >= {"certificate": SHA256, "public_key": PUBLIC_KEY}.items()
+    found = access(context, "demo")
+    assert f"--pinnedpubkey sha256//{PUBLIC_KEY} https://" in found.curl
+    assert SHA256 in found.python
+    assert not bring_up(around, secrets).changed
+
+
+def test_nothing_is_asked_before_the_certificate_is_known(around):
+    context = public(around, probe=lambda address: pytest.fail(f"asked {address}"))
+    with pytest.raises(NotHealthyError, match="not ready"):
+        up(context, request(wait=True, on_failure=lambda _error: "keep"))
+    machine = around.store.load("demo").machine
+    assert machine.notes["certificate"] == UNREAD
+    assert context.with_certificate(machine) == machine
+    around.world.reported = REPORTED
+    address, _machine = reached(context, around.store.load("demo"))
+    assert address.certificate == SHA256
 
 
 def test_agreed_to_it_is_recorded_and_said_before_anybody_is_asked(around):
@@ -151,8 +175,10 @@ def test_a_machine_that_has_to_be_made_again_needs_no_word_of_it(around):
 def test_consent_ends_when_the_deployment_is_removed(around):
     bring_up(around, KEYED, plaintext=True)
     down(public(around), ["demo"], lambda _removals: True)
-    with pytest.raises(InputError, match="unencrypted"):
-        bring_up(around, KEYED)
+    around.world.reported = REPORTED
+    bring_up(around, KEYED)
+    recorded = around.store.load("demo")
+    assert (recorded.plaintext, recorded.endpoint) == (False, f"https://{PUBLIC}:8080")
 
 
 def without_agreement(around):
@@ -164,8 +190,8 @@ def without_agreement(around):
 
 def test_a_record_that_does_not_say_so_is_completed_by_up_with_the_word(around):
     without_agreement(around)
-    with pytest.raises(InputError, match="unencrypted"):
-        bring_up(around, KEYED)
+    assert not bring_up(around, KEYED).changed
+    assert not around.store.load("demo").plaintext
     assert not bring_up(around, KEYED, plaintext=True, dry_run=True).changed
     assert not around.store.load("demo").plaintext
     assert not bring_up(around, KEYED, plaintext=True).changed
@@ -182,11 +208,10 @@ def test_smoke_sends_no_key_that_nobody_agreed_to_show(around):
 
 
 def test_without_a_key_prompts_are_warned_of_and_nothing_is_refused(around):
-    outcome = bring_up(around)
+    outcome = bring_up(around, plaintext=True)
     assert outcome.changed
     assert [item.code for item in outcome.proposal.findings] == ["unencrypted"]
     assert any(line.startswith("unencrypted prompts and answers travel") for line in around.recorder.lines)
-    assert not around.store.load("demo").plaintext
 
 
 def test_on_this_computer_nothing_is_reported_and_nothing_asked_for(around):
@@ -218,7 +243,7 @@ def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
     ],
 )
 def test_a_record_tells_by_its_endpoint_or_by_where_docker_publishes_it(around, endpoint, notes, said):
-    bring_up(around)
+    bring_up(around, plaintext=True)
     recorded = around.store.load("demo")
     machine = replaced(recorded.machine, notes=notes)
     found = unencrypted(replaced(recorded.with_record(machine), endpoint=endpoint))

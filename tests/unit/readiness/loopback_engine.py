@@ -67,12 +67,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(routes=None):
+def serving(routes=None, *, tls=None):
+    """`tls` is the context of a server that answers over TLS."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     server.daemon_threads = True
     server.routes = healthy() if routes is None else routes
     server.requests = []
-    server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    server.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:

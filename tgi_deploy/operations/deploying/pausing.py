@@ -17,6 +17,7 @@ from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import promote
 from tgi_deploy.operations.deploying.service import prove_known, unknown_release
+from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.ledger import STARTED, STOPPED
 from tgi_deploy.operations.watching.limits import (
@@ -46,7 +47,6 @@ from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds
 from tgi_deploy.values.resource import STARTABLE, TAG_EXPIRES, Found, MachineState, Step
-from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -333,7 +333,7 @@ def _wait_and_prove(
     if recorded is None or recorded.plan is None or recorded.machine is None:
         return _outcome(switch, at)
     executor, plan = context.executor(), recorded.plan
-    url = url_of(address, plan.engine.port)
+    url = url_to(recorded.machine, address, plan.engine.port)
     recorded = executor.save(replaced(recorded, endpoint=url))
     if not request.wait:
         return _outcome(switch, replace(at, recorded=recorded))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.lines import written_since
+from tgi_deploy.operations.context import address_of, with_certificate
+from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.readiness.deadlines import PhaseDeadline
-from tgi_deploy.readiness.waiting import Observer, WaitSettings, wait_until_ready
-from tgi_deploy.values.serving import url_of
+from tgi_deploy.readiness.waiting import Observer, Probe, WaitSettings, wait_until_ready
+from tgi_deploy.reconcile.tagged import note_tags
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,11 +20,38 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.planner.time_to_ready import PhaseEstimate
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
 # Shards that only waited for this share of the loading deadline hang. By then the whole deadline has passed,
 # but a console keeps only the end of a long wait: its 64 KiB hold six minutes of eight shards.
 _HANG_SHARE: Final = 0.25
+
+
+def keep_certificate(context: Context, deployment: Deployment) -> Deployment:
+    """Record the certificate that a new machine reports, and tag it, for whoever has no record."""
+    machine = deployment.machine_at(deployment.wanted.number)
+    known = context.with_certificate(machine) if machine else None
+    if machine is None or known is None or known == machine:
+        return deployment
+    handler = context.cloud(machine.place).handler(machine.kind)
+    handler.update(machine.attributes, {"tags": note_tags(known.notes)})
+    return context.executor().save(deployment.with_record(known))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reached:
+    """How the engine is reached: over TLS only once the machine's console has shown its certificate."""
+
+    context: Context
+    machine: ResourceRecord
+    port: int
+
+    def read(self, console: str) -> None:
+        self.machine = with_certificate(self.machine, console)
+
+    def probe(self, host: str, path: str) -> Probe:
+        address = address_of(url_to(self.machine, host, self.port), self.machine)
+        return Probe(outcome="refused") if address.certificate == "" else self.context.probe(address.at(path))
 
 
 def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimate], *, before: str = "") -> ReadyReport:
@@ -33,11 +63,18 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
     if machine is None or plan is None:
         raise ValueError("the record has no machine or no plan")
     cloud, instance_id = context.cloud(machine.place), machine.attributes["id"]
-    health, port = context.engine_of(deployment).health, plan.engine.port
+    reached = _Reached(context=context, machine=machine, port=plan.engine.port)
+    health = context.engine_of(deployment).health
+
+    def console() -> str:
+        text = cloud.console(instance_id)
+        reached.read(text)
+        return written_since(before, text)
+
     observer = Observer(
         machine=partial(cloud.machine, instance_id),
-        console=lambda: written_since(before, cloud.console(instance_id)),
-        probe=lambda address: context.probe(url_of(address, port) + health.path),
+        console=console,
+        probe=lambda address: reached.probe(address, health.path),
     )
     deadlines = [
         PhaseDeadline(

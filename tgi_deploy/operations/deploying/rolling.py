@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, Problem, warning
+from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.removing.down import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.limits import Running, keep_ceiling
@@ -26,7 +27,6 @@ from tgi_deploy.rollout.stages import (
 )
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_EXPIRES, ChangeSet, revision_of
-from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -191,7 +191,7 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
     elif front is not None and machine is not None:
         host = front.shift(deployment, machine)
     if host is not None:
-        url = url_of(host, urlsplit(url).port or 0)
+        url = url_to(machine, host, urlsplit(url).port or 0)
     if deployment.rolling:
         return context.executor().save(mark_promoted(deployment, url))
     serving = replaced(deployment.in_state("serving"), status="ready", endpoint=url, rollout=None)

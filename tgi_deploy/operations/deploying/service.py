@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tgi_deploy.diagnosis.reader import Reading, read
 from tgi_deploy.errors import DeployError
-from tgi_deploy.operations.launching.traffic import traffic_of
+from tgi_deploy.operations.launching.traffic import check_key
 from tgi_deploy.operations.watching.access import reached
 from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.readiness.not_ready import wrong_device
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.plan_document import PlanDocument, PlannedSpeed
     from tgi_deploy.values.probing import Promise
+    from tgi_deploy.values.serving import Address
 
 ReadyLevel = Literal["fast", "full"]
 # Times the slow end of the prediction. The slowest of all published measurements is at 2.5 times that end
@@ -69,7 +70,7 @@ class ProofRequest:
     None.
     """
 
-    url: str
+    address: Address
     engine: str
     promise: Promise
     plan: PlanDocument | None
@@ -86,7 +87,7 @@ def prove_service(context: Context, request: ProofRequest) -> Proof:
     Raises what `prove` and `prove_promise` raise.
     """
     endpoint = Endpoint(
-        client=context.client_of(request.url, request.api_key_variable), engine=context.engine(request.engine)
+        client=context.client_of(request.address, request.api_key_variable), engine=context.engine(request.engine)
     )
     plan = request.plan
     expected = ExpectedService(
@@ -131,7 +132,7 @@ def prove_known(
     NotHealthyError `wrong_device` where the engine's log shows that it does not run on the planned accelerators, and
     what `prove_service` raises.
     """
-    url, machine = reached(deployment)
+    address, machine = reached(context, deployment)
     name, service = deployment.name, deployment.service
     if service is None or service.promise is None:
         raise DeployError(
@@ -139,14 +140,12 @@ def prove_known(
             f"neither a record nor tags have what '{name}' promises to serve",
             hint="run 'smoke' on the computer that brought it up; the same 'up' here takes it over if nothing differs",
         )
-    traffic = traffic_of(deployment)
-    if traffic is not None:
-        traffic.check(plaintext=deployment.plaintext)
+    check_key(deployment)
     reading = _reading(context, deployment, machine)
     if reading.forbids_ready is not None:
         raise wrong_device(f"reading the log of '{name}'", reading.forbids_ready)
     request = ProofRequest(
-        url=url,
+        address=address,
         engine=service.engine,
         promise=service.promise,
         plan=deployment.plan,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError, Problem
+from tgi_deploy.operations.context import Context, address_of
 from tgi_deploy.operations.deploying.acceptance import (
     accept_equal_only,
     better_choice,
@@ -40,7 +41,7 @@ from tgi_deploy.operations.deploying.failure_report import (
 )
 from tgi_deploy.operations.deploying.in_place import NETWORK, network_steps, networks_of, with_limits, with_networks
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, started, step_of, stopped_machine
-from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.deploying.readiness import keep_certificate, wait
 from tgi_deploy.operations.deploying.rolling import (
     begin,
     finish,
@@ -58,6 +59,7 @@ from tgi_deploy.operations.deploying.rollout import anew, near, never_again, nex
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
+from tgi_deploy.operations.launching.traffic import check_key, url_to
 from tgi_deploy.operations.planning.documents import credits_on, interruptions
 from tgi_deploy.operations.removing.created_by_run import Existing, remove_created, remove_new
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
@@ -84,13 +86,11 @@ from tgi_deploy.targets.protocol import LaunchRequest, NetworkChange
 from tgi_deploy.values.base import as_value, replaced
 from tgi_deploy.values.names import check_name, default_name
 from tgi_deploy.values.resource import ChangeSet, revision_of
-from tgi_deploy.values.serving import url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from decimal import Decimal
 
-    from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
     from tgi_deploy.operations.deploying.rollout import Again, Origin, Update
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
@@ -488,19 +488,19 @@ def _make_ready(
     context: Context, request: UpRequest, launched: Launched, outcome: UpOutcome, existing: Existing
 ) -> UpOutcome:
     executor, deployment, candidate = context.executor(), outcome.deployment, launched.candidate
-    url = url_of(launched.address, candidate.engine.port)
+    url = url_to(deployment.machine_at(deployment.wanted.number), launched.address, candidate.engine.port)
     lease = LeaseKeeper.of(context, only_launched(deployment))
     lease.beat()
     shown = deployment if deployment.rolling else replaced(deployment, endpoint=url)
     deployment = executor.save(shown.leased_until(lease.until))
     if not request.wait:
         return replace(outcome, deployment=deployment)
-    made = only_launched(deployment)
-    if made.machine is None:
-        raise ValueError("the record has no machine")
+    made = replaced(only_launched(deployment), endpoint=url)
+    check_key(made)
     try:
         ready = wait(lease.kept_by(context), made, estimate(candidate))
-        proof = prove_service(context, _proof_request(request, made, url, ready))
+        deployment = keep_certificate(context, deployment.leased_until(lease.until))
+        proof = prove_service(context, _proof_request(request, only_launched(deployment), url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, existing) from error
     update = deployment.rollout
@@ -517,7 +517,7 @@ def _proof_request(request: UpRequest, deployment: Deployment, url: str, ready: 
     if service is None or service.promise is None:
         raise ValueError("the record has no plan")
     return ProofRequest(
-        url=url,
+        address=address_of(url, deployment.machine),
         engine=service.engine,
         promise=service.promise,
         plan=deployment.plan,

@@ -1,7 +1,7 @@
-"""What travels unencrypted between callers and a recorded deployment, whose engine speaks plain HTTP.
+"""What travels unencrypted between callers and a recorded deployment that does not answer over TLS.
 
-An API key goes to a public address only where somebody has said so (`--plaintext`), which the record keeps. Prompts and
-answers go there all the same, and every command that names the address says it.
+An API key goes unencrypted to a public address only where somebody has said so (`--plaintext`), which the record keeps.
+Prompts and answers go there all the same, and every command that names the address says it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_deploy.targets.protocol import Traffic, reach_of
-from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE, CERTIFICATE_NOTE, url_of
 
 if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -22,7 +22,18 @@ def traffic_of(deployment: Deployment) -> Traffic | None:
     if record is None or deployment.endpoint is None:
         return None
     host = record.notes.get(BIND_NOTE) or _host(deployment.endpoint)
-    return Traffic(reach=reach_of(host), api_key=asks_for_key(record))
+    return Traffic(reach=reach_of(host), api_key=asks_for_key(record), encrypted=is_encrypted(record))
+
+
+def check_key(deployment: Deployment) -> None:
+    """Raise InputError `plaintext_key` if the API key would travel unencrypted, and nobody has agreed."""
+    traffic = traffic_of(deployment)
+    if traffic is not None:
+        traffic.check(plaintext=deployment.plaintext)
+
+
+def url_to(machine: ResourceRecord | None, address: str, port: int) -> str:
+    return url_of(address, port, encrypted=is_encrypted(machine))
 
 
 def _host(url: str) -> str:
@@ -37,6 +48,11 @@ def unencrypted(deployment: Deployment | None) -> str | None:
     """The sentence about what travels unencrypted, None where nothing does or nobody knows yet."""
     traffic = traffic_of(deployment) if deployment is not None else None
     return traffic.unencrypted if traffic is not None else None
+
+
+def is_encrypted(machine: ResourceRecord | None) -> bool:
+    """Return whether it answers over TLS alone."""
+    return machine is not None and CERTIFICATE_NOTE in machine.notes
 
 
 def asks_for_key(record: ResourceRecord) -> bool:

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.context import address_of
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
 from tgi_deploy.values.results import AccessData
-from tgi_deploy.values.serving import API_KEY_NOTE
+from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_KEY_NOTE
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.probing import ProbeRequest
+    from tgi_deploy.values.serving import Address
 
 _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
+_JSON: Final = "-H 'Content-Type: application/json'"
 
 
 def access(context: Context, name: str) -> AccessData:
@@ -30,27 +34,30 @@ def access(context: Context, name: str) -> AccessData:
 
 def access_to(context: Context, deployment: Deployment) -> AccessData:
     """Raises InputError `unknown_engine`, DeployError `no_endpoint`."""
-    url, record = reached(deployment)
-    port = urlsplit(url).port or 80
+    address, record = reached(context, deployment)
+    url, port = address.url, urlsplit(address.url).port or 80
     engine, service = context.engine_of(deployment), deployment.service
     asked = engine.question(served_as(service.model) if service else "", _QUESTION, _ANSWER_TOKENS)
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)
+    pin = record.notes.get(PUBLIC_KEY_NOTE)
     return AccessData(
         name=deployment.name,
         url=url,
-        curl=f"curl -s {url}{asked.path} -H 'Content-Type: application/json'{_header(variable)} -d {body}",
-        python=engine.client_line(url, variable, asked),
+        curl=f"curl -s{pinned(pin)} {url}{asked.path} {_JSON}{_header(variable)} -d {body}",
+        python=_pinned_line(address, variable, asked) if pin else engine.client_line(url, variable, asked),
         tunnel=context.target_at(record.place).by_hand.tunnel(record.place, port),
         unencrypted=unencrypted(deployment),
+        certificate=address.certificate,
     )
 
 
-def reached(deployment: Deployment) -> tuple[str, ResourceRecord]:
-    """Return the URL and the machine behind it. Raises DeployError `no_endpoint`."""
+def reached(context: Context, deployment: Deployment) -> tuple[Address, ResourceRecord]:
+    """Return the address and the machine behind it. Raises DeployError `no_endpoint`."""
     name, record = deployment.name, deployment.machine
     if deployment.endpoint is not None and record is not None and "id" in record.attributes:
-        return deployment.endpoint, record
+        machine = context.with_certificate(record)
+        return address_of(deployment.endpoint, machine), machine
     untagged = isinstance(deployment, TaggedDeployment) and record is not None and deployment.service is None
     raise DeployError(
         "no_endpoint",
@@ -59,6 +66,29 @@ def reached(deployment: Deployment) -> tuple[str, ResourceRecord]:
         else f"'{name}' has no endpoint yet",
         hint=f"'tgi-deploy status {name}' shows its progress; 'up' resumes it",
     )
+
+
+def pinned(public_key: str | None) -> str:
+    """Return the options by which curl accepts this public key and no other, whoever signed it."""
+    return "" if public_key is None else f" --insecure --pinnedpubkey sha256//{public_key}"
+
+
+def _pinned_line(address: Address, variable: str | None, asked: ProbeRequest) -> str:
+    """Return a line of Python that compares the certificate before it sends anything."""
+    at = urlsplit(address.url)
+    headers = f"{{'Content-Type': 'application/json'{_python_header(variable)}}}"
+    return (
+        f"import hashlib, http.client, json, os, ssl; "
+        f"c = http.client.HTTPSConnection({at.hostname!r}, {at.port}, context=ssl._create_unverified_context()); "
+        f"c.connect(); shown = hashlib.sha256(c.sock.getpeercert(True)).hexdigest(); "
+        f"shown == {address.certificate!r} or exit('another certificate: ' + shown); "
+        f"c.request('POST', {asked.path!r}, json.dumps({asked.body!r}), {headers}); "
+        f"print(c.getresponse().read().decode())"
+    )
+
+
+def _python_header(variable: str | None) -> str:
+    return "" if variable is None else f", 'Authorization': 'Bearer ' + os.environ[{variable!r}]"
 
 
 def _header(variable: str | None) -> str:

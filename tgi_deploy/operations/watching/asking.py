@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError, Problem
-from tgi_deploy.operations.launching.traffic import traffic_of
+from tgi_deploy.operations.launching.traffic import check_key
 from tgi_deploy.operations.watching.access import reached
 from tgi_deploy.operations.watching.lookup import known
 from tgi_deploy.text import one_line
@@ -61,18 +61,16 @@ def ask(context: Context, name: str, prompt: Prompt, on_piece: Callable[[str], N
     Raises:
         InputError: `unknown_deployment`, `plaintext_key`, `question_refused`, or a secret that is missing.
         DeployError: `no_endpoint`, `overloaded`.
-        NotHealthyError: `engine_unreachable`, `unauthorized`, `ask_failed`.
+        NotHealthyError: `engine_unreachable`, `wrong_certificate`, `unauthorized`, `ask_failed`.
     """
     deployment = known(context, name)
-    url, machine = reached(deployment)
-    traffic = traffic_of(deployment)
-    if traffic is not None:
-        traffic.check(plaintext=deployment.plaintext)
+    address, machine = reached(context, deployment)
+    check_key(deployment)
     service = deployment.service
     promise = service.promise if service else None
     asker = _Asker(
         name=name,
-        client=context.client_of(url, prompt.key_variable or machine.notes.get(API_KEY_NOTE)),
+        client=context.client_of(address, prompt.key_variable or machine.notes.get(API_KEY_NOTE)),
         engine=context.engine_of(deployment),
         model_id=served_as(service.model) if service else "",
         max_tokens=prompt.max_tokens or (promise.output_tokens if promise else _ANSWER_TOKENS),

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.watching.access import access_to
+from tgi_deploy.operations.watching.access import access_to, pinned
 from tgi_deploy.reconcile.ends import ends_of
-from tgi_deploy.targets.protocol import Traffic
 from tgi_deploy.templating import render_text
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 from tgi_deploy.values.deployment import service_of
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.resource import KEPT
-from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, PUBLIC_KEY_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -107,7 +106,15 @@ class Subject:
 
     @property
     def url(self) -> str:
-        return self.access.url if self.access else f"http://ADDRESS:{self.service.port}"
+        scheme = "https" if self.rented else "http"
+        return self.access.url if self.access else f"{scheme}://ADDRESS:{self.service.port}"
+
+    @property
+    def curl(self) -> str:
+        """How its pages are read."""
+        machine = self.deployment.machine if self.deployment else None
+        known = machine.notes.get(PUBLIC_KEY_NOTE) if machine else None
+        return f"curl -s{pinned(known or 'PUBLIC_KEY') if self.url.startswith('https:') else ''}"
 
     @property
     def machine_id(self) -> str:
@@ -146,7 +153,6 @@ def planned_subject(plan: Plan, deployable: Deployable, target: Target) -> Subje
         (deployable.idle_s, "{} s after its last request"),
     )
     ends = tuple(text.format(seconds) for seconds, text in terms if seconds is not None)
-    rented = plan.chosen.offer.market != _OWNED
     return Subject(
         name=deployable.name,
         target=target,
@@ -154,7 +160,6 @@ def planned_subject(plan: Plan, deployable: Deployable, target: Target) -> Subje
         host=plan.chosen.engine.container.host,
         ends=ends,
         end_options=_end_options(deployable),
-        unencrypted=Traffic(reach="public", api_key=False).unencrypted if rented else None,
     )
 
 
@@ -203,6 +208,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "there": "" if subject.rented else f" --target {subject.target.name}",
         "region": subject.region,
         "url": subject.url,
+        "get": subject.curl,
         "curl": subject.access.curl if subject.access else None,
         "tunnel": subject.access.tunnel if subject.access else None,
         "unencrypted": subject.unencrypted,

@@ -17,7 +17,7 @@ import tgi_deploy
 from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
-from tgi_deploy.sandbox.guest.hardware import image_bytes_of, repositories
+from tgi_deploy.sandbox.guest.hardware import image_bytes_of, proxy_image, repositories
 from tgi_deploy.sandbox.guest.words import value_of
 
 if TYPE_CHECKING:
@@ -198,8 +198,11 @@ class Docker:
         options = container.options
         try:
             environment = options.environment(client.env)
-            container.listen = self._listen(options, environment)
-            argv = self._engine_command(options, container.listen)
+            if options.image == proxy_image():
+                argv = self._proxy_command(options)
+            else:
+                container.listen = self._listen(options, environment)
+                argv = self._engine_command(options, container.listen)
             if "--detach" not in options.switches:
                 container.attached.append(client.out)
             with TemporaryFile(dir=self._spawner.environment["HOME"]) as variables:
@@ -242,6 +245,10 @@ class Docker:
             "--",
             *options.arguments,
         ]
+
+    def _proxy_command(self, options: RunOptions) -> list[str]:
+        folder = options.one("--volume").partition(":")[0]
+        return [sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.guest.tls_proxy", folder, self._spec.address]
 
     def _visible(self, options: RunOptions) -> tuple[str, str, str]:
         """Return the accelerator in the container and their number."""

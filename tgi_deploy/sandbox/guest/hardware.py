@@ -7,10 +7,12 @@ from functools import cache
 from typing import Final
 
 from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.catalog.store import Store
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
 
 _MIB: Final = 1024 * 1024
+_PROXY_BYTES: Final = 110_000_000  # unpacked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,8 +53,15 @@ def hardware_of(instance_type: str) -> Hardware:
 
 
 def image_bytes_of(image: str) -> int | None:
-    """Return the size of the engine's image; None for an unknown image or tag."""
-    return _image_sizes().get(image)
+    """Return the size of an engine's image, or of the proxy's; None for an unknown image or tag."""
+    return _PROXY_BYTES if image == proxy_image() else _image_sizes().get(image)
+
+
+@cache
+def proxy_image() -> str:
+    """Return the image that answers over TLS before an engine."""
+    image: str = Store.behind().json("aws/tls.json")["image"]
+    return image
 
 
 def repositories() -> frozenset[str]:

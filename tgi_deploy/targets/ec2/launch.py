@@ -8,6 +8,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import DeployError, InputError, NotHealthyError, warning
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import expiry, is_under_way
@@ -23,6 +24,7 @@ from tgi_deploy.targets.ec2.security_group import SIGNED
 from tgi_deploy.targets.protocol import Attempt, Deployable, NetworkChange, Traffic
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, Spent, spent_words
+from tgi_deploy.values.serving import CERTIFICATE_NOTE, UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -79,7 +81,13 @@ class Ec2Launch:
     @property
     def traffic(self) -> Traffic:
         reach: Reach = "loopback" if self.around.loopback else "public"
-        return Traffic(reach=reach, api_key=self.secrets.api_key is not None)
+        return Traffic(
+            reach=reach, api_key=self.secrets.api_key is not None, encrypted=self._encrypts(self.options.plaintext)
+        )
+
+    def _encrypts(self, plaintext: bool) -> bool:  # noqa: FBT001 -- of the options or of the record
+        """Return whether its machine answers over TLS: nothing leaves this computer on the way to a sandbox's."""
+        return self.options.tls or not (plaintext or self.around.loopback)
 
     @property
     def plaintext(self) -> bool:
@@ -242,7 +250,12 @@ class Ec2Launch:
         image = self._image(candidate)
         outside = self.options.external_ttl
         extras = make_extras(self.secrets, deployment, candidate.offer.region, ends.expires_at, end_outside=outside)
-        deployable = replaced(self._deployable(deployment.name, candidate, image, ends.first), **extras.names)
+        encrypts = self._encrypts(deployment.plaintext)
+        deployable = replaced(
+            self._deployable(deployment.name, candidate, image, ends.first),
+            tls_image=tls_image() if encrypts else None,
+            **extras.names,
+        )
         user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
         machine = Machine(
             name=deployment.name,
@@ -254,7 +267,7 @@ class Ec2Launch:
             cidrs=self.cidrs,
             before=extras.before,
             after=extras.after,
-            notes=extras.notes,
+            notes={**extras.notes, **({CERTIFICATE_NOTE: UNREAD} if encrypts else {})},
         )
         wanted = resources(machine)
         return Attempt(
@@ -317,6 +330,12 @@ class Ec2Launch:
                 f"no capacity in any of the plan's pools: {tried or 'no zone has a subnet for them'}"
             )
         return with_rooms(error, tuple(self.pools.rooms.values()))
+
+
+def tls_image() -> str:
+    """Return the proxy that answers over TLS on a machine."""
+    image: str = Store.behind().json("aws/tls.json")["image"]
+    return image
 
 
 def _groups(seen: Sequence[Found]) -> tuple[Found, ...]:

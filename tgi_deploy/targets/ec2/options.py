@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
+from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.ingress import WORLD, networks
 from tgi_deploy.values.base import Value
 
@@ -18,7 +19,7 @@ TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 class Ec2Options(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_cidr` or `world_exposed` for invalid networks."""
+    """Raises InputError `bad_cidr` or `world_exposed` for invalid networks, `conflicting_options` for two ways in."""
 
     allow_cidr: Annotated[
         tuple[str, ...],
@@ -38,6 +39,7 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     hub_token_from_env: HubTokenFromEnv = False
     api_key_parameter: Annotated[str | None, option("SSM parameter with the API key, for the engine.", "NAME")] = None
     api_key_from_env: ApiKeyFromEnv = None
+    tls: Annotated[bool, option("Answer over TLS.  [default: unless --plaintext; not in the sandbox]")] = False
     plaintext: Plaintext = False
     instance_profile: Annotated[
         str | None, option("Instance profile that may read them.  [default: created if needed]", "NAME")
@@ -46,6 +48,12 @@ class Ec2Options(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         networks(self.allow_cidr, expose_to_world=self.expose_to_world)
+        if self.tls and self.plaintext:
+            raise InputError(
+                "conflicting_options",
+                "--tls and --plaintext exclude each other",
+                hint="leave out --plaintext: the API key then travels encrypted",
+            )
 
     @property
     def networks(self) -> tuple[str, ...]:

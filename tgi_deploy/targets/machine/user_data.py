@@ -33,6 +33,7 @@ EXPIRE_TIMER: Final = "tgi-deploy-expire.timer"
 EXPIRE_WATCH: Final = "tgi-deploy-expire-watch.service"
 SPOT_TIMER: Final = "tgi-deploy-spot-watch.timer"
 NVME_MOUNT: Final = "/opt/dlami/nvme"  # where the Deep Learning AMIs mount the instance store
+_LOCAL_PORTS: Final = (8081, 8082)
 _STOP_MARGIN_S: Final = 30
 _SHUTDOWN_MARGIN_S: Final = 300  # for everything stopped along with the engine
 
@@ -120,7 +121,17 @@ def _values(deployable: Deployable) -> dict[str, Any]:
         "secrets": _secrets(deployable),
         "log_filter": deployable.log_filter,
         "region": _parameter_region(deployable),
+        "tls_image": deployable.tls_image,
+        **_published(deployable, engine.port),
     }
+
+
+def _published(deployable: Deployable, port: int) -> dict[str, Any]:
+    """Return where the engine answers on the machine: behind a proxy only programs of the machine reach it."""
+    if deployable.tls_image is None:
+        return {"published": str(port), "local_port": port}
+    local_port = next(other for other in _LOCAL_PORTS if other != port)
+    return {"published": f"127.0.0.1:{local_port}", "local_port": local_port}
 
 
 def _end_values(deployable: Deployable) -> dict[str, Any]:

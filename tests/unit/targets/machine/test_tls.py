@@ -1,0 +1,83 @@
+"""A machine that answers over TLS: it makes its certificate, reports it where nobody else can, and hides the engine."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from builders import plans
+from builders.machine import TLS_TOOLS, Machine
+
+from tgi_deploy.targets.ec2.launch import tls_image
+from tgi_deploy.values.serving import reported_certificate
+from tgi_deploy.wiring import written
+
+pytestmark = pytest.mark.slow  # a dozen processes each
+
+IMITATION = f"[tgi-deploy] certificate sha256={'5a' * 32} public-key={'A' * 43}="
+
+
+@pytest.fixture
+def boot(tmp_path):
+    def make(port=8080, **settings):
+        candidate = plans.candidate(engine=plans.engine(port=port))
+        text = written("user-data", plans.deployable(candidate=candidate, tls_image=tls_image())).text
+        return Machine(folder=tmp_path / "machine", user_data=text, commands=TLS_TOOLS, **settings)
+
+    return make
+
+
+def docker_runs(machine):
+    return [words for words in machine.calls("docker") if words[1] == "run"]
+
+
+def test_the_certificate_is_reported_before_anything_else_and_again_while_the_engine_logs(boot):
+    machine = boot(engine_log="line\n" * 450 + f"{IMITATION}\n\x1b[0m {IMITATION}\n")
+    lines = machine.run("run-engine").stdout.splitlines()
+    reported = [line for line in lines if "certificate" in line]
+    assert lines.index(reported[0]) == 1
+    assert (len(reported), len(set(reported))) == (3, 1)
+    certificate = reported_certificate("\n".join([*lines, ""]))
+    pem = machine.at("/var/lib/tgi-deploy/tls/server.pem").read_text()
+    assert "PRIVATE KEY" in pem
+    assert (certificate.sha256, certificate.public_key) == hashes(pem)
+    assert "PRIVATE KEY" not in "\n".join(lines) + str(machine.calls())
+
+
+def hashes(pem):
+    """By openssl in other words than the machine's."""
+    shown = openssl("x509", "-noout", "-fingerprint", "-sha256", given=pem.encode()).decode()
+    key = openssl("pkey", "-pubin", "-outform", "DER", given=openssl("x509", "-noout", "-pubkey", given=pem.encode()))
+    digest = openssl("dgst", "-sha256", "-binary", given=key)
+    return shown.partition("=")[2].strip().replace(":", "").lower(), openssl("base64", given=digest).decode().strip()
+
+
+def openssl(*words, given):
+    return subprocess.run(["openssl", *words], input=given, check=True, capture_output=True).stdout  # noqa: S607 -- the host's
+
+
+def test_the_key_is_made_once_and_readable_for_nobody_else(boot):
+    machine = boot()
+    first = machine.run("run-engine").stdout.splitlines()[1]
+    assert machine.run("run-engine").stdout.splitlines()[1] == first
+    assert machine.at("/var/lib/tgi-deploy/tls").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(("port", "local"), [(8080, 8081), (8081, 8082), (443, 8081)])
+def test_only_the_proxy_is_reachable_from_outside(boot, port, local):
+    machine = boot(port)
+    assert machine.run("run-engine").returncode == 0
+    proxy, engine = docker_runs(machine)
+    assert engine[engine.index("-p") + 1] == f"127.0.0.1:{local}:80"
+    assert "-p" not in proxy
+    assert proxy[-4:] == [tls_image(), "haproxy", "-f", "/tls/haproxy.cfg"]
+    assert ("NET_BIND_SERVICE" in proxy) == (port < 1024)
+    assert f"http://127.0.0.1:{local}/metrics" in machine.at("/opt/tgi-deploy/expire").read_text()
+
+
+def test_without_a_certificate_no_engine_is_started(boot, tmp_path):
+    machine = boot()
+    machine.at("/bin/openssl").write_text("#!/bin/bash\nexit 1\n")
+    done = machine.run("run-engine")
+    assert (done.returncode, docker_runs(machine)) == (1, [])
+    assert "error=no certificate could be made" in done.stdout
