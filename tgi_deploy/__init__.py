@@ -1,6 +1,6 @@
-"""Plan, bring up, check and remove Text Generation Inference deployments.
+"""Plans, brings up, checks and removes Text Generation Inference deployments.
 
-`from tgi_deploy import Client` is the stable Python API (docs/api.md); nothing of it is imported until then.
+`from tgi_deploy import Client` is the stable Python API (docs/api.md); it is imported on first use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reading files that others may have put there: regular ones only, and never more of them than is asked for.
+"""Reads files that others may have written: only regular ones, and never more than requested.
 
-Opening a pipe can wait for ever, and a device may never end. A link counts as what it leads to.
+Opening a pipe can block forever, and a device may never end. Links are followed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def open_regular(path: Path) -> BinaryIO:
     """Open a regular file for reading.
 
     Raises:
-        OSError: with a reason in `strerror`, also for what is not a regular file.
-        ValueError: for a name that no file can have.
+        OSError: with a reason in `strerror`, also if it is not a regular file.
+        ValueError: for an invalid file name.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     mode = os.fstat(handle).st_mode
@@ -46,11 +46,11 @@ def read_piece(path: Path, start: int, length: int) -> bytes:
     with open_regular(path) as file:
         file.seek(start)
         content: bytes | None = file.read(length)
-    if content is None:  # some of the kernel's own files are regular, and wait for something to happen
+    if content is None:  # some of the kernel's files are regular, but block until something happens
         raise BlockingIOError(errno.EAGAIN, "there is nothing in it to read")
     return content
 
 
 def read_text(path: Path, *, most: int) -> str:
-    """Return the text of a regular file. Raises as `read_bytes` does, and ValueError for what is not UTF-8."""
+    """Return the text of a regular file. Raises as `read_bytes` does, and ValueError if it is not UTF-8."""
     return read_bytes(path, most=most).decode("utf-8")

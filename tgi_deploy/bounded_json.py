@@ -1,8 +1,8 @@
-"""JSON from anywhere (a model, a hub, a record, a log), bounded in size, depth, numbers and memory.
+"""Parses untrusted JSON (of a model, a hub, a record, a log) with limits on size, depth, numbers and memory.
 
-The standard parser alone accepts what hurts later: NaN, halves of surrogate pairs, nesting as deep as the interpreter
-allows, and small texts that need thirty times their size in memory. A key that is given twice counts as it does for the
-engine and for Python: the last one.
+The standard parser accepts input that causes problems later: NaN, lone surrogates, nesting up to the interpreter's
+limit, and small texts that need thirty times their size in memory. Of a duplicate key the last one counts, as in the
+engine and in Python.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Final
 
 MOST_BYTES: Final = 32 * 2**20
 MOST_DEPTH: Final = 64
-# transformers writes int(1e30) as the length of a tokenizer that knows none: 31 digits.
+# transformers writes int(1e30) as the length of a tokenizer without a limit: 31 digits.
 _MOST_DIGITS: Final = 40
-# What one document may need while it is parsed, by the estimate below.
+# The memory that one document may need during parsing, by the estimate below.
 _MOST_MEMORY_BYTES: Final = 128 * 2**20
-# Never less than CPython 3.11 needs, measured with tracemalloc: 184 and a pointer for a table of one key.
+# Never less than CPython 3.11 needs, measured with tracemalloc: 184 and a pointer for an object with one key.
 _CONTAINER_BYTES: Final = 200
 _ENTRY_BYTES: Final = 100
-# Copies of the text: the bytes, the characters, the texts in the document; beyond ASCII, each at up to four bytes a
-# character, and once more to find half pairs.
+# Copies of the text: the bytes, the characters, the strings in the document; beyond ASCII, each at up to four bytes per
+# character, and one more to find lone surrogates.
 _ASCII_COPIES: Final = 3
 _WIDE_COPIES: Final = 13
 
@@ -30,7 +30,7 @@ def parse(content: bytes | str, *, infinite: bool = False) -> Any:  # noqa: ANN4
     """Return the document in `content`; `infinite` allows NaN and Infinity.
 
     Raises:
-        ValueError: why not, as the end of a sentence.
+        ValueError: with the reason as the end of a sentence.
     """
     data = content.encode() if isinstance(content, str) else content
     _check_size(data)
@@ -74,7 +74,7 @@ def _check_size(data: bytes) -> None:
 
 
 def _check_depth(document: object) -> None:
-    """Level by level: a function that calls itself would need the very depth that is refused."""
+    """Check level by level: a recursive function would itself exceed the depth limit."""
     level: list[Any] = [document] if type(document) in {dict, list} else []
     for _ in range(MOST_DEPTH):
         if not level:
@@ -83,14 +83,14 @@ def _check_depth(document: object) -> None:
             value
             for container in level
             for value in (container.values() if type(container) is dict else container)
-            if type(value) is dict or type(value) is list  # half the time of isinstance, for every value there is
+            if type(value) is dict or type(value) is list  # half the time of isinstance, which matters for every value
         ]
     if level:
         raise ValueError(_TOO_DEEP)
 
 
 def _check_pairs(document: object) -> None:
-    """Half a surrogate pair can be written as an escape, and then into no file and to no terminal."""
+    """Reject lone surrogates: JSON escapes can contain them, but files and terminals can't."""
     try:
         json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:

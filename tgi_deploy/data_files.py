@@ -1,4 +1,4 @@
-"""Where data lies, the packaged and our own. Nothing else builds a path to `templates/` or `profiles/`."""
+"""Locates the packaged data and the state folder. The only module with paths to `templates/` and `profiles/`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Final
 
-# The environment variable that moves everything the tool writes: records, sandbox, crash reports, kept models.
+# The environment variable for everything that the tool writes: records, sandbox, crash reports, cached models.
 HOME_VARIABLE: Final = "TGI_DEPLOY_HOME"
 _PACKAGE: Final = Path(__file__).resolve().parent
 
 
 def data_root() -> Path:
-    """The folder that holds `templates/` and `profiles/`: inside the wheel, or the repository's root."""
+    """Return the folder with `templates/` and `profiles/`: inside the wheel, or the repository's root."""
     packaged = _PACKAGE / "_data"
     return packaged if packaged.is_dir() else _PACKAGE.parent
 
@@ -26,6 +26,6 @@ def templates_dir() -> Path:
 
 
 def state_home() -> Path:
-    """Where records, the sandbox and crash reports live: `$TGI_DEPLOY_HOME`, else the user's state folder."""
+    """Return the folder of records, sandbox and crash reports: `$TGI_DEPLOY_HOME`, else the user's state folder."""
     home = os.environ.get(HOME_VARIABLE)
     return Path(home) if home else Path("~/.local/state/tgi-deploy").expanduser()

@@ -1,7 +1,7 @@
-"""What can go wrong, by what the caller should do about it.
+"""Errors, by what the caller should do about them.
 
-Every error a user can cause is a `DeployError`: a stable code, a sentence that says what was being done and what
-happened, and a hint that says what to do now. The class decides the exit code. Nothing of this package is imported:
+Every error a user can cause is a `DeployError`: a stable code, a sentence about what was being done and what happened,
+and a hint about what to do now. The class decides the exit code. This module imports nothing from the package, so that
 every layer may raise these. (Every command pays for these classes; a dataclass takes ten times as long to create.)
 """
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 Severity = Literal["ok", "warning", "error"]
 
-# What becomes of a failed run's resources, in words.
+# Descriptions of what happened to a failed run's resources.
 MADE_GONE: Final = "what this run created was removed; what already existed is kept"
 GONE: Final = "everything was removed; --on-failure keep would keep the machine and its log"
 
 
 class Problem(Struct, frozen=True, kw_only=True):
-    """A message with a code. `hint` is what to do now; `data` holds the values behind it, keys with units.
+    """A message with a code.
 
-    A check that found nothing wrong is `ok`.
+    `hint` is what to do now; `data` has the values behind it, keys with units. A check without findings is `ok`.
     """
 
     code: str
@@ -38,13 +38,13 @@ class Problem(Struct, frozen=True, kw_only=True):
     data: Mapping[str, Any] = {}
 
     def document(self) -> dict[str, Any]:
-        """Return the keys that the result of a check has in `--json`."""
+        """Return the keys of a check's result in `--json`."""
         words = {"severity": self.severity, "code": self.code, "message": self.message, "remedy": self.hint}
         return {**words, "data": dict(self.data)}
 
 
 def ok(code: str, message: str, **data: object) -> Problem:
-    """Return what a check says that found nothing wrong."""
+    """Return the result of a check without findings."""
     return Problem(severity="ok", code=code, message=message, data=data)
 
 
@@ -53,12 +53,12 @@ def error(code: str, message: str, hint: str | None, **data: object) -> Problem:
 
 
 def warning(code: str, message: str, hint: str | None = None, **data: object) -> Problem:
-    """Return something worth knowing that changes no outcome."""
+    """Return a warning, which does not change the outcome."""
     return Problem(code=code, message=message, severity="warning", hint=hint, data=data)
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """Why it failed. `finding` is a code of the table of diagnosis, `line` one of the machine's log."""
+    """Why it failed. `finding` is a diagnosis code, `line` a line of the machine's log."""
 
     finding: str | None = None
     cause: str | None = None
@@ -69,7 +69,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 class StillRunning(Struct, frozen=True, kw_only=True):
-    """A machine that runs on, or may: what it costs, and the command that ends it."""
+    """A machine that is or may still be running: its cost, and the command that ends it."""
 
     machine: str | None
     region: str
@@ -79,7 +79,7 @@ class StillRunning(Struct, frozen=True, kw_only=True):
 
 
 class Thing(Struct, frozen=True, kw_only=True):
-    """Something in the world."""
+    """An existing resource."""
 
     kind: str
     id: str
@@ -87,7 +87,7 @@ class Thing(Struct, frozen=True, kw_only=True):
 
 
 class RecordedThing(Thing, frozen=True, kw_only=True):
-    """Something on record. One that was asked for and not confirmed has no id: it may exist."""
+    """A recorded resource. One that was requested but not confirmed has no id: it may exist."""
 
     phase: str
 
@@ -96,13 +96,13 @@ class RecordedThing(Thing, frozen=True, kw_only=True):
 
 
 class LeftThing(Thing, frozen=True, kw_only=True):
-    """Something that a removal left, with the command that removes it by hand, None where there is none."""
+    """A resource that a removal left behind, with the command that removes it by hand, or None."""
 
     command: str | None
 
 
 class Healed(Struct, frozen=True, kw_only=True):
-    """A change of the plan after a failure: `code` is what it answers, `what` says it in words."""
+    """A change of the plan after a failure: `code` is the failure's, `what` a description."""
 
     code: str
     edit: str
@@ -110,22 +110,22 @@ class Healed(Struct, frozen=True, kw_only=True):
 
 
 class Bill(Protocol):
-    """What a removal's receipt says of time and money."""
+    """The times and costs in a removal's receipt."""
 
     @property
     def seconds(self) -> int | None: ...
     @property
     def usd(self) -> Decimal | None: ...
     def document(self) -> dict[str, Any]:
-        """Return all of the receipt."""
+        """Return the whole receipt."""
 
 
 class Failure(Struct, frozen=True, kw_only=True):
-    """What is known of a failed deployment beside the problem; each part is None until it is known.
+    """Facts about a failed deployment in addition to the problem; unknown parts are None.
 
-    `step` is the question of the proof that failed. `fate` is that of its machine, `left` where the removal failed;
-    `before` is older than this run and is kept, `exists` is on record, `left_behind` is what a removal left.
-    `healed` are the changes of the plan that did not help.
+    `step` is the failed probe of the proof. `fate` is what happened to its machine, `left` if the removal failed;
+    `before` are kept resources from before this run, `exists` those on record, `left_behind` those that a removal left.
+    `healed` are changes of the plan that did not help.
     """
 
     phase: str | None = None
@@ -142,7 +142,7 @@ class Failure(Struct, frozen=True, kw_only=True):
     healed: tuple[Healed, ...] | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return the keys that the parts have in `--json`."""
+        """Return the parts by their keys in `--json`."""
         receipt = self.receipt.document() if self.receipt else None
         ended = {"fate": self.fate, "still_costs": None, "receipt": receipt} if self.fate else {}
         if self.still_running is not None:
@@ -167,7 +167,7 @@ class Failure(Struct, frozen=True, kw_only=True):
 class DeployError(Exception):
     """The cloud or the engine failed (exit 1), unless a subclass says otherwise.
 
-    `refused`: the cloud, or a check before it, refuses for good, so that what was made for it is of no use.
+    `refused`: the cloud, or a check before it, rejects it permanently, so resources created for it are useless.
     """
 
     exit_code: ClassVar[int] = 1
@@ -200,15 +200,15 @@ class DeployError(Exception):
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What `--json` prints: for programs outside. Inside, `problem` and `failure` have it typed."""
+        """The data in `--json`, for other programs. This program uses `problem` and `failure`."""
         return {**self.problem.data, **(self.failure.document() if self.failure else {})}
 
     def hint_and(self, words: str) -> str:
-        """Return its hint with more to do after it."""
+        """Return the hint with another one appended."""
         return f"{self.hint}; {words}" if self.hint else words
 
     def copy(self, *, failure: Failure | None = None, **changes: Any) -> Self:  # noqa: ANN401 -- fields of Problem
-        """Return the same error, of the same class, with changes of its problem or with what is known by now."""
+        """Return an error of the same class with changes to its problem or with additional facts."""
         problem = replace(self.problem, **changes)
         again = type(self).__new__(type(self), problem.message)
         again.__dict__.update(self.__dict__, problem=problem, failure=failure or self.failure)
@@ -216,7 +216,7 @@ class DeployError(Exception):
 
 
 class InputError(DeployError):
-    """Bad usage or input: the caller mends the command line, a file or the environment."""
+    """Bad usage or input: the caller fixes the command line, a file or the environment."""
 
     exit_code = 2
     refused = True
@@ -229,7 +229,7 @@ class NoFeasiblePlanError(DeployError):
 
 
 class ConflictError(DeployError):
-    """Somebody or something else holds the name, the lock or a newer plan."""
+    """Someone or something else holds the name, the lock or a newer plan."""
 
     exit_code = 4
 
@@ -241,7 +241,7 @@ class NotHealthyError(DeployError):
 
 
 class LeftBehindError(DeployError):
-    """Something that may cost money is still there; its ids are in the message and in `left`."""
+    """Resources that may cost money still exist; their ids are in the message and in `left`."""
 
     exit_code = 6
 
@@ -251,7 +251,7 @@ class LeftBehindError(DeployError):
 
 
 class DefectError(DeployError):
-    """A defect of this program: `cause` was raised where nothing is known to raise it."""
+    """A bug in this program: `cause` was raised unexpectedly."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__("internal_error", f"an unexpected error occurred: {type(cause).__name__}: {cause}")

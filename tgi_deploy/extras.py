@@ -1,4 +1,4 @@
-"""The command that adds the packages of an extra to this installation, whatever made it: pip, pipx, uv or a clone."""
+"""The command that adds an extra's packages to this installation, whether by pip, pipx, uv or from a clone."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _OF_AN_EXTRA: Final = re.compile(r"^(?P<requirement>[^;]+?)\s*;\s*extra\s*==\s*[
 
 
 def install_command(extra: str) -> str:
-    """Return a command line that works when pasted.
+    """Return a pasteable command line.
 
-    It names the packages themselves: what this program was installed from may be gone, and no index has it.
+    It names the packages themselves, because this program's source may be gone and no index has it.
     """
     return shlex.join((*_installer(Path(sys.prefix)), *_requirements(extra)))
 
@@ -28,13 +28,13 @@ def install_command(extra: str) -> str:
 def _installer(prefix: Path) -> Sequence[str]:
     if (prefix / "pipx_metadata.json").exists():
         return ("pipx", "inject", _NAME)
-    if find_spec("pip") is None:  # environments of uv have none
+    if find_spec("pip") is None:  # uv's environments have none
         return ("uv", "pip", "install", "--python", sys.executable)
     return (sys.executable, "-m", "pip", "install")
 
 
 def _requirements(extra: str) -> Sequence[str]:
-    """Return what the extra needs; from a source tree that was never installed, the extra itself."""
+    """Return the extra's requirements; for a source tree that was never installed, the extra itself."""
     try:
         every = importlib.metadata.requires(_NAME) or ()
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Files that the user names: read, and written."""
+"""Reads and writes files named by the user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_BYTES: Final = 32 * bounded_files.MIB
 
 
 def write_file(path: Path, content: str | bytes, *, what: str, option: str = "--out", append: bool = False) -> None:
-    """Write `content` to `path`, which `option` named. Raises InputError `unwritable_file`."""
+    """Write `content` to `path`, which is the value of `option`. Raises InputError `unwritable_file`."""
     try:
         data = content.encode() if isinstance(content, str) else content
         with path.open("ab" if append else "wb") as file:
@@ -24,12 +24,12 @@ def write_file(path: Path, content: str | bytes, *, what: str, option: str = "--
 
 
 def check_writable(path: Path, *, what: str, option: str = "--out") -> None:
-    """Find out before the work what `write_file` would find out after it; what there is stays as it is.
+    """Check before the work whether `write_file` would fail after it, without changing an existing file.
 
     Raises InputError `unwritable_file`.
     """
     try:
-        if path.is_fifo():  # opening and closing it would end what its reader reads
+        if path.is_fifo():  # opening and closing it would send its reader an end of file
             return
         missing = not path.exists()
         with path.open("ab"):

@@ -1,4 +1,4 @@
-"""Errors that cross from one thread to another."""
+"""Passes errors from one thread to another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class errors_into:  # noqa: N801 -- a context manager, used as a function
-    """Whatever ends the block goes into the future, foreseen or not, for whoever asks for its result."""
+    """Store any exception of the block, even an unexpected one, in the future."""
 
     def __init__(self, future: Future[Any]) -> None:
         self.future = future

@@ -1,4 +1,4 @@
-"""A value that must not be seen: it prints as `***`, and nothing but `reveal` gives it away."""
+"""A secret value: it prints as `***`, and only `reveal` returns it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FROM_ENVIRONMENT: Final = "env:"
 
 
 class Secret:
-    """A secret in memory. It can be shown, formatted and compared by accident only as `***`; it can't be pickled."""
+    """A secret in memory. Printing, formatting or comparing it only uses `***`; it can't be pickled."""
 
     __slots__ = ("_value",)
 
@@ -20,11 +20,11 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself, for the one call that needs it."""
+        """Return the value, for the one call that needs it."""
         return self._value
 
     def scrub(self, text: str) -> str:
-        """`text` without the value."""
+        """Return `text` without the value."""
         return text.replace(self._value, HIDDEN) if self._value else text
 
     def __repr__(self) -> str:
@@ -40,12 +40,12 @@ class Secret:
 
 
 def reference(variable: str) -> str:
-    """How records and properties name a secret that stands in an environment variable."""
+    """Return the reference, in records and properties, to a secret in an environment variable."""
     return f"{FROM_ENVIRONMENT}{variable}"
 
 
 def variable_of(reference_text: str) -> str:
-    """The variable that a reference names. Raises ValueError for anything else."""
+    """Return the variable in a reference. Raises ValueError for anything else."""
     kind, _, name = reference_text.partition(":")
     if f"{kind}:" != FROM_ENVIRONMENT or not name:
         raise ValueError("a secret's reference reads env:VARIABLE")
@@ -53,9 +53,9 @@ def variable_of(reference_text: str) -> str:
 
 
 def checked(value: str | None, variable: str, what: str) -> Secret:
-    """The value of a variable as a secret.
+    """Return a variable's value as a secret.
 
-    Raises InputError `secret_missing` or `secret_unusable`; the value is in neither.
+    Raises InputError `secret_missing` or `secret_unusable`, without the value.
     """
     text = (value or "").strip()
     if not text:

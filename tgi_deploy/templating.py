@@ -1,4 +1,4 @@
-"""The one place that knows jinja2, for artifacts and pages. It is imported when something is rendered, not before."""
+"""Renders artifacts and pages. The only user of jinja2, which is imported on first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGES: Final = "report"
 def render_text(template: str, values: Mapping[str, Any], *, templates_dir: Path | None) -> str:
     """Render a template: the user's own if `templates_dir` has it, else the packaged one.
 
-    Raises InputError `bad_template` when a template is broken or asks for a value that doesn't exist.
+    Raises InputError `bad_template` for an invalid template or one that uses an unknown value.
     """
     import jinja2  # noqa: PLC0415 -- see above
 
@@ -63,17 +63,17 @@ def environment(templates_dir: Path | None) -> Environment:
 
 
 def to_json(value: object, indent: int | None = None) -> str:
-    """JSON, which YAML reads too (jinja2's own filter escapes for HTML)."""
+    """Format as JSON, which is also valid YAML (jinja2's own filter escapes for HTML)."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _compose(value: str) -> str:
-    """A string of a compose file, where a dollar sign would be a variable."""
+    """Quote a string for a Compose file, where a dollar sign would begin a variable."""
     return to_json(value.replace("$", "$$"))
 
 
 def render_html(template: str, values: Mapping[str, Any]) -> str:
-    """Render a page for browsers: every value is escaped."""
+    """Render a page for browsers, with every value escaped."""
     return _html_environment().get_template(template).render(values)
 
 

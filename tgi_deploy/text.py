@@ -1,4 +1,4 @@
-"""Numbers and words as people read them. An unknown number is a dash, never a zero."""
+"""Formats numbers and texts for people. An unknown number is a dash, never a zero."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXACT: Final = Decimal("0.0001")
 
 
 def usd(amount: Decimal | float | None, *, estimated: bool = False) -> str:
-    """`$1.861`: two to four decimals; `about $0.4668` where it rests on an estimate, as spot prices do."""
+    """Format as `$1.861`, with two to four decimals; `about $0.4668` for estimates such as spot prices."""
     if amount is None:
         return DASH
     exact = Decimal(str(amount))
@@ -29,7 +29,7 @@ def usd(amount: Decimal | float | None, *, estimated: bool = False) -> str:
 
 
 def rate(usd_per_hour: Decimal | float | None, *, estimated: bool = False) -> str:
-    """`$1.861/h`, or `about $0.4668/h`."""
+    """Format as `$1.861/h`, or `about $0.4668/h`."""
     return f"{usd(usd_per_hour, estimated=estimated)}/h"
 
 
@@ -41,7 +41,7 @@ def usd_spent(amount: Decimal | None, *, estimated: bool = False) -> str:
 
 
 def usd_exact(amount: float | None) -> str:
-    """Always three decimals: for columns."""
+    """Format with three decimals, for columns."""
     return DASH if amount is None else f"${amount:,.3f}"
 
 
@@ -58,7 +58,7 @@ def gib(size_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As exact as one remembers it: `45 s`, `12 min`, `3 h 20 min`."""
+    """Format with readable precision: `45 s`, `12 min`, `3 h 20 min`."""
     if seconds < 2 * _MINUTE_S:
         return f"{seconds:.0f} s"
     minutes = round(seconds / _MINUTE_S)
@@ -68,7 +68,7 @@ def duration(seconds: float) -> str:
 
 
 def option_duration(seconds: int) -> str:
-    """As options take it: 5400 is 1h30m."""
+    """Format as an option's value: 5400 is 1h30m."""
     words = []
     for size, unit in _UNITS_S:
         number, seconds = divmod(seconds, size)
@@ -78,7 +78,7 @@ def option_duration(seconds: int) -> str:
 
 
 def tick(value: float) -> str:
-    """A number on an axis: `0.5`, `20`, `5k`."""
+    """Format a number on an axis: `0.5`, `20`, `5k`."""
     return f"{value / _THOUSAND:g}k" if value >= _THOUSAND else f"{value:g}"
 
 
@@ -87,24 +87,24 @@ def plural(number: int, noun: str, many: str = "") -> str:
 
 
 def quoted(value: str, limit: int = 60) -> str:
-    """A value as a message may carry it: in quotes, control characters escaped, shortened."""
+    """Quote a value for a message, shortened and with control characters escaped."""
     return repr(value if len(value) <= limit else value[:limit] + "…")
 
 
 def printable(name: str, limit: int = 200) -> str:
-    """A name from anywhere, of a file or a key: nothing of it may steer a terminal or fill it."""
+    """Make an untrusted name, of a file or a key, safe and short enough for a terminal."""
     shown = name if name.isprintable() else ascii(name)[1:-1]
     return shown if len(shown) <= limit else f"{shown[:limit]}…"
 
 
 def one_line(text: str, *, limit: int = MAX_LINE) -> str:
-    """`text` on one line: control characters as escapes, long words and long lines cut in the middle."""
+    """Return `text` on one line, with control characters escaped and long words and lines cut in the middle."""
     words = (_cut(_visible(word), MAX_WORD) for word in text.split())
     return _cut(" ".join(words), limit)
 
 
 def encodable(text: str) -> str:
-    """`text` without the lone surrogates that undecodable arguments and file names carry."""
+    """Return `text` without the lone surrogates of undecodable arguments and file names."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Composes the program: alone imports concrete targets, engines, stores and the sandbox, for the use cases."""
+"""Composes the program. The only module that imports concrete targets, engines, stores and the sandbox."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 class Setup(Frozen, frozen=True, kw_only=True):
-    """What the caller decides about the surroundings. No `regions`: the first target's own.
+    """The caller's settings. No `regions`: the first target's default.
 
-    `command` is what a lock says about its holder, `owner` who begins deployments, empty for the person here. `home`
-    is the folder of the sandbox, None for the user's.
+    `command` identifies this run in locks; `owner` is that of new deployments, empty for the current user. `home` is
+    the sandbox's folder, None for the user's.
     """
 
     progress: Callable[[ProgressEvent], None] | None = None
@@ -65,12 +65,12 @@ class Setup(Frozen, frozen=True, kw_only=True):
 
     @property
     def records(self) -> Path:
-        """The folder of records. The sandbox's are part of it, because its deployments end with it."""
+        """The folder of records. The sandbox's records are in its own folder, because its deployments end with it."""
         return (self.home or sandbox_home()) / "records" if self.sandbox else state_home()
 
 
 def context(setup: Setup) -> Context:
-    """The use cases' surroundings. Nothing is asked of any cloud yet; with `sandbox` the local one runs then."""
+    """Return the use cases' context. Calls no cloud yet; with `sandbox`, starts the local one."""
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- startup time
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- startup time
@@ -106,7 +106,7 @@ def context(setup: Setup) -> Context:
 
 @cache
 def target_named(name: str) -> Target:
-    """Return a target; nothing is asked of it. It knows neither the sandbox nor profiles of the caller's own."""
+    """Return a target without calling it, and without the sandbox and the caller's own profiles."""
     return _TARGETS[name](None, {})
 
 
@@ -121,12 +121,12 @@ def targets() -> tuple[Target, ...]:
 
 
 def forms() -> tuple[str, ...]:
-    """Return what the targets can write: what can be run here and now comes first."""
+    """Return the targets' artifact formats, those that can be run here first."""
     return tuple(form for target in reversed(targets()) for form in target.forms)
 
 
 def target_for(plan: Plan) -> Target:
-    """Return the first target that can carry out a plan."""
+    """Return the first target that can run a plan."""
     return next(target for target in targets() if target.refusal(plan) is None)
 
 
@@ -145,7 +145,7 @@ def target_options(command: str) -> tuple[Option, ...]:
 
 
 def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
-    """Return the text of a deployable in one of the targets' forms."""
+    """Return a deployable rendered in one of the targets' formats."""
     target = next(target for target in targets() if form in target.forms)
     return target.artifact(form, deployable, templates_dir=templates_dir)
 
@@ -165,9 +165,9 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
         unsearched=unsearched,
     )
     if setup:
-        _ = connection.sessions  # settings that can't be used are an error of every command that acts
+        _ = connection.sessions  # unusable settings are an error of every command that changes something
     profiles_dir = setup.profiles_dir if setup else None
-    why_quiet = _hub_skipped_reason(setup) if setup else "nobody asked for it"
+    why_quiet = _hub_skipped_reason(setup) if setup else "it was not requested"
     survey = connection.survey(
         lambda: open_catalog(profiles_dir),
         profiles_dir,
@@ -195,7 +195,7 @@ _TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target}
 
 
 def _caller_cidr() -> str:
-    """How machines see this computer: from beside them where the cloud's endpoint is on this computer, too."""
+    """Return this computer's address as machines see it: loopback if the cloud's endpoint is on this computer."""
     from tgi_deploy.readiness.http import caller_address  # noqa: PLC0415 -- see context()
     from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- startup time
 
@@ -207,14 +207,14 @@ def _caller_cidr() -> str:
 
 @cache
 def engines() -> tuple[Engine, ...]:
-    """Return every engine, the one that plans are made with first."""
+    """Return every engine, the one of plans first."""
     from tgi_deploy.engines.tgi import Tgi  # noqa: PLC0415 -- help is printed without engines
 
     return (Tgi(),)
 
 
 def engine_named(name: str | None = None) -> Engine:
-    """Return the engine that a plan or a record names; None: what plans are made with.
+    """Return the engine with this name; None: the engine of plans.
 
     Raises:
         InputError: `unknown_engine`.
@@ -237,7 +237,7 @@ def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None
 
 
 def _owner() -> str:
-    """Who begins deployments here, as tags may say it. CI jobs that follow each other may be one owner."""
+    """Return the owner of new deployments, in a form valid for tags. Successive CI jobs may share an owner."""
     import getpass  # noqa: PLC0415 -- planning belongs to nobody
     import re  # noqa: PLC0415 -- startup time
     import socket  # noqa: PLC0415 -- startup time
@@ -257,7 +257,7 @@ def _new_id() -> str:
 
 
 def environment(*, sandbox: bool) -> Mapping[str, str]:
-    """Return the variables of this process; the sandbox accepts any hub token, so one is made up where none is set."""
+    """Return this process's environment; in the sandbox with a made-up hub token if none is set, as any is accepted."""
     from tgi_deploy.targets.ec2.options import TOKEN_VARIABLES, hub_token_variable  # noqa: PLC0415 -- see context()
 
     lacks_token = sandbox and hub_token_variable(os.environ) is None
@@ -265,7 +265,7 @@ def environment(*, sandbox: bool) -> Mapping[str, str]:
 
 
 def region_notice(setup: Setup) -> str | None:
-    """Return what to tell when the region was nobody's choice."""
+    """Return the note that the default region was used."""
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
 
     region, source = default_region(os.environ)
@@ -275,7 +275,7 @@ def region_notice(setup: Setup) -> str | None:
 
 
 def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
-    """The catalog with the hub behind it: models that it does not know are read there, once for each commit."""
+    """Return the catalog, extended by the hub: unknown models are read from there, once per commit."""
     from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalog
     from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
@@ -325,7 +325,7 @@ def sandbox_stop() -> bool:
 
 
 def rehearsable() -> tuple[RehearsedTrouble, ...]:
-    """Every trouble that can be rehearsed."""
+    """Return every fault that can be rehearsed."""
     from tgi_deploy.sandbox.rehearsal import TROUBLES  # noqa: PLC0415 -- only rehearsals need it
 
     return TROUBLES
@@ -333,7 +333,7 @@ def rehearsable() -> tuple[RehearsedTrouble, ...]:
 
 @contextmanager
 def rehearsal(setup: Setup) -> Iterator[tuple[Context, Stage]]:
-    """Surroundings in a sandbox of their own, with a home of its own: both are gone afterwards."""
+    """Yield a context in a separate sandbox with its own folder; both are removed afterwards."""
     from pathlib import Path  # noqa: PLC0415 -- startup time
     from tempfile import TemporaryDirectory  # noqa: PLC0415 -- see rehearsable()
 
@@ -355,14 +355,14 @@ def sandbox_status() -> SandboxInfo | None:
 
 
 def recorded_names(*, sandbox: bool) -> tuple[str, ...]:
-    """Deployments that are on record here; nothing is started and nobody is asked."""
+    """Return the deployments recorded here, without starting or calling anything."""
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- see context()
 
     return LocalStore(Setup(sandbox=sandbox).records).names()
 
 
 def child_programs(on_line: Callable[[Sequence[str], str], None]) -> ChildPrograms:
-    """This program, run again beside this process."""
+    """Return the runner of this program as a child process."""
     from tgi_deploy.operations.deploying.child_programs import ChildPrograms  # noqa: PLC0415 -- see context()
 
     return ChildPrograms(on_line)
@@ -393,7 +393,7 @@ def _pace(*, sandbox: bool) -> Pace:
 
 @cache
 def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> LogGrammar:
-    """Return what logs of an engine are read by; None: of what plans are made with. Raises InputError."""
+    """Return the log grammar of an engine; None: the engine of plans. Raises InputError."""
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- see context()
     from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- startup time
 
@@ -402,14 +402,14 @@ def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> 
 
 
 def logged_engines() -> tuple[str, ...]:
-    """Return the engines whose logs can be read, also where none of their plans can be made."""
+    """Return the engines whose logs can be read, including those that plans don't support."""
     from tgi_deploy.catalog import phases  # noqa: PLC0415 -- see context()
 
     return phases.logged_engines()
 
 
 def engine_of_log(text: str) -> str:
-    """Return the engine that wrote a log, by what it is full of: what plans are made with where nothing shows it."""
+    """Return the engine that wrote a log, by its typical lines; by default the engine of plans."""
     from tgi_deploy.catalog.phases import read_signs  # noqa: PLC0415 -- see context()
     from tgi_deploy.diagnosis.patterns import most_signs  # noqa: PLC0415 -- startup time
 
@@ -442,7 +442,7 @@ def _secret_of(reference: str, environ: Mapping[str, str]) -> Secret:
 
 
 def _hub_skipped_reason(setup: Setup) -> str:
-    """Why the hub is not to be asked; empty where it is."""
+    """Return why the hub must not be contacted; empty if it may be."""
     if setup.sandbox:
         return "the sandbox does not contact the hub"
     offline = any(os.environ.get(name, "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TGI_DEPLOY_OFFLINE"))

@@ -1,7 +1,7 @@
-"""The Python API: one method for each use case, with the words of the command line's options (docs/api.md).
+"""The Python API: one method per use case, with the command line's options as arguments (docs/api.md).
 
-It prints nothing, asks nothing, reads no arguments and sets no signal handler. What it shows goes to `progress`, what
-it asks goes to the caller's own functions, and what fails is a `DeployError` with a code.
+It prints nothing, prompts for nothing, reads no arguments and sets no signal handlers. Progress goes to `progress`,
+confirmations go to the caller's functions, and failures are a `DeployError` with a code.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 
 class Client(Changing):
-    """Deployments of one place, or of the sandbox. Clients share nothing: one for each thread.
+    """Deployments of one target, or of the sandbox. Clients share nothing, so create one per thread.
 
-    `target` and `region` are where is looked for what no record names, as `--target` and `--region`; a region may be
-    'all'. `command` is what a lock says about its holder, `owner` who begins deployments, empty for the person here.
-    `progress` receives each event; `str` makes a line of one.
+    `target` and `region` are searched for deployments without a record, like `--target` and `--region`; a region may be
+    'all'. `command` identifies this client in locks, `owner` is that of new deployments, by default the current user.
+    `progress` receives each event; `str(event)` is one line.
     """

@@ -1,4 +1,4 @@
-"""What every method of the API is about: the place, and who asks."""
+"""Shared by all methods of the API: where to look, and who is calling."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.progress import ProgressEvent
 
     class UpRequest(PlanRequest, TargetOptions, total=False):
-        """Options of a plan, and of the target."""
+        """Options of a plan and of the target."""
 
 
 _COMMAND: Final = "a program that uses tgi_deploy.Client"
 
 
 class Place:
-    """Where a client looks, and what it knows."""
+    """A client's locations and its context."""
 
     def __init__(  # noqa: PLR0913 -- where it looks, and what it shows
         self,
@@ -50,7 +50,7 @@ class Place:
         self._owner: Final = owner
 
     def _beside(self, target: str | None, owner: str) -> Self:
-        """Return a client for another target and owner; None: the same target."""
+        """Return a client with another target and owner; None: the same target."""
         return type(self)(
             target=target or self.target.name,
             region=self._regions,
@@ -78,18 +78,18 @@ class Place:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where is looked for what no record names."""
+        """Return the locations to search for deployments without a record."""
         return self.target.locations(self._regions)
 
     def _look(self) -> Context:
-        """Return the surroundings of what looks for what exists."""
+        """Return the context of methods that look for existing deployments."""
         return wiring.context(self._setup(self.places))
 
     def _catalog(self) -> Catalog:
         return wiring.catalog(self._profiles_dir, offline=self._offline)
 
     def _own_options(self, options: Mapping[str, object]) -> tuple[Value, dict[str, object], dict[str, object]]:
-        """Return the target's own options, as its value and as they were given, and the rest."""
+        """Return the target's options, as its value and as given, and the rest."""
         from tgi_deploy.operations.launching.target_options import own_options
 
         every = wiring.targets()

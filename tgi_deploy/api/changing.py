@@ -1,4 +1,4 @@
-"""The methods that act: each can be stopped, and says what became of what it made."""
+"""The methods that change something. Each can be stopped, and reports what happened to its resources."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _sandbox_info(found: RunningSandbox) -> SandboxInfo:
 
 
 class Changing(Watching):
-    """Deployments from their beginning to their end, and the local cloud."""
+    """Methods for the life of a deployment, and for the local cloud."""
 
     def up(  # noqa: PLR0913 -- one argument an option
         self,
@@ -84,10 +84,10 @@ class Changing(Watching):
     ) -> Result[UpData, UpOutcome]:
         """Plan a model, or take a lock, bring it up, wait until it is healthy, and prove that it answers.
 
-        `options` are those of a plan and of the target. By default nothing is asked, and what a failed or stopped run
-        has made is removed; `on_failure='remove'` also removes what was there before. `on_plan` gets the plan before
-        anything is looked up, and may raise; `confirm` gets what would be done, and returns whether to go on;
-        `on_interrupt` gets what exists, and returns whether to remove it.
+        `options` are those of a plan and of the target. By default there is no confirmation, and what a failed or
+        stopped run created is removed; `on_failure='remove'` also removes what existed before. `on_plan` receives the
+        plan before anything is looked up, and may raise; `confirm` receives the proposal and returns whether to
+        continue; `on_interrupt` receives what exists and returns whether to remove it.
         """
         from tgi_deploy.operations.deploying.bring_up import UpAnswers, UpJob, UpOptions, healer
         from tgi_deploy.operations.launching.target_options import refuse, supplied
@@ -159,10 +159,10 @@ class Changing(Watching):
         on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[UpFileData, FileOutcome]:
-        """Bring up the deployments of a file, one after another, once all of them are planned.
+        """Bring up the deployments in a file, one after another, after planning all of them.
 
-        `prune` also deletes its owner's deployments that the file does not name; `confirm_removal` gets what would be
-        removed. The other arguments are those of `up`.
+        `prune` also deletes its owner's deployments that the file does not name; `confirm_removal` receives what would
+        be removed. The other arguments are those of `up`.
         """
         from tgi_deploy.operations.deploying.file_run import (
             check_described,
@@ -215,7 +215,7 @@ class Changing(Watching):
         confirm: Callable[[Sequence[Removal]], bool],
         stops: Stops,
     ) -> Pruned | None:
-        """Delete what the owner of a file has and the file does not name; None if there is nothing of it."""
+        """Delete the owner's deployments that the file does not name; None if there are none."""
         from tgi_deploy.operations.deploying.file_run import Pruned
         from tgi_deploy.operations.removing.down import down
         from tgi_deploy.operations.removing.stopping import run_again
@@ -252,7 +252,7 @@ class Changing(Watching):
         on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[UpData, UpOutcome]:
-        """Go back to the revision that served before, with its options and today's limits."""
+        """Go back to the previous serving revision, with its options and the current limits."""
         from tgi_deploy.operations.deploying.bring_up import UpAnswers, rollback_job
         from tgi_deploy.operations.removing.stopping import run_settled
         from tgi_deploy.operations.results.changing import up_result
@@ -281,9 +281,10 @@ class Changing(Watching):
         confirm: Callable[[Sequence[Removal]], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[DownData, DownOutcome]:
-        """Remove deployments by their names, or everything, and prove that nothing is left.
+        """Remove deployments by name, or all of them, and prove that nothing is left.
 
-        `confirm` gets what would be removed, and returns whether to go on. Raises LeftBehindError with what is left.
+        `confirm` receives what would be removed and returns whether to continue. Raises LeftBehindError with what is
+        left.
         """
         from tgi_deploy.operations.removing.down import down
         from tgi_deploy.operations.removing.down_all import down_all
@@ -337,7 +338,7 @@ class Changing(Watching):
     def stop(
         self, name: str, *, confirm: Callable[[SwitchProposal], bool] | None = None, stops: Stops | None = None
     ) -> Result[SwitchData, SwitchOutcome]:
-        """Stop the machine once open requests have been answered; its disk is kept and billed."""
+        """Stop the machine after its open requests have finished; its disk is kept and billed."""
         from tgi_deploy.operations.deploying.pausing import stop
 
         return self._switch(stop, name, "full", confirm, stops)
@@ -397,7 +398,7 @@ class Changing(Watching):
         return switch_result(found)
 
     def deployed(self, *names: str) -> tuple[str, ...]:
-        """Return those that name a deployment: by a record, or by the tags of a machine."""
+        """Return the names that are deployments, by a record or by the tags of a machine."""
         from tgi_deploy.operations.deploying.smoke import deployed
 
         return deployed(self._look(), names)
@@ -405,7 +406,7 @@ class Changing(Watching):
     def prove(
         self, *names: str, ready: ReadyLevel = "full", stops: Stops | None = None
     ) -> Result[ProofsData, tuple[Proved, ...]]:
-        """Prove that deployments answer as promised. What one breaks is an error of the result."""
+        """Prove that deployments serve as promised. A broken promise is an error of the result."""
         from tgi_deploy.operations.deploying.smoke import prove_all
         from tgi_deploy.operations.removing.stopping import run_again
         from tgi_deploy.operations.results.trials import proofs_result
@@ -429,10 +430,10 @@ class Changing(Watching):
         stops: Stops | None = None,
         **options: Unpack[UpRequest],
     ) -> Result[SmokeData, tuple[Smoked, ...]]:
-        """Bring models up, prove them and remove them, whatever happens; `at_once` of them together.
+        """Bring models up, prove them and always remove them, `at_once` of them in parallel.
 
-        Each is a run of this program in a process of its own. A request to stop has them remove what they created. A
-        failure is an error of the result, with the worst exit code.
+        Each runs in its own process of this program. On a stop request they remove what they created. A failure is an
+        error of the result, with the most severe exit code.
         """
         from tgi_deploy.operations.deploying.smoke import check_smoke, job_for, named_line, smoke
         from tgi_deploy.operations.planning.no_plan import given_options, option_words
@@ -468,7 +469,7 @@ class Changing(Watching):
         stops: Stops | None = None,
         **request: Unpack[PlanRequest],
     ) -> Result[RehearsalData, RehearsalData]:
-        """Play `up` and `down` of a plan in an isolated sandbox with faults. Something left is an error."""
+        """Run `up` and `down` of a plan in an isolated sandbox with faults. Leftovers are an error."""
         from tgi_deploy.operations.deploying.rehearse import chosen, plan_to_rehearse, rehearse, request_of
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.removing.stopping import run_again
@@ -492,7 +493,7 @@ class Changing(Watching):
         return rehearsal_result(found)
 
     def sandbox_start(self) -> Result[SandboxData, SandboxInfo]:
-        """Start the local cloud, or find it running."""
+        """Start the local cloud unless it is running."""
         from tgi_deploy.values.results import SandboxData
 
         found = wiring.sandbox_start()
@@ -507,7 +508,7 @@ class Changing(Watching):
         return Result(data=SandboxStopData(stopped=stopped), outcome=stopped)
 
     def sandbox_status(self) -> Result[SandboxData, SandboxInfo | None]:
-        """Return where the local cloud runs, None where it does not."""
+        """Return the running local cloud, or None."""
         from tgi_deploy.values.results import SandboxData
 
         found = wiring.sandbox_status()

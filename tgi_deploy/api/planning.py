@@ -1,4 +1,4 @@
-"""The methods that decide, explain and describe: nothing is started, and no cloud is asked."""
+"""The methods that plan, explain and describe. They start nothing and call no cloud."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Planning(Place):
-    """From a request to a plan, what is asked of plans, and what the catalog knows."""
+    """Methods for plans and for the catalog."""
 
     def plan(
         self,
@@ -57,10 +57,10 @@ class Planning(Place):
         plot: Path | None = None,
         **request: Unpack[PlanRequest],
     ) -> Result[PlanData, Plan]:
-        """Return the plan for a model. `request` are the options of a plan by their words: `budget=5`.
+        """Return the plan for a model.
 
-        The plan is written to the file `lock`, and drawn in `report` (HTML) and `plot` (.svg, .png).
-        Raises NoPlanError, which has the nearest misses.
+        `request` has the options of a plan: `budget=5`. The plan is written to the file `lock`, and drawn in `report`
+        (HTML) and `plot` (.svg, .png). Raises NoPlanError, which lists the nearest misses.
         """
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.planning import plan_result
@@ -77,14 +77,14 @@ class Planning(Place):
     def own(
         self, model: str, file: Path, *, explain: bool = False, **request: Unpack[PlanRequest]
     ) -> Result[PlanData, Plan]:
-        """Return the plan on the hardware that a file describes, what it costs, and which rentals it beats."""
+        """Return the plan for the hardware in a file, its cost, and the rentals that it beats."""
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.about_plans import owned_result
 
         return owned_result(file, texts_of(model, request), self._catalog(), os.environ, explain=explain)
 
     def locked(self, file: Path) -> Result[PlanData, None]:
-        """Return the plan of a lock as it was printed; a warning says how today's differs. The hub is not asked."""
+        """Return the plan in a lock as printed; a warning says how today's differs. Does not contact the hub."""
         from tgi_deploy.operations.results.about_plans import locked_result
 
         return locked_result(file, wiring.catalog(self._profiles_dir, offline=True))
@@ -102,7 +102,7 @@ class Planning(Place):
         return sweep_result(self._supplied(model, request), values, self._catalog(), os.environ)
 
     def _supplied(self, model: str, request: PlanRequest) -> OptionTexts:
-        """Return a request with what the target adds to it."""
+        """Return a request with the target's additions."""
         from tgi_deploy.operations.launching.target_options import supplied
         from tgi_deploy.operations.planning.option_texts import texts_of
 
@@ -111,7 +111,7 @@ class Planning(Place):
     def render(
         self, model: str, form: str, *, name: str | None = None, **request: Unpack[PlanRequest]
     ) -> Result[RenderData, Artifact]:
-        """Return one artifact of a plan as finished text; `forms` has what can be written. Raises NoPlanError."""
+        """Return one artifact of a plan as text; `forms` has the possible forms. Raises NoPlanError."""
         from tgi_deploy.operations.planning.artifacts import artifact_result
         from tgi_deploy.operations.planning.option_texts import texts_of
 
@@ -135,9 +135,9 @@ class Planning(Place):
         min_memory_margin_tokens: int | None = None,
         max_memory_margin_decrease: Percent = None,
     ) -> Result[DiffData, Comparison]:
-        """Compare two plans: locks, or what `plan --json` printed. Limits are percentages: `10`, `"10%"`.
+        """Compare two plans: locks, or the output of `plan --json`.
 
-        Those that the new one breaks are errors of the result, with exit code 3.
+        Limits are percentages: `10`, `"10%"`. Exceeded ones are errors of the result, with exit code 3.
         """
         from tgi_deploy.operations.planning.compare_plans import Limits
         from tgi_deploy.operations.results.about_plans import diff_result
@@ -165,7 +165,7 @@ class Planning(Place):
         engine: str | None = None,
         engine_version: str = "",
     ) -> Result[PredictionData, PredictionData]:
-        """Return the predicted speed of a stated configuration, each figure with an 80 % interval."""
+        """Return the predicted speed of a given configuration, each figure with an 80 % interval."""
         from tgi_deploy.operations.planning.predict import PredictionRequest, concurrency_of
         from tgi_deploy.operations.results.about_plans import prediction_result
 
@@ -185,7 +185,7 @@ class Planning(Place):
         return prediction_result(request, self._catalog())
 
     def predict_cases(self, file: Path) -> Result[CasesData, CasesData]:
-        """Return a prediction for each row of a CSV file, in order. The hub is not asked."""
+        """Return a prediction for each row of a CSV file, in order. Does not contact the hub."""
         from tgi_deploy.operations.results.about_plans import cases_result
 
         return cases_result(file, wiring.catalog(self._profiles_dir, offline=True))
@@ -219,7 +219,7 @@ class Planning(Place):
         return profiles_result(wiring.open_catalog(self._profiles_dir))
 
     def profile_show(self, name: str) -> Result[ProfileData, Profile]:
-        """Return one profile: the model's shape, what to know about it, and its defaults."""
+        """Return one profile: the model's shape, its notes, and its defaults."""
         from tgi_deploy.operations.results.catalogs import profile_result
 
         return profile_result(wiring.open_catalog(self._profiles_dir).resolve(name))

@@ -1,4 +1,4 @@
-"""The methods that look: at what runs, where and at what cost, and at what would fail."""
+"""The read-only methods: what runs, where and at what cost, and what would fail."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 
 class Watching(Planning):
-    """What runs, by records or tags, and what is known of it."""
+    """Methods that read the state of deployments, from records or tags."""
 
     def status(self, name: str) -> Result[NamedStatusData, Status]:
-        """Compare what was recorded with what is there, and ask the endpoint.
+        """Compare the record with what exists, and check the endpoint.
 
         A deployment that does not serve is an error of the result, with exit code 5.
         """
@@ -64,19 +64,19 @@ class Watching(Planning):
         return statuses_result(self._look())
 
     def list(self) -> Result[ListData, Listing]:
-        """Return every deployment in short: recorded ones, and those that only tags in the cloud show."""
+        """Return a summary of every deployment: recorded ones, and those found only by tags in the cloud."""
         from tgi_deploy.operations.results.watching import list_result
 
         return list_result(self._look())
 
     def costs(self) -> Result[CostsData, CostsData]:
-        """Return what deployments have cost so far and cost now, with totals by owner."""
+        """Return the cost of deployments so far and now, with totals by owner."""
         from tgi_deploy.operations.results.watching import costs_result
 
         return costs_result(self._look())
 
     def open(self, name: str) -> Result[AccessData, AccessData]:
-        """Return how to reach a deployment: its URL, a curl line, a Python line, and what travels unencrypted."""
+        """Return how to reach a deployment: its URL, a curl line, a Python line, and a note on unencrypted traffic."""
         from tgi_deploy.operations.results.watching import access_result
 
         return access_result(self._look(), name)
@@ -91,7 +91,7 @@ class Watching(Planning):
         api_key_from_env: str | None = None,
         on_piece: Callable[[str], None] | None = None,
     ) -> Result[AnswerData, Answer]:
-        """Ask a deployment one question; `on_piece` gets each piece of the answer as it arrives."""
+        """Send a prompt to a deployment; `on_piece` receives each piece of the answer as it arrives."""
         from tgi_deploy.operations.results.watching import answer_result
         from tgi_deploy.operations.watching.asking import Prompt
 
@@ -99,13 +99,13 @@ class Watching(Planning):
         return answer_result(self._look(), name, asked, on_piece or (lambda _piece: None))
 
     def logs(self, name: str, *, tail: int | None = None, raw: bool = False) -> Result[LogData, str]:
-        """Return what machine and engine have logged, without secrets: the last `tail` lines, or all."""
+        """Return the log of machine and engine without secrets: the last `tail` lines, or all."""
         from tgi_deploy.operations.results.watching import logs_result
 
         return logs_result(self._look(), name, tail=tail, raw=raw)
 
     def follow_logs(self, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
-        """Yield the lines as they come, until the machine ends."""
+        """Yield log lines as they arrive, until the machine ends."""
         from tgi_deploy.operations.watching.logs import follow
 
         return follow(self._look(), name, tail=tail, raw=raw)
@@ -113,13 +113,13 @@ class Watching(Planning):
     def exec(
         self, name: str, words: tuple[str, ...] = (), *, terminal: bool = False, captured: bool = True
     ) -> Result[ExecData, None]:
-        """Run a command where the engine runs. Without `captured` it has this process's streams: a shell needs them."""
+        """Run a command next to the engine. Unless `captured`, it uses this process's streams, as a shell requires."""
         from tgi_deploy.operations.results.watching import exec_result
 
         return exec_result(self._look(), name, words, terminal=terminal, captured=captured)
 
     def diagnose(self, name: str) -> Result[DiagnosisData, Examined]:
-        """Name the cause of a failure from the console, state and plan of a deployment's machine."""
+        """Diagnose a failure from the console, state and plan of a deployment's machine."""
         from tgi_deploy.operations.results.watching import diagnosis_result
 
         return diagnosis_result(self._look(), name)
@@ -127,9 +127,9 @@ class Watching(Planning):
     def diagnose_log(
         self, text: str, *, engine: str | None = None, source: str = "-", lines_before: int = 0
     ) -> Result[DiagnosisData, Reading]:
-        """Name the cause of a failure from a log. `engine` None: what the log looks like.
+        """Diagnose a failure from a log. `engine` None: detect it from the log.
 
-        `source` is what the result calls it; `lines_before` is how many lines of it come before `text`.
+        `source` is the log's name in the result; `lines_before` is the number of its lines before `text`.
         """
         from tgi_deploy.operations.results.watching import log_diagnosis_result
 
@@ -137,7 +137,7 @@ class Watching(Planning):
         return log_diagnosis_result(text, grammar, source=source, before=lines_before)
 
     def explain(self, code: str) -> Result[ExplanationData, Explanation]:
-        """Return all that is known of the code of a diagnosis, an error or a rejection."""
+        """Return everything known about the code of a diagnosis, an error or a rejection."""
         from tgi_deploy.operations.results.watching import explanation_result
 
         return explanation_result(code, wiring.engine_named().name)
@@ -169,7 +169,7 @@ class Watching(Planning):
     def policy(
         self, *features: str, everything: bool = False, boundary: bool = False
     ) -> Result[PolicyData, PolicyData]:
-        """Return the permissions that the tool needs: for what every deployment needs, these features, or everything.
+        """Return the required permissions: for a plain deployment, for these features, or for everything.
 
         `boundary`: instead, the permissions boundary of the roles that `up` creates.
         """
@@ -180,7 +180,7 @@ class Watching(Planning):
     def runbook(
         self, subject: str, *, name: str | None = None, **request: Unpack[PlanRequest]
     ) -> Result[RunbookData, RunbookData]:
-        """Return the page for whoever is on call, of a deployment or of a model as it would be deployed."""
+        """Return the on-call runbook of a deployment, or of a model as it would be deployed."""
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.runbooks import (
             existing_subject,
@@ -208,7 +208,7 @@ class Watching(Planning):
         idle_timeout: str | None = None,
         lease: str | None = None,
     ) -> Result[ExtensionData, Extension]:
-        """Set, move or lift ('none') limits of a machine that runs; renew its lease where none is given."""
+        """Set, move or remove ('none') limits of a running machine; without any, renew its lease."""
         from tgi_deploy.operations.planning.option_texts import moved_limits
         from tgi_deploy.operations.results.watching import extension_result
 
@@ -217,7 +217,7 @@ class Watching(Planning):
         return extension_result(self._look(), name, moved_limits(texts))
 
     def names(self, kind: NameKind) -> tuple[str, ...]:
-        """Return the names that are known of a kind, for completion: nothing is started, and no cloud is asked."""
+        """Return the known names of a kind, for completion. Starts nothing and calls no cloud."""
         if kind == "deployments":
             return wiring.recorded_names(sandbox=self._sandbox)
         if kind == "codes":

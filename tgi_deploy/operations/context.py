@@ -28,15 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """`regions` are where to look for what no record names. `command` is what the lock says about us, `owner` the tags.
+    """The ports of a use case. `regions` are searched for deployments without a record.
 
-    `engine` and `log_grammar` take an engine's name, or None for what plans are made with. `keyed_engine_client` takes
-    an address and the name of the variable with the API key. `unsearched` fills while clouds are searched: (region,
-    kind) → why that could not be looked for.
-
-    `loopback`: the cloud is on this computer, and nothing that goes to its machines leaves it.
-
-    `targets` are all there are, the default first; `cloud` returns the location of one.
+    `command` identifies this run in locks, `owner` in tags. `engine` and `log_grammar` take an engine's name, or None
+    for the engine of plans. `keyed_engine_client` takes an address and the name of the variable with the API key.
+    `unsearched` collects (region, kind) → why the search failed. `loopback`: the cloud is on this computer, so traffic
+    to its machines stays local. `targets` are all targets, the default first; `cloud` returns a location.
     """
 
     store: Store
@@ -61,7 +58,7 @@ class Context:
     owner: str = ""
 
     def engine_of(self, deployment: Deployment) -> ServingEngine:
-        """Return what runs there. Where nothing says it, that was launched before there was a choice."""
+        """Return the engine that runs there; by default the only one of early releases."""
         return self.engine(deployment.service.engine if deployment.service else None)
 
     def target(self, name: str) -> Target:
@@ -72,40 +69,40 @@ class Context:
         return target_at(self.targets, place)
 
     def where(self, recorded: Deployment | None) -> tuple[str, ...]:
-        """Return where to look beside the record. Where a record names every place there is, it names all of them."""
+        """Return the locations to search in addition to the record's."""
         if recorded is not None and not self.target_at(recorded.region).facts.regions:
             return recorded.places
         return self.regions
 
     def everywhere(self, records: Iterable[Deployment]) -> tuple[str, ...]:
-        """Return the locations at hand, and every one that the records name."""
+        """Return the default locations and all those in records."""
         return tuple(dict.fromkeys((*self.regions, *(place for record in records for place in record.places))))
 
     def grammar_of(self, deployment: Deployment) -> LogGrammar:
-        """Return what the log of a deployment is read by."""
+        """Return the log grammar for a deployment."""
         return self.log_grammar(deployment.service.engine if deployment.service else None)
 
     def probe_of(self, deployment: Deployment) -> Probe | None:
-        """Return what the health check of a deployment answers, None for one without an endpoint."""
+        """Return the result of a deployment's health check; None without an endpoint."""
         if deployment.endpoint is None:
             return None
         machine = deployment.machine and self.with_certificate(deployment.machine)
         return self.probe(address_of(deployment.endpoint, machine).at(self.engine_of(deployment).health.path))
 
     def with_certificate(self, machine: ResourceRecord) -> ResourceRecord:
-        """Return the machine with the certificate on its console, where no record or tag has it yet."""
+        """Return the machine with the certificate from its console, if no record or tag has it yet."""
         if machine.notes.get(CERTIFICATE_NOTE) != UNREAD:
             return machine
         return with_certificate(machine, self.cloud(machine.place).console(machine.attributes["id"]))
 
     def client_of(self, address: Address, api_key_variable: str | None) -> EngineClient:
-        """Return what asks the engine there, with the API key in a variable where one is named."""
+        """Return a client of that engine, with the API key from the variable if one is named."""
         if api_key_variable is None or self.keyed_engine_client is None:
             return self.engine_client(address)
         return self.keyed_engine_client(address, api_key_variable)
 
     def ready_deadline_s(self, candidate: Candidate) -> int:
-        """Return how long a candidate's engine may take until it is ready."""
+        """Return how long a candidate's engine may take to become ready."""
         return ready_deadline_s(candidate)
 
     def executor(self) -> Executor:

@@ -1,4 +1,4 @@
-"""Requests to stop what acts: fed by signals, or by another thread."""
+"""Requests to stop a run, from signals or from another thread."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Stops:
-    """The requests to stop, and what this run has done so far.
+    """The stop requests, and what this run has done so far.
 
-    `holding`: a call is under way that must not be cut; the first request waits for it, the second doesn't.
-    `from_before`: ids of deployments that were found before this run had a record of its own.
-    `abandoned`: a creating call was cut off, or its reply was lost: what it created may become visible later.
+    `holding`: a call is in progress that must not be cut off; the first request waits for it, the second doesn't.
+    `from_before`: ids of deployments found before this run wrote a record. `abandoned`: a creating call was cut off or
+    its reply was lost, so its resource may become visible later.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Stops:
 
     @contextmanager
     def passed_on(self, to: Callable[[], None]) -> Iterator[None]:
-        """Call `to` for each request during the block, which then ends by itself."""
+        """Call `to` for each request during the block; the block is not interrupted."""
         if self.count:
             to()
         self._instead = to
@@ -41,13 +41,13 @@ class Stops:
             self._instead = None
 
     def begin_another(self) -> None:
-        """Begin another run: a request stays, and what the last one made belongs to that one."""
+        """Begin another run. A stop request stays in effect; the previous run's resources are not this run's."""
         self.check()
         self.holding = self.abandoned = self.new_record = False
         self.made, self.adopted, self.from_before = [], [], set()
 
     def request(self) -> None:
-        """Ask to stop, from any thread: it ends where nothing is cut that must not be."""
+        """Request a stop, from any thread. The run ends at the next safe point."""
         self.count += 1
         if self._instead:
             self._instead()
@@ -55,9 +55,9 @@ class Stops:
             self.pending = True
 
     def arrive(self, *, hasty: bool) -> None:
-        """Somebody wants to stop; `hasty` (a termination signal) leaves no time to ask or to wait.
+        """Handle a stop request; `hasty` (a termination signal) leaves no time to ask or to wait.
 
-        Raises KeyboardInterrupt, at once or when the call under way has ended.
+        Raises KeyboardInterrupt, at once or when the current call has ended.
         """
         self.count += 1
         self.hasty = self.hasty or hasty
@@ -70,7 +70,7 @@ class Stops:
         self.now()
 
     def now(self) -> None:
-        """Raise KeyboardInterrupt whatever is under way."""
+        """Raise KeyboardInterrupt even during a call."""
         self.holding = self.pending = False
         if not self._instead:
             raise KeyboardInterrupt
@@ -81,7 +81,7 @@ class Stops:
 
     @contextmanager
     def held(self, *, on: bool = False) -> Iterator[None]:
-        """Put off a request to stop until the end of the block; with `on`, after a success, until a save ends."""
+        """Defer a stop request until the end of the block; with `on`, after a success, until a save ends."""
         if not self.holding:
             self.check()
         self.holding = True
@@ -101,7 +101,7 @@ class Stops:
 
     @property
     def owns_all(self) -> bool:
-        """Whether all there is of the deployment was made by this run."""
+        """Return whether this run created all resources of the deployment."""
         return self.new_record and not self.adopted
 
     @property

@@ -1,7 +1,7 @@
 """Predicted speed of a configuration: medians with 80 % intervals.
 
 `speed_work` turns a model on some accelerators into seconds, `speed_load` turns those into what clients see, and
-`speed_constants` holds the few numbers that are measured. How far off it is stands in docs/accuracy.md.
+`speed_constants` holds the few numbers that are measured. Its accuracy is documented in docs/accuracy.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.speed_constants import Constants
 
-# A host that calls the experts of a layer one by one: 5.7 tokens/s of Qwen3-Omni-30B-A3B (48 layers of 128 experts)
+# For a host that calls a layer's experts one by one: 5.7 tokens/s for Qwen3-Omni-30B-A3B (48 layers of 128 experts)
 # through transformers on an A100.
 _EXPERT_CALL_US: Final = 28.0
 _EXPERT_PRODUCTS: Final = 3
@@ -41,7 +41,7 @@ def predict(  # noqa: PLR0913 -- the facts of one configuration, each its own
     constants: Constants,
     scheduling: Scheduling,
 ) -> Performance:
-    """What clients of one replica see under `traffic`."""
+    """Return what clients of one replica see under `traffic`."""
     work = planned_work(
         model, scheme, accelerator, num_shard=num_shard, interconnect=interconnect, constants=constants,
         scheduling=scheduling,
@@ -59,7 +59,7 @@ def planned_work(
     constants: Constants,
     scheduling: Scheduling,
 ) -> Work:
-    """The seconds of one planned configuration, to be asked for many loads."""
+    """Return the work of one planned configuration, for many loads."""
     engine = constants.planned_engine(scheduling)
     if scheduling.runs_all_experts:
         model = replaced(model, experts_per_token=model.experts, active_parameters=None)
@@ -82,7 +82,7 @@ def planned_work(
 
 
 def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
-    """Medians of one replica under `traffic`, with the intervals that hold 80 % of what is measured."""
+    """Return the medians of one replica under `traffic`, with intervals that contain 80 % of measurements."""
     seen = timing(work, traffic, kv_tokens)
     ttft_ms, tpot_ms = seen.ttft_s * 1e3, seen.tpot_s * 1e3
     rate = seen.requests_per_s() * traffic.output_tokens
@@ -106,7 +106,7 @@ def client_view(work: Work, traffic: Traffic, kv_tokens: float) -> Performance:
 
 
 def together(speed: Performance, replicas: int) -> Performance:
-    """Return the figures of several replicas with equal load, from those of one."""
+    """Return the figures of several equally loaded replicas from those of one."""
     spans = speed.output_tokens_per_s_span
     return replaced(
         speed,
@@ -116,13 +116,13 @@ def together(speed: Performance, replicas: int) -> Performance:
 
 
 def usd_per_million(usd_per_hour: Decimal, tokens_per_s: float, utilization: float = 1.0) -> Decimal:
-    """US dollars per million tokens of a machine that makes `tokens_per_s` for a share `utilization` of the time."""
+    """Return US dollars per million tokens, at `tokens_per_s` for a share `utilization` of the time."""
     tokens_per_hour = Decimal(repr(tokens_per_s)) * Decimal(repr(utilization)) * 3600
     return (usd_per_hour / tokens_per_hour * 1_000_000).quantize(Decimal("0.0001"))
 
 
 def with_prices(speed: Performance, usd_per_hour: Decimal, request: Request) -> Performance:
-    """With what tokens cost; the fastest of the interval is the cheapest. No price an hour: none of tokens."""
+    """Return the figures with token prices, if there is an hourly price. The fastest end is the cheapest."""
     speed = replaced(speed, utilization=request.utilization)
     if not usd_per_hour:
         return speed

@@ -24,22 +24,22 @@ LoadKind = Literal["static", "batch1", "burst", "closed_loop", "offline", "serve
 
 _TOGETHER: Final = frozenset({"static", "batch1"})
 _SERVED: Final = frozenset({"burst", "closed_loop", "server", "open"})
-_DRIFT_TOKENS: Final = 2000.0  # output length over which requests that started together lose step
+_DRIFT_TOKENS: Final = 2000.0  # output length over which requests that started together drift apart
 _P95: Final = 1.645  # standard deviations
-_WORST_WAIT: Final = 1.9  # 95 % of a uniform wait, in means
-_P95_OF_DELAYS: Final = 2.0  # what an exponential delay's 95th percentile exceeds its mean by, in means
+_WORST_WAIT: Final = 1.9  # 95th percentile of a uniform wait, relative to its mean
+_P95_OF_DELAYS: Final = 2.0  # excess of an exponential delay's 95th percentile over its mean, relative to the mean
 _BUSIEST: Final = 0.99
 _ONSET: Final = 3.0  # how sharply stalls set in once prefills fill the time
-_LATENCY_BOUND_SHARE: Final = 0.92  # MLPerf v4.1: server against offline rate of one system, 0.88 to 0.97
+_LATENCY_BOUND_SHARE: Final = 0.92  # MLPerf v4.1: server rate relative to offline rate of one system, 0.88 to 0.97
 
 
 class Traffic(Frozen, frozen=True, kw_only=True):
     """Requests of `input_tokens` and `output_tokens`, `clients` at once (None: as many as the engine takes).
 
-    One prompt in twenty is longer than `input_p95`, where that is known.
+    One prompt in twenty is longer than `input_p95`, if known.
 
-    Of kind `open`, `arrivals_per_s` come whatever is still running. Of kind `burst`, all come at once and nothing
-    follows them: what is measured is the time until the last has its answer.
+    With kind `open`, `arrivals_per_s` arrive regardless of running requests. With kind `burst`, all arrive at once and
+    nothing follows; the time until the last answer is measured.
     """
 
     input_tokens: float
@@ -51,9 +51,9 @@ class Traffic(Frozen, frozen=True, kw_only=True):
 
 
 class Timing(Frozen, frozen=True, kw_only=True):
-    """Seconds, requests and tokens a second of one replica. `batch` is what runs at once; the other clients wait.
+    """Seconds, requests and tokens per second of one replica. `batch` requests run at once; the other clients wait.
 
-    Medians over requests, beside those with `p95`.
+    Medians over requests, except those with `p95`.
     """
 
     ttft_s: float
@@ -65,19 +65,19 @@ class Timing(Frozen, frozen=True, kw_only=True):
     clients: float
 
     def requests_per_s(self) -> float:
-        """`e2e_s` holds the waiting for a place in the batch, so all clients count."""
+        """The time between requests; `e2e_s` includes the wait for a place in the batch, so all clients count."""
         return self.clients / self.e2e_s
 
 
 def fitting_batch(work: Work, traffic: Traffic, kv_tokens: float, *, limited: bool = True) -> float:
-    """The largest batch: by KV cache and, where the engine forms the batches itself, by its limit."""
+    """Return the largest batch, limited by the KV cache and the engine's own limit."""
     each = traffic.input_tokens + traffic.output_tokens * work.engine.reserve
     fitting = max(1.0, kv_tokens / max(1.0, each))
     return min(work.max_batch, fitting) if limited else fitting
 
 
 def timing(work: Work, traffic: Traffic, kv_tokens: float) -> Timing:
-    """What a client sees."""
+    """Return what a client sees."""
     largest = fitting_batch(work, traffic, kv_tokens, limited=traffic.kind not in _TOGETHER)
     if traffic.kind == "open":
         return _open(work, traffic, largest)
@@ -93,8 +93,8 @@ def timing(work: Work, traffic: Traffic, kv_tokens: float) -> Timing:
 def unsure(work: Work, traffic: Traffic, seen: Timing, kind: str) -> float:
     """Return the share of a figure's time that is hard to predict.
 
-    That is all but what streams in steps (weights and KV cache, bytes over bandwidth) and, of a first token, all but
-    the own prefill: products, hosts, links and other requests differ more from cluster to cluster.
+    That is everything except streaming in steps (weights and KV cache, bytes over bandwidth) and, for a first token,
+    except the request's own prefill: products, hosts, links and other requests differ more between clusters.
     """
     if kind == "first token":
         return 1 - work.prefill_s(1, traffic.input_tokens) / seen.ttft_s
@@ -116,7 +116,7 @@ def _together(work: Work, traffic: Traffic, batch: float, clients: float) -> Tim
 
 
 def _burst(work: Work, traffic: Traffic, batch: float, clients: float) -> Timing:
-    """Nothing runs when the first prompts come, so prefills are for themselves. What does not fit waits for a place."""
+    """Predict a burst: nothing runs when the first prompts arrive. Requests beyond the batch wait for a place."""
     prefill = work.prefill_s(batch, traffic.input_tokens)
     step = work.step_s(batch, traffic.input_tokens + traffic.output_tokens / 2, served=True)
     wave = prefill + traffic.output_tokens * step
@@ -135,7 +135,7 @@ def _burst(work: Work, traffic: Traffic, batch: float, clients: float) -> Timing
 
 
 class _Parts(Frozen, frozen=True, kw_only=True):
-    """Seconds of a request that runs with others: its own prefill, theirs, and all steps of its output."""
+    """Return the seconds of a request in a batch: its own prefill, the others', and the steps of its output."""
 
     alone: float
     others: float
@@ -149,7 +149,7 @@ class _Parts(Frozen, frozen=True, kw_only=True):
 
 def _parts(work: Work, traffic: Traffic, batch: float) -> _Parts:
     prompts = batch - 1
-    # Chunks ride on steps that decode; the weights are swept again for those that find no such step.
+    # Chunks share decoding steps; chunks without one read the weights again.
     chunks = prompts * traffic.input_tokens / work.chunk_tokens - traffic.output_tokens
     sweeps = chunks * work.stream_s(work.chunk_tokens) if chunks > 0 else 0.0
     return _Parts(
@@ -170,7 +170,7 @@ def _continuous(work: Work, traffic: Traffic, batch: float, clients: float) -> T
     ttft = parts.alone + waiting + queued + _first_s(work, traffic)
     return Timing(
         ttft_s=ttft,
-        # Who waits for half of the others in the middle waits for nearly all of them at worst.
+        # A median wait for half of the others means a worst-case wait for nearly all of them.
         ttft_p95_s=ttft + math.hypot(min(parts.others, _WORST_WAIT * waiting) - waiting, _longer_s(work, traffic)),
         tpot_s=tpot,
         tpot_p95_s=tpot + _uneven_s(parts, batch - 1),
@@ -186,24 +186,24 @@ def _first_s(work: Work, traffic: Traffic) -> float:
 
 
 def _longer_s(work: Work, traffic: Traffic) -> float:
-    """What the prefill of a long prompt takes longer. Long prompts and long waits seldom meet: their squares add up."""
+    """Return the extra prefill time of a long prompt. Long prompts and long waits rarely coincide: squares add up."""
     if traffic.input_p95 is None:
         return 0.0
     return work.prefill_s(1, traffic.input_p95) - work.prefill_s(1, traffic.input_tokens)
 
 
 def _uneven_s(parts: _Parts, prefills: float) -> float:
-    """What a token takes longer for the request in twenty that meets the most prefills: their number is a Poisson's."""
+    """Return the extra time per token at the 95th percentile, as the number of prefills has a Poisson distribution."""
     return _P95 * math.sqrt(prefills) * parts.others / max(1.0, prefills) / parts.outputs if prefills > 0 else 0.0
 
 
 def _waiting_s(work: Work, traffic: Traffic, batch: float, parts: _Parts) -> float:
-    """Waiting for other prompts before the first token.
+    """Return the wait for other prompts before the first token.
 
     Requests that ended in one step are followed by requests that enter in one step, if a step lasts longer than
-    clients take to send; over a long output they drift apart. Those behind them seldom meet as long as decoding takes
-    most of the time. Where prefills fill it, decoding stalls until the last is done, all answers end together, and
-    all prompts come together again.
+    clients take to send; over a long output they drift apart. Later ones rarely coincide while decoding takes most of
+    the time. If prefills fill it, decoding stalls until the last one is done, all answers end together, and all prompts
+    arrive together again.
     """
     prompt = work.prompt_products_s(traffic.input_tokens)
     mates = min(batch, max(1.0, work.chunk_tokens / traffic.input_tokens)) - 1
@@ -219,10 +219,10 @@ def _waiting_s(work: Work, traffic: Traffic, batch: float, parts: _Parts) -> flo
 
 
 def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
-    """Arrivals that do not wait for one another.
+    """Predict independent arrivals.
 
     Prefills queue for the accelerators (M/D/1), requests for a place in the batch (M/M/c, with Sakasegawa's
-    approximation of the chance to wait).
+    approximation of the probability of waiting).
     """
     rate, full = traffic.arrivals_per_s, _parts(work, traffic, largest)
     most = largest / full.total
@@ -255,18 +255,18 @@ def _open(work: Work, traffic: Traffic, largest: float) -> Timing:
 
 
 def _held_s(rate: float, held: float) -> float:
-    """The mean wait where prompts enter `held` seconds after the last that did, or at once if none has since."""
+    """Return the mean wait if prompts enter at least `held` seconds after the previous one."""
     expected = rate * held
     return held / 2 * expected / (expected + math.exp(-expected))
 
 
 def _beyond(waits: float, share: float) -> float:
-    """The delay that `share` of the requests exceed, in means: `waits` of them wait at all, exponentially long."""
+    """Return the delay that a `share` of the requests exceed, in means, if `waits` of them wait exponentially long."""
     return math.log(waits / share) if waits > share else 0.0
 
 
 def _running(work: Work, traffic: Traffic, largest: float) -> float:
-    """Requests that a request runs with, itself included: 1 + rate x time, which is nearly linear in their number."""
+    """Return the number of concurrent requests, itself included: 1 + rate x time, nearly linear in their number."""
     alone = _parts(work, traffic, 1.0).total
     each = work.prompt_s(traffic.input_tokens)
     batch = 1.0

@@ -1,4 +1,4 @@
-"""Number formats: what a scheme of the engine, or a word like `gptq-int4`, means for the matrix products."""
+"""Number formats: the matrix products of an engine's scheme, or of a name like `gptq-int4`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIXTEEN: Final = 16.0
 _WIDEST_INT4: Final = 6.0
 _INT4_BITS: Final = 4.16  # 4 + (16 + 4) / 128: scales and zeros of groups of 128
 _INT4_FP_SCALES_BITS: Final = 4.25
-_NF4_BITS: Final = 4.127  # 4 + 8 / 64 for scales, themselves scaled once for 256 of them
+_NF4_BITS: Final = 4.127  # 4 + 8 / 64 for scales, with one more scale per 256 of them
 _ACTIVATIONS_INT8: Final = frozenset({"int8-w8a8", "w8a8"})
 
 WEIGHT_WORDS: Final = (
@@ -26,7 +26,7 @@ WEIGHT_WORDS: Final = (
     "bitsandbytes", "bitsandbytes-nf4",
 )  # fmt: skip
 KV_BITS: Final = {"fp16": 16.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "int4": 4.0}
-# Other names of the same formats, as engines and tables of measurements write them.
+# Other names of the same formats in engines and tables of measurements.
 _ALIASES: Final = {
     "float16": "fp16", "half": "fp16", "bfloat16": "bf16", "float8": "fp8", "fp8-e4m3": "fp8", "fp8-e5m2": "fp8",
     "w8a8": "int8-w8a8", "w8a16": "int8", "int8-w8a16": "int8", "eetq": "int8", "int4": "w4a16-int4",
@@ -36,7 +36,7 @@ _ALIASES: Final = {
 
 
 def of_scheme(scheme: Scheme, accelerator: Accelerator, kv_bits: float) -> Numerics:
-    """How the engine multiplies under `scheme` on this card."""
+    """Return how the engine multiplies with `scheme` on this GPU."""
     bits = scheme.bits
     if scheme.method is None or bits >= _SIXTEEN:
         return Numerics(kernel="16-bit", linear_bits=bits, expert_bits=bits, kv_bits=kv_bits)
@@ -51,13 +51,13 @@ def of_scheme(scheme: Scheme, accelerator: Accelerator, kv_bits: float) -> Numer
 
 
 def folded_word(text: str, known: Collection[str]) -> str | None:
-    """The one of `known` that a format's name means: `FP8_E4M3` is fp8, `W4A16` is w4a16-int4. None: none of them."""
+    """Return the format in `known` for a name: `FP8_E4M3` is fp8, `W4A16` is w4a16-int4. None if there is none."""
     word = text.strip().lower().replace("_", "-").replace(" ", "-")
     return next((name for name in (word, _ALIASES.get(word)) if name in known), None)
 
 
 def of_words(weights: str, kv: str, accelerator: Accelerator) -> Numerics:
-    """From the words of `WEIGHT_WORDS` and `KV_BITS`; KeyError for others."""
+    """Return the formats for names in `WEIGHT_WORDS` and `KV_BITS`. Raises KeyError for others."""
     kv_bits = KV_BITS[kv]
     if weights not in WEIGHT_WORDS:
         raise KeyError(weights)
@@ -82,7 +82,7 @@ def _bitsandbytes(bits: float, kv_bits: float) -> Numerics:
 
 
 def _eight_bits(weights: str, kv_bits: float, accelerator: Accelerator) -> Numerics:
-    """A card without 8-bit products streams 8-bit weights and multiplies in 16 bits."""
+    """Return the products of a GPU without 8-bit ones, which streams 8-bit weights and multiplies in 16 bits."""
     kernel, products = "w8a16", "16-bit"
     if weights in _ACTIVATIONS_INT8 and accelerator.int8_tops:
         kernel, products = "w8a8", "int8"

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 _BYTES_16: Final = 2
 _ALL_REDUCES_PER_LAYER: Final = 2
-_LARGEST_PREFILL_TOKENS: Final = 16_384  # an engine without chunks is warmed up with less than it takes
+_LARGEST_PREFILL_TOKENS: Final = 16_384  # the warm-up of an engine without chunks uses less
 _SMALL_CARD_BYTES: Final = 70 * 2**30
 
 
 class Numerics(Frozen, frozen=True, kw_only=True):
-    """Number formats. `kernel` names the matrix products; `products` is what they multiply in."""
+    """Number formats. `kernel` names the matrix products; `products` is their format."""
 
     kernel: str
     linear_bits: float
@@ -43,7 +43,7 @@ SIXTEEN_BITS: Final = Numerics(kernel="16-bit", linear_bits=16, expert_bits=16)
 class Setup(Frozen, frozen=True, kw_only=True):
     """A model on `num_shard` accelerators under an engine.
 
-    `prefill_tokens` is the engine's prefill flag, the prompt tokens of a step; None: what it chooses by itself.
+    `prefill_tokens` is the engine's prefill flag, the prompt tokens per step; None: the engine's own choice.
     `layer_products` are the matrix products of a layer that the host launches.
     """
 
@@ -58,7 +58,7 @@ class Setup(Frozen, frozen=True, kw_only=True):
 
 
 class Work:
-    """Seconds of everything a step or a prefill consists of."""
+    """Computes the seconds of all parts of a step or a prefill."""
 
     def __init__(self, setup: Setup, constants: Constants) -> None:
         self.setup, self.engine, self.shards = setup, setup.engine, setup.num_shard
@@ -94,7 +94,7 @@ class Work:
         self._expert = 3 * model.hidden_size * model.expert_intermediate_size * sizes.expert_layers(model)
         self._expert_s = self.engine.expert_us * 1e-6 * sizes.expert_layers(model)
         self._dense = model.parameters - tables - self._expert * model.experts
-        if model.experts and model.active_parameters:  # not what is stored and never run: further prediction layers
+        if model.experts and model.active_parameters:  # excludes prediction layers
             self._dense = model.active_parameters - tables - self._expert * model.experts_per_token
         self._dense = max(0, self._dense)  # dimensions and counts can contradict each other
         self._dense_bytes = self._dense * numerics.linear_bits / 8
@@ -108,7 +108,7 @@ class Work:
         self._host_s = (self.engine.step_ms * 1e3 + self.engine.layer_us * model.layers) * 1e-6
 
     def kv_capacity_tokens(self) -> float:
-        """Tokens of KV cache on all accelerators, within the engine's share of memory; negative: no room."""
+        """Return the KV cache tokens on all accelerators, within the engine's share of memory; negative: no room."""
         engine, model = self.engine, self.setup.model
         layer = 6 * model.hidden_size + 3 * model.intermediate_size / self.shards
         prefill = min(self.chunk_tokens, _LARGEST_PREFILL_TOKENS) * layer * _BYTES_16
@@ -121,7 +121,7 @@ class Work:
         return each * self.shards / self.kv_bytes
 
     def _touched(self, tokens: float) -> float:
-        """Experts of a layer that `tokens` tokens are routed to."""
+        """Return the number of a layer's experts that `tokens` tokens are routed to."""
         model = self.setup.model
         if not model.experts:
             return 0.0
@@ -135,7 +135,10 @@ class Work:
         return streamed + touched * self._expert_s
 
     def products_s(self, tokens: float) -> float:
-        """Matrix products of the layers. Those of experts are small and many: fewer bits help half as much."""
+        """Return the seconds of the layers' matrix products.
+
+        Experts have many small ones: fewer bits help half as much.
+        """
         dense = self._dense / self._tensor_flops
         rate = math.sqrt(self._flops16 * self._tensor_flops) * self._expert_share
         grouped = self._expert * self.setup.model.experts_per_token / rate
@@ -152,7 +155,7 @@ class Work:
         return _ALL_REDUCES_PER_LAYER * self.setup.model.layers * (self._latency_s + ring)
 
     def seen(self, context: float) -> float:
-        """Tokens a layer attends to on average."""
+        """Return the average number of tokens that a layer attends to."""
         window = self.setup.model.sliding_window
         if not window or context <= window:
             return context
@@ -167,12 +170,12 @@ class Work:
         return batch * self.seen(context) * self.kv_bytes * shrunk * again / self._cache_bandwidth
 
     def host_s(self, batch: float, *, served: bool = False) -> float:
-        """What the host does for the running requests between two steps."""
+        """Return the host's time for the running requests between two steps."""
         a_request = self.engine.request_us + (self.engine.served_us if served else 0.0)
         return self._host * a_request * 1e-6 * batch
 
     def step_s(self, batch: float, context: float, *, served: bool = False) -> float:
-        """One decoding step of `batch` requests that have `context` tokens on average.
+        """Return the seconds of a decoding step of `batch` requests with `context` tokens on average.
 
         Kernels run while the host launches the next ones; tokens are chosen and sent when both are done.
         """
@@ -181,7 +184,7 @@ class Work:
         return max(step, self.floor_s(batch)) + self.host_s(batch, served=served)
 
     def floor_s(self, batch: float) -> float:
-        """The fastest the host launches a step's kernels one by one; nothing under CUDA graphs."""
+        """Return the minimum time to launch a step's kernels one by one; 0 with CUDA graphs."""
         if batch <= self.engine.graph_batch:
             return 0.0
         return self._launch_s * self.setup.model.layers
@@ -193,7 +196,7 @@ class Work:
         return 2 * pairs * model.layers * width / self._attention_flops
 
     def prompt_products_s(self, prompt: float) -> float:
-        """A prompt's own share of a prefill on the accelerators: what cannot be shared with anything running."""
+        """Return a prompt's own share of a prefill on the accelerators, which can't be shared with running requests."""
         return self.products_s(prompt) + self.attention_s(prompt) + self.head_s(1) + self.all_reduce_s(prompt)
 
     def prompt_host_s(self) -> float:
@@ -203,9 +206,9 @@ class Work:
         return self.prompt_products_s(prompt) + self.prompt_host_s()
 
     def prefill_s(self, prompts: float, prompt: float) -> float:
-        """Prefill of `prompts` prompts that enter together, nothing else running.
+        """Return the seconds of a prefill of `prompts` prompts that enter together while nothing else runs.
 
-        A matrix streams while it is multiplied with many tokens: the shorter of the two is hidden in part.
+        A matrix is streamed while it is multiplied with many tokens: the shorter of the two is partly hidden.
         """
         tokens = prompts * prompt
         chunks = max(1.0, math.ceil(tokens / self.chunk_tokens))
@@ -215,19 +218,19 @@ class Work:
 
 
 def _beside(one_s: float, other_s: float, overlap: float) -> float:
-    """Return the seconds of both: their sum at an overlap of 1, nearer to the longer of them beyond."""
+    """Return the seconds of both: their sum at an overlap of 1, closer to the longer one above that."""
     if overlap == 1:
         return one_s + other_s
     return float((one_s**overlap + other_s**overlap) ** (1 / overlap))
 
 
 def is_small(accelerator: Accelerator) -> bool:
-    """Return whether an engine takes its defaults for small cards: below 70 GiB, or an A100."""
+    """Return whether an engine uses its defaults for small GPUs: below 70 GiB, or an A100."""
     return accelerator.memory_bytes < _SMALL_CARD_BYTES or accelerator.architecture == "Ampere"
 
 
 def kv_bytes_per_token(model: ModelSpec, kv_bits: float, num_shard: int) -> float:
-    """KV cache of a token on all accelerators together; heads are copied where there are fewer than accelerators."""
+    """Return a token's KV cache on all accelerators together; heads are copied if there are fewer than accelerators."""
     if model.kv_lora_rank:
         return model.layers * (model.kv_lora_rank + LATENT_ROPE_DIM) * kv_bits / 8 * num_shard
     heads = max(model.kv_heads, num_shard)
@@ -235,6 +238,6 @@ def kv_bytes_per_token(model: ModelSpec, kv_bits: float, num_shard: int) -> floa
 
 
 def peak_tflops(accelerator: Accelerator, numerics: Numerics) -> float:
-    """Dense peak in the type the kernels multiply in. A card without published tensor figures counts as 1 TFLOPS."""
+    """Return the dense peak in the kernels' format. A GPU without published tensor figures counts as 1 TFLOPS."""
     wanted = {"fp8": accelerator.fp8_tflops, "int8": accelerator.int8_tops}.get(numerics.products)
     return wanted or accelerator.fp16_tflops or 1.0

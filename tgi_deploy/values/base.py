@@ -31,7 +31,7 @@ _LONGEST_S: Final = 100 * 366 * 24 * 3600
 _LARGEST_USD: Final = Decimal(10**12)
 _MONEY_DIGITS: Final = 6
 
-# The default of a field that is left out where it says nothing.
+# The default of a field that is omitted if empty.
 UNSET: Final = msgspec.UNSET
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 Seconds = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_S)]
@@ -59,11 +59,10 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(Frozen, Generic[DataT, OutcomeT], frozen=True, kw_only=True):
-    """What came of a use case.
+    """The result of a use case. `--json` prints `data`, `warnings` and `errors` under these names.
 
-    `data`, `warnings` and `errors` are what `--json` prints under these names; `errors` belong to a result that has
-    data all the same, such as the status of what does not serve. `outcome` is the use case's own value, from which the
-    command line writes its text: it is not part of what is published.
+    `errors` are those of a result that still has data, such as the status of a deployment that does not serve.
+    `outcome` is the use case's own value, which the command line formats as text; it is not published.
     """
 
     data: DataT
@@ -169,7 +168,7 @@ def _check_bounds(value: object) -> None:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401, PLR0911 -- takes and gives whatever JSON can hold
-    """Return what `--json` prints: money as a number of at most 6 decimals, what is not finite as null."""
+    """Return what `--json` prints: money as a number with at most 6 decimals, non-finite numbers as null."""
     if isinstance(value, msgspec.Struct):
         value = {name: item for name, item in as_dict(value).items() if item is not msgspec.UNSET}
     if isinstance(value, Mapping):

@@ -31,7 +31,7 @@ class EngineEntry(Value, frozen=True, kw_only=True):
 
 
 class ModelEntry(Value, frozen=True, kw_only=True):
-    """A model's profile, or a hub id that can be planned for without one."""
+    """A model's profile, or a hub id that plans support without one."""
 
     name: str
     hub_id: str
@@ -39,7 +39,7 @@ class ModelEntry(Value, frozen=True, kw_only=True):
 
 
 class HardwarePrice(Value, frozen=True, kw_only=True):
-    """The cheapest on-demand machine with the chip, or the named machine's own price; disk and address not counted."""
+    """The cheapest on-demand machine with the chip, or the named machine's price, without disk and address."""
 
     instance_type: str
     usd_per_hour: Decimal
@@ -49,7 +49,7 @@ class HardwarePrice(Value, frozen=True, kw_only=True):
 
 
 class EngineVerdict(Value, frozen=True, kw_only=True):
-    """Whether the engine runs there. `by_hand`: another image than the one that plans are made for."""
+    """Whether the engine runs there. `by_hand`: only with an image that plans don't support."""
 
     verdict: Verdict
     backend: str | None
@@ -69,9 +69,9 @@ class MisquotedFigure(Value, frozen=True, kw_only=True):
 
 
 class HardwareEntry(Value, frozen=True, kw_only=True):
-    """An accelerator or an instance type. Figures are of one card, dense.
+    """An accelerator or an instance type. Figures are dense and per accelerator.
 
-    `memory_bytes` is what an engine can really use of it. The last fields are an instance type's alone.
+    `memory_bytes` is the usable memory. The last fields are only for instance types.
     """
 
     name: str
@@ -123,7 +123,7 @@ class ModelsData(Value, frozen=True, kw_only=True):
 
 
 class HardwareData(Value, frozen=True, kw_only=True):
-    """`data` of `catalog list` for hardware: prices are of the region, verdicts of the engine's version."""
+    """`data` of `catalog list` for hardware: prices of the region, verdicts for the engine's version."""
 
     kind: Literal["accelerators", "instances", "hardware"]
     region: str
@@ -205,13 +205,13 @@ class ProfilesData(Value, frozen=True, kw_only=True):
 
 
 class ProfileData(Value, frozen=True, kw_only=True):
-    """`data` of `profile show` and `profile validate`: the profile as its file has it."""
+    """`data` of `profile show` and `profile validate`: the profile as in its file."""
 
     profile: Profile
 
 
 class TextData(Value, frozen=True, kw_only=True):
-    """A file's text. `out` is the file that the command line wrote it to."""
+    """A file's text. `out` is the file that it was written to."""
 
     name: str
     text: str

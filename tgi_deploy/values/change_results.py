@@ -1,4 +1,4 @@
-"""What commands that act give: `data` of `up`, `down`, `gc`, `stop`, `start`, `smoke`, `rehearse` and others."""
+"""Results of commands that change something: `data` of `up`, `down`, `gc`, `stop`, `smoke`, `rehearse` and others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tgi_deploy.values.results import DeploymentData, EndData
 
 
 class StepData(Value, frozen=True, kw_only=True):
-    """One step of a change. What does not exist yet has no id."""
+    """One step of a change. A resource that does not exist yet has no id."""
 
     action: Action
     key: str
@@ -28,7 +28,7 @@ class StepData(Value, frozen=True, kw_only=True):
 
 
 class DifferenceData(Value, frozen=True, kw_only=True):
-    """Something that an update changes, in words."""
+    """A change made by an update, as text."""
 
     what: str
     before: str
@@ -38,8 +38,8 @@ class DifferenceData(Value, frozen=True, kw_only=True):
 class UpdateData(Value, frozen=True, kw_only=True):
     """What an update changes, before it begins.
 
-    `silent_s` is how long nothing is expected to answer, `drain_s` how long open requests may take then. For
-    `overlap_s` at most two machines run, which costs `extra_usd` more.
+    `silent_s` is the expected time without an answer, `drain_s` how long open requests may take. For at most
+    `overlap_s` two machines run, which costs an additional `extra_usd`.
     """
 
     source: int
@@ -60,7 +60,7 @@ class PhaseData(Value, frozen=True, kw_only=True):
 
 
 class ReadyData(Value, frozen=True, kw_only=True):
-    """How long it took until the engine answered. Phases between two looks are not listed."""
+    """How long it took until the engine answered. Phases that began and ended between two polls are not listed."""
 
     elapsed_s: float
     phases: tuple[PhaseData, ...]
@@ -72,7 +72,7 @@ class ProofStepData(Value, frozen=True, kw_only=True):
 
 
 class MeasuredData(Value, frozen=True, kw_only=True):
-    """What the engine does, beside the plan's figures: medians over `requests` at once."""
+    """Measurements next to the plan's figures: medians over `requests` concurrent requests."""
 
     first_token_ms: float | None
     output_tokens_per_s: float | None
@@ -83,7 +83,7 @@ class MeasuredData(Value, frozen=True, kw_only=True):
 
 
 class ProofData(Value, frozen=True, kw_only=True):
-    """The proof that it serves. `measured` is None where only a short answer was asked for (level `fast`)."""
+    """The proof that it serves. `measured` is None if only a short answer was requested (level `fast`)."""
 
     level: str
     steps: tuple[ProofStepData, ...]
@@ -93,7 +93,7 @@ class ProofData(Value, frozen=True, kw_only=True):
 
 
 class UpData(Value, frozen=True, kw_only=True):
-    """`data` of `up` and `rollback`. `changed` is False where nothing was to be done, or it was declined.
+    """`data` of `up` and `rollback`. `changed` is False if there was nothing to do, or it was declined.
 
     `refused_s` is how long an update by `recreate` refused new requests.
     """
@@ -110,7 +110,7 @@ class UpData(Value, frozen=True, kw_only=True):
 
 
 class SwitchData(Value, frozen=True, kw_only=True):
-    """`data` of `stop`, `start` and `restart`. Without a record nothing waits for the engine, and nothing is proved."""
+    """`data` of `stop`, `start` and `restart`. Without a record, the engine is neither awaited nor proved."""
 
     name: str
     instance: str
@@ -125,7 +125,7 @@ class SwitchData(Value, frozen=True, kw_only=True):
 
 
 class ReceiptLineData(Value, frozen=True, kw_only=True):
-    """A resource that a removal ended. `gone_is` says whether it was seen to be gone, or at the latest then."""
+    """A removed resource. `gone_is` says whether `gone` was observed or is an upper bound."""
 
     kind: str
     id: str
@@ -139,7 +139,7 @@ class ReceiptLineData(Value, frozen=True, kw_only=True):
 
 
 class LeftData(Value, frozen=True, kw_only=True):
-    """Something that a removal left, with the command that removes it by hand, where there is one."""
+    """A resource that a removal left behind, with the command that removes it by hand, if there is one."""
 
     kind: str
     id: str
@@ -149,7 +149,7 @@ class LeftData(Value, frozen=True, kw_only=True):
 
 
 class KeptData(Value, frozen=True, kw_only=True):
-    """Something that stays on purpose."""
+    """A resource that stays on purpose."""
 
     kind: str
     id: str
@@ -159,7 +159,7 @@ class KeptData(Value, frozen=True, kw_only=True):
 
 
 class UnsearchedData(Value, frozen=True, kw_only=True):
-    """A kind of thing that could not be looked for in a region."""
+    """A kind of resource that could not be searched in a region."""
 
     region: str
     kind: str
@@ -173,7 +173,7 @@ class BillData(Value, frozen=True, kw_only=True):
 
 
 class ReceiptData(Value, frozen=True, kw_only=True):
-    """Proof of a removal: times and money are text, so that the hash means the same everywhere."""
+    """Proof of a removal. Times and money are strings, so that the hash is the same everywhere."""
 
     schema: int
     deployment: str
@@ -200,7 +200,7 @@ class ReceiptsData(Value, frozen=True, kw_only=True):
 
 
 class DownData(ReceiptsData, frozen=True, kw_only=True):
-    """`data` of `down`: names that were removed, and those of which there was nothing; `changes` by name."""
+    """`data` of `down`: removed names, and names without resources; `changes` by name."""
 
     removed: tuple[str, ...]
     absent: tuple[str, ...]
@@ -216,7 +216,7 @@ class GroupThingData(Value, frozen=True, kw_only=True):
 
 
 class GroupData(Value, frozen=True, kw_only=True):
-    """Everything there is of one deployment, and why it goes or stays."""
+    """The resources of one deployment, and why they are removed or kept."""
 
     deployment: str
     id: str
@@ -232,7 +232,7 @@ class SkippedData(Value, frozen=True, kw_only=True):
 
 
 class GcData(ReceiptsData, frozen=True, kw_only=True):
-    """`data` of `gc`. `skipped` is what became owned or busy between showing and removing."""
+    """`data` of `gc`. `skipped` became owned or busy between showing and removing."""
 
     orphans: tuple[GroupData, ...]
     kept: tuple[GroupData, ...]
@@ -243,7 +243,7 @@ class GcData(ReceiptsData, frozen=True, kw_only=True):
 
 
 class UpFileData(Value, frozen=True, kw_only=True):
-    """`data` of `up -f`: each deployment of the file, and what `--prune` has deleted."""
+    """`data` of `up -f`: each deployment of the file, and those that `--prune` deleted."""
 
     deployments: tuple[UpData, ...]
     pruned: DownData | None
@@ -269,7 +269,7 @@ class MomentData(Value, frozen=True, kw_only=True):
 
 
 class EndingData(Value, frozen=True, kw_only=True):
-    """The result that a command would have had."""
+    """The result of a command in the rehearsal."""
 
     command: str
     exit_code: int
@@ -303,7 +303,7 @@ class RehearsalData(Value, frozen=True, kw_only=True):
 
 
 class FailedCaseData(Value, frozen=True, kw_only=True):
-    """`text` is what is known beside the message: hint, evidence and diagnosis."""
+    """A failure. `text` has the hint, evidence and diagnosis."""
 
     code: str
     message: str
@@ -311,7 +311,7 @@ class FailedCaseData(Value, frozen=True, kw_only=True):
 
 
 class CaseData(Value, frozen=True, kw_only=True):
-    """One phase, or one question to the engine."""
+    """One phase, or one probe of the engine."""
 
     name: str
     took_s: float
@@ -320,7 +320,7 @@ class CaseData(Value, frozen=True, kw_only=True):
 
 
 class SmokedData(Value, frozen=True, kw_only=True):
-    """What came of one model. `chosen` is the plan's choice; `usd` is None if the price is unknown."""
+    """The outcome for one model. `chosen` is the plan's choice; `usd` is None if the price is unknown."""
 
     model: str
     name: str
@@ -339,6 +339,6 @@ class SmokeData(Value, frozen=True, kw_only=True):
 
 
 class ProofsData(Value, frozen=True, kw_only=True):
-    """`data` of `smoke` for deployments: the proof of each that keeps what was promised."""
+    """`data` of `smoke` for deployments: the proof of each one that passed."""
 
     proofs: Mapping[str, ProofData]

@@ -26,7 +26,7 @@ Level = Literal["info", "warning", "error"]
 SCHEMA: Final = 2
 # Enough to roll back to.
 _MOST_REVISIONS: Final = 10
-# How long an engine has that does not say so: what the longest of the engines known today take.
+# The default grace period of an engine: the longest of all known engines.
 _GRACE_S: Final = 120
 
 

@@ -98,7 +98,7 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
         return seconds if self.ttl_s is None else min(self.ttl_s, seconds)
 
     def seconds(self, name: str, usd_per_hour: Decimal, spent: Spent) -> int | None:
-        """Return for how long a machine may run after what was spent; None: forever.
+        """Return how long a machine may run after earlier spending; None: forever.
 
         Raises InputError `max_spend_reached`.
         """
@@ -141,7 +141,7 @@ def spent_words(spent: Spent, ceiling_usd: Decimal) -> str:
 
 
 def endless(ends: Ends, usd_per_hour: Decimal | None) -> tuple[Problem, ...]:
-    """Return a warning where nothing would stop the billing."""
+    """Return a warning if nothing would stop the billing."""
     if ends.any or usd_per_hour is None:
         return ()
     message = (

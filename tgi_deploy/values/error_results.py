@@ -1,4 +1,4 @@
-"""`data` of `--json` where a command fails: each key is there as soon as its part is known."""
+"""`data` of `--json` if a command fails: each key is present if its part is known."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tgi_deploy.values.results import CheckedData
 
 
 class ErrorThing(Document, frozen=True, kw_only=True):
-    """Something in the world. On record it has a `phase`; if it was left, there may be a command that removes it."""
+    """A resource. A recorded one has a `phase`; one that was left behind may have a command that removes it."""
 
     kind: str
     id: str | None
@@ -28,7 +28,7 @@ class ErrorThing(Document, frozen=True, kw_only=True):
 
 
 class StillCosts(Document, frozen=True, kw_only=True):
-    """A machine that runs on, or may: what it costs, and the command that ends it."""
+    """A machine that is or may still be running: its cost, and the command that ends it."""
 
     machine: str | None
     region: str
@@ -38,17 +38,17 @@ class StillCosts(Document, frozen=True, kw_only=True):
 
 
 class ServingData(Document, frozen=True, kw_only=True):
-    """What serves after a failed update."""
+    """The revision that serves after a failed update."""
 
     revision: int
     endpoint: str | None
 
 
 class ErrorData(Document, frozen=True, kw_only=True):
-    """Every key that several errors have; a code may add its own.
+    """Keys shared by several errors; a code may add its own.
 
-    Of a failed start: `phase`, the diagnosis from `finding` to `command`, `fate` of its machine, and what exists or is
-    left. Of a plan that can't be made: `requirements`, `near_misses` and `rejections`.
+    For a failed start: `phase`, the diagnosis from `finding` to `command`, the `fate` of its machine, and what exists
+    or is left. If no plan is feasible: `requirements`, `near_misses` and `rejections`.
     """
 
     deployment: str | UnsetType = UNSET

@@ -110,8 +110,9 @@ def _plain(number: Decimal) -> str:
 class Rental(Value, frozen=True, kw_only=True):
     """A rental that meets the same request, and after how many months the purchase is cheaper; None: never.
 
-    `break_even_months` is beside a rental that is never switched off, the other beside one that is billed for the busy
-    share of the time only. A spot price is that of an hour of service. `same_hardware`: as many of the same cards.
+    `break_even_months` compares with a rental that is never switched off, the other with one that is billed only for
+    the busy share of the time. A spot price is per hour of service. `same_hardware`: the same number of the same
+    accelerators.
     """
 
     instance_type: str
@@ -135,9 +136,9 @@ class Rental(Value, frozen=True, kw_only=True):
 
 
 class Owned(Value, frozen=True, kw_only=True):
-    """`data.own`: the books on the machines that the plan takes, and the rentals beside them, the planner's best first.
+    """`data.own`: the costs of the machines in the plan, and comparable rentals, best first.
 
-    Dollars are of all `machines` of the plan together; `power_kw` is of one, at the meter.
+    Dollars are for all `machines` of the plan together; `power_kw` is per machine, at the meter.
     """
 
     name: str

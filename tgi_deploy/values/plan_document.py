@@ -171,7 +171,7 @@ class PlannedBreakeven(Document, frozen=True, kw_only=True):
 class PlannedInterruptions(Document, frozen=True, kw_only=True):
     """A spot price including interruptions, as a range. `band` is the provider's.
 
-    The price is per hour of service of all machines: restarts after interruptions are billed but serve nobody.
+    The price is per hour of service of all machines: restarts after interruptions are billed without serving.
     """
 
     band: str
@@ -275,16 +275,17 @@ class LockData(Value, frozen=True, kw_only=True):
 
 
 class FilesData(Value, frozen=True, kw_only=True):
-    """Pictures of the plan that were written."""
+    """The written pictures of the plan."""
 
     report: str | UnsetType = UNSET
     plot: str | UnsetType = UNSET
 
 
 class PlanData(Value, frozen=True, kw_only=True):
-    """`data` of `plan`. `elsewhere` is what other clouds list for the same accelerators (--explain).
+    """`data` of `plan`.
 
-    `own` are the books on owned hardware (--own), `lock` what a lock was made with (--locked), `files` what was drawn.
+    `elsewhere` has other clouds' list prices for the same accelerators (--explain), `own` the costs of owned hardware
+    (--own), `lock` the basis of a lock (--locked), `files` the written pictures.
     """
 
     plan: PlanDocument

@@ -13,7 +13,7 @@ Assignments = Texts | Mapping[str, str | float]
 
 
 class PlanRequest(TypedDict, total=False):
-    """Numbers may be texts, as on the command line. None: not given."""
+    """Numbers may be strings, as on the command line. None: not given."""
 
     budget: Number
     max_spend: Number

@@ -1,4 +1,4 @@
-"""What `plan --sweep`, `plan --why-not`, `render`, `diff` and `predict` print with `--json`.
+"""The `--json` output of `plan --sweep`, `plan --why-not`, `render`, `diff` and `predict`.
 
 Keys are a contract (tests pin them).
 """
@@ -15,7 +15,7 @@ from tgi_deploy.values.supply import CostLine
 
 
 class SweepRow(Value, frozen=True, kw_only=True):
-    """One value of the swept setting: with a choice and its figures, or with a code and a reason."""
+    """One value of the swept option: with a choice and its figures, or with a code and a reason."""
 
     value: str
     chosen: Choice | None = None
@@ -34,7 +34,7 @@ class SweepData(Value, frozen=True, kw_only=True):
 
 
 class ReasonData(Value, frozen=True, kw_only=True):
-    """Why a configuration does not work. `numbers` are what was compared."""
+    """Why a configuration does not work. `numbers` are the compared values."""
 
     code: str
     message: str
@@ -42,7 +42,7 @@ class ReasonData(Value, frozen=True, kw_only=True):
 
 
 class PriceData(Value, frozen=True, kw_only=True):
-    """The price in one region and market; `usd_per_hour` is None where it is not offered."""
+    """The price in one region and market; `usd_per_hour` is None if it is not offered there."""
 
     region: str
     market: Market
@@ -52,7 +52,7 @@ class PriceData(Value, frozen=True, kw_only=True):
 
 
 class ConfigurationData(Value, frozen=True, kw_only=True):
-    """One way to run the model on an instance type."""
+    """One configuration of the model on an instance type."""
 
     num_shard: int
     quantize: str
@@ -66,7 +66,7 @@ class ConfigurationData(Value, frozen=True, kw_only=True):
 
 
 class ExplanationData(Value, frozen=True, kw_only=True):
-    """One instance type. `rank` is its place among the `ranked`, `decided_by` the rule that put another one first."""
+    """One instance type. `rank` is its position among the `ranked`, `decided_by` what put another one first."""
 
     instance_type: str
     machines: int
@@ -82,7 +82,7 @@ class ExplanationData(Value, frozen=True, kw_only=True):
 
 
 class WhyNotPage(Value, frozen=True, kw_only=True):
-    """The instance types of a name, and the plan's choice for comparison."""
+    """The instance types with a name, and the plan's choice for comparison."""
 
     name: str
     kind: str
@@ -98,7 +98,7 @@ class WhyNotData(Value, frozen=True, kw_only=True):
 
 
 class MetricData(Value, frozen=True, kw_only=True):
-    """A figure of both plans. `change_percent` is None where there is no old figure to compare with."""
+    """A figure in both plans. `change_percent` is None without an old figure."""
 
     name: str
     old: Decimal | None
@@ -107,7 +107,7 @@ class MetricData(Value, frozen=True, kw_only=True):
 
 
 class CheckData(Value, frozen=True, kw_only=True):
-    """One limit and what came of it. `message` says it with the numbers."""
+    """One limit with its result. `message` includes the numbers."""
 
     name: str
     passed: bool
@@ -115,7 +115,7 @@ class CheckData(Value, frozen=True, kw_only=True):
 
 
 class ChangeData(Value, frozen=True, kw_only=True):
-    """A field of the plan that differs, with both of its values."""
+    """A field of the plan that differs, with both values."""
 
     field: str
     old: Fact
@@ -123,7 +123,7 @@ class ChangeData(Value, frozen=True, kw_only=True):
 
 
 class Comparison(Value, frozen=True, kw_only=True):
-    """Two plans. `promises` are options that differ: figures of different requests are not of the same thing."""
+    """Two plans compared. `promises` are options that differ: figures of different requests are not comparable."""
 
     promises: tuple[ChangeData, ...]
     metrics: tuple[MetricData, ...]
@@ -150,7 +150,7 @@ class FiguresData(Value, frozen=True, kw_only=True):
 
 
 class PredictionData(Value, frozen=True, kw_only=True):
-    """`data` of `predict`: a stated configuration, what fits into it, and its speed."""
+    """`data` of `predict`: a configuration, what fits in its memory, and its speed."""
 
     model: str
     accelerator: str
@@ -173,13 +173,13 @@ class PredictionData(Value, frozen=True, kw_only=True):
 
 
 class CasesData(Value, frozen=True, kw_only=True):
-    """`data` of `predict --cases`: for each row `value`, `low` and `high`, None beside an `error`."""
+    """`data` of `predict --cases`: for each row `value`, `low` and `high`, which are None if there is an `error`."""
 
     predictions: tuple[Mapping[str, float | str | None], ...]
 
 
 class ArtifactData(Value, frozen=True, kw_only=True):
-    """A rendered text with its SHA-256 in hexadecimal. `out` is the file that the command line wrote it to."""
+    """A rendered text with its SHA-256 in hexadecimal. `out` is the file that it was written to."""
 
     kind: str
     file_name: str

@@ -1,4 +1,4 @@
-"""What happens while a use case acts: one event after another, for whoever wants to show them."""
+"""Progress events of use cases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DONE: Final = {
 
 
 class StepEvent(Value, frozen=True, kw_only=True):
-    """A change of one resource has begun, or is done."""
+    """A change of one resource has started or finished."""
 
     step: Step
     begun: bool
@@ -45,9 +45,9 @@ class StepEvent(Value, frozen=True, kw_only=True):
 
 
 class PhaseEvent(Value, frozen=True, kw_only=True):
-    """One look at an engine that starts.
+    """One poll of a starting engine. `elapsed_s` counts from the beginning of the phase.
 
-    `elapsed_s` counts from the beginning of the phase; `expected_s` is what it should take, 0 where that is not known.
+    `expected_s` is its expected duration, 0 if unknown.
     """
 
     phase: str
@@ -62,7 +62,7 @@ class PhaseEvent(Value, frozen=True, kw_only=True):
 
 
 class NoteEvent(Value, frozen=True, kw_only=True):
-    """Something that was done, or is being waited for, in a sentence."""
+    """A sentence about something that was done or is being waited for."""
 
     text: str
 
@@ -81,7 +81,7 @@ ProgressEvent = StepEvent | PhaseEvent | NoteEvent | WarningEvent
 
 
 class Events:
-    """What use cases report, as events for `show`."""
+    """Passes what use cases report to `show`, as events."""
 
     def __init__(self, show: Callable[[ProgressEvent], None] | None) -> None:
         self._show = show or (lambda _event: None)

@@ -1,4 +1,4 @@
-"""What `data` of each command may be. The JSON Schemas in docs/schemas.json are made of these."""
+"""The types of `data` by command. The JSON Schemas in docs/schemas.json are generated from them."""
 
 from __future__ import annotations
 

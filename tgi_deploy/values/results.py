@@ -1,6 +1,6 @@
-"""What each command gives: `data` of its `--json`, as values. Their JSON Schemas are published (docs/schemas.json).
+"""Results of commands: `data` of their `--json`, as values. Their JSON Schemas are published (docs/schemas.json).
 
-Keys are a contract: one may be added, none is renamed or removed. Moments are ISO 8601, money is in US dollars.
+Keys are a contract: they may be added, but never renamed or removed. Times are ISO 8601, money is in US dollars.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tgi_deploy.values.plan_document import Choice
 
 
 class EndData(Value, frozen=True, kw_only=True):
-    """One way a machine ends. `at` is None for `idle`; `seconds` is the lease's or the time-out's length."""
+    """One limit of a machine. `at` is None for `idle`; `seconds` is the length of the lease or timeout."""
 
     reason: str
     at: datetime | None
@@ -47,7 +47,7 @@ class RolloutData(Value, frozen=True, kw_only=True):
 
 
 class ResourceData(Value, frozen=True, kw_only=True):
-    """`phase` is the state of its record; what was asked for and not confirmed has no id."""
+    """A recorded resource. `phase` is its record's state; one that was requested but not confirmed has no id."""
 
     key: str
     kind: str
@@ -57,7 +57,7 @@ class ResourceData(Value, frozen=True, kw_only=True):
 
 
 class DeploymentData(Value, frozen=True, kw_only=True):
-    """A deployment as its record has it. `phase` is its status, `chosen` the plan's choice."""
+    """A recorded deployment. `phase` is its status, `chosen` the plan's choice."""
 
     name: str
     id: str
@@ -83,7 +83,7 @@ class DeploymentData(Value, frozen=True, kw_only=True):
 
 
 class Replica(Value, frozen=True, kw_only=True):
-    """A machine of a deployment. `age_s` and `usd_per_hour` are None where nothing says them."""
+    """A machine of a deployment. `age_s` and `usd_per_hour` are None if unknown."""
 
     id: str
     revision: int | None
@@ -94,7 +94,7 @@ class Replica(Value, frozen=True, kw_only=True):
 
 
 class SeenData(Value, frozen=True, kw_only=True):
-    """A resource as the world shows it; what is `attached` belongs to another one and goes with it."""
+    """An existing resource; an `attached` one belongs to another and is deleted with it."""
 
     key: str
     kind: str
@@ -105,7 +105,7 @@ class SeenData(Value, frozen=True, kw_only=True):
 
 
 class DriftData(Value, frozen=True, kw_only=True):
-    """How record and world differ in the resource of a key."""
+    """A difference between record and reality, for the resource with this key."""
 
     key: str
     code: str
@@ -113,7 +113,7 @@ class DriftData(Value, frozen=True, kw_only=True):
 
 
 class MachineData(Value, frozen=True, kw_only=True):
-    """The machine as its cloud reports it."""
+    """The machine's state as reported by its cloud."""
 
     state: str
     reason_code: str | None
@@ -121,7 +121,7 @@ class MachineData(Value, frozen=True, kw_only=True):
 
 
 class ProbeData(Value, frozen=True, kw_only=True):
-    """What asking the health check came to: `status` with an HTTP status, or why there is none.
+    """The result of a health check: `status` with an HTTP status, or why there is none.
 
     `refused`, `reset`, `timeout`: nothing answers there. `distrusted`: another certificate than the machine reported.
     """
@@ -131,7 +131,7 @@ class ProbeData(Value, frozen=True, kw_only=True):
 
 
 class Starting(Value, frozen=True, kw_only=True):
-    """How far a start has come. `fraction` is from 0 to 1; `cause` is the code of why its last start ended."""
+    """The progress of a start. `fraction` is from 0 to 1; `cause` is the code of the previous start's failure."""
 
     phase: str
     detail: str = ""
@@ -141,7 +141,7 @@ class Starting(Value, frozen=True, kw_only=True):
 
 
 class DeploymentStatusData(Value, frozen=True, kw_only=True):
-    """How a deployment is: what is recorded, what is there, how they differ, and whether it answers."""
+    """The status of a deployment: its record, what exists, the differences, and whether it answers."""
 
     name: str
     healthy: bool
@@ -167,14 +167,14 @@ class StatusData(Value, frozen=True, kw_only=True):
 
 
 class NamedStatusData(StatusData, frozen=True, kw_only=True):
-    """`data` of `status NAME`: the one deployment, with its URL and its machines beside it."""
+    """`data` of `status NAME`: one deployment, with its URL and its machines."""
 
     url: str | None
     replicas: tuple[Replica, ...]
 
 
 class RowData(Value, frozen=True, kw_only=True):
-    """A deployment in short. `phase` is its record's, `machine` the state seen, `now` what is true at this moment."""
+    """A summary of a deployment. `phase` is its record's, `machine` the current state, `now` the current status."""
 
     name: str
     recorded: bool
@@ -193,14 +193,14 @@ class RowData(Value, frozen=True, kw_only=True):
 
 
 class ListData(Value, frozen=True, kw_only=True):
-    """`data` of `list`; `regions` are where was looked."""
+    """`data` of `list`; `regions` were searched."""
 
     deployments: tuple[RowData, ...]
     regions: tuple[str, ...]
 
 
 class AmountsData(Value, frozen=True, kw_only=True):
-    """US dollars. None: no price is known, or none is paid by the hour. `estimated`: a spot price is part of them."""
+    """US dollars. None: the price is unknown, or nothing is billed by the hour. `estimated`: includes a spot price."""
 
     accrued_usd: Decimal | None
     usd_per_hour: Decimal | None
@@ -209,7 +209,7 @@ class AmountsData(Value, frozen=True, kw_only=True):
 
 
 class DeploymentCostData(AmountsData, frozen=True, kw_only=True):
-    """`recorded`: this computer has its record, and so its whole history; else its living machines count."""
+    """The cost of a deployment. `recorded`: from its whole history on this computer; else only live machines count."""
 
     name: str
     owner: str
@@ -224,7 +224,7 @@ class OwnerCostData(AmountsData, frozen=True, kw_only=True):
 
 
 class GoneData(Value, frozen=True, kw_only=True):
-    """What was removed from here, by its receipts; nothing of it counts in a deployment."""
+    """The total of deployments removed from here, by their receipts; not included in the others."""
 
     accrued_usd: Decimal
     deployments: int
@@ -232,7 +232,7 @@ class GoneData(Value, frozen=True, kw_only=True):
 
 
 class CostsData(Value, frozen=True, kw_only=True):
-    """`data` of `costs`. `total` includes what is gone; `regions` are where was looked."""
+    """`data` of `costs`. `total` includes removed deployments; `regions` were searched."""
 
     deployments: tuple[DeploymentCostData, ...]
     owners: tuple[OwnerCostData, ...]
@@ -242,11 +242,11 @@ class CostsData(Value, frozen=True, kw_only=True):
 
 
 class AccessData(Value, frozen=True, kw_only=True):
-    """`data` of `open`: ways in to paste, with an API key by its variable's name.
+    """`data` of `open`: commands to paste, with the name of the API key's variable.
 
-    `tunnel` leads to a port that is not open here; empty where none is needed. `unencrypted` says what travels so.
-    `certificate` is the SHA-256 of the only certificate to accept there; empty before its machine has
-    reported it, None without one.
+    `tunnel` is a command that makes a remote port available here; empty if not needed. `unencrypted` describes
+    unencrypted traffic. `certificate` is the SHA-256 of the only certificate to accept there; empty before its machine
+    has reported it, None without one.
     """
 
     name: str
@@ -259,7 +259,7 @@ class AccessData(Value, frozen=True, kw_only=True):
 
 
 class AnswerData(Value, frozen=True, kw_only=True):
-    """`data` of `ask`. `tokens_per_s` counts from the first token on; None where there are too few."""
+    """`data` of `ask`. `tokens_per_s` counts from the first token on; None if there are too few."""
 
     name: str
     answer: str
@@ -270,7 +270,7 @@ class AnswerData(Value, frozen=True, kw_only=True):
 
 
 class ExecData(Value, frozen=True, kw_only=True):
-    """`data` of `exec`. Output is None where it went to the streams of the program."""
+    """`data` of `exec`. Output is None if it went to this program's streams."""
 
     name: str
     command: tuple[str, ...]
@@ -286,10 +286,10 @@ class LogData(Value, frozen=True, kw_only=True):
 
 
 class Finding(Value, frozen=True, kw_only=True):
-    """A cause and the line of the log that shows it, 0 where no line does. Unlike a `Problem`, it may be wrong.
+    """A cause, and the log line that shows it (0: none). Unlike a `Problem`, it may be wrong.
 
-    `confidence` is from 0 to 1. `remedy` ends with a command where there is one. `apart` is what distinguishes this
-    cause from the other one that the same line matches.
+    `confidence` is from 0 to 1. `remedy` ends with a command if there is one. `apart` is how to distinguish this cause
+    from another one that matches the same line.
     """
 
     code: str
@@ -317,16 +317,16 @@ def command_of(remedy: str) -> str | None:
 
 
 class UnexplainedData(Value, frozen=True, kw_only=True):
-    """The first error of a log, where no cause is known."""
+    """The first error of a log without a known cause."""
 
     evidence: str
     line: int
 
 
 class DiagnosisData(Value, frozen=True, kw_only=True):
-    """`data` of `diagnose`: findings, the most likely first. `phase` is where the start stands.
+    """`data` of `diagnose`: findings, the most likely first. `phase` is the start's current phase.
 
-    A deployment has the state of its `machine`, too.
+    For a deployment, `machine` is its machine's state.
     """
 
     source: str
@@ -339,7 +339,7 @@ class DiagnosisData(Value, frozen=True, kw_only=True):
 
 
 class ExplanationData(Value, frozen=True, kw_only=True):
-    """All that is known of a code: a diagnosis has a page, an error, warning or rejection its meaning."""
+    """Everything about a code: a diagnosis has a page, an error, warning or rejection a meaning."""
 
     code: str
     kind: str
@@ -365,7 +365,7 @@ class CodesData(Value, frozen=True, kw_only=True):
 
 
 class ExtensionData(Value, frozen=True, kw_only=True):
-    """`data` of `extend`: all ends there are now, the earliest first."""
+    """`data` of `extend`: all current limits, the earliest first."""
 
     name: str
     instance: str
@@ -374,9 +374,9 @@ class ExtensionData(Value, frozen=True, kw_only=True):
 
 
 class SandboxInfo(Value, frozen=True, kw_only=True):
-    """A running sandbox. `started` is ISO 8601; with `access_key`, any secret opens its API.
+    """A running sandbox. `started` is ISO 8601; its API accepts `access_key` with any secret.
 
-    `speed`: how many times as fast as in reality things happen.
+    `speed` is the factor by which its clock is accelerated.
     """
 
     endpoint_url: str
@@ -387,7 +387,7 @@ class SandboxInfo(Value, frozen=True, kw_only=True):
 
 
 class SandboxData(Value, frozen=True, kw_only=True):
-    """`data` of `sandbox start` and `sandbox status`: None where no sandbox runs."""
+    """`data` of `sandbox start` and `sandbox status`: None if no sandbox is running."""
 
     sandbox: SandboxInfo | None
 
@@ -399,7 +399,7 @@ class SandboxStopData(Value, frozen=True, kw_only=True):
 
 
 class RunbookData(Value, frozen=True, kw_only=True):
-    """`data` of `runbook`. `out` is the file that the command line wrote the page to."""
+    """`data` of `runbook`. `out` is the file that the page was written to."""
 
     name: str
     markdown: str
@@ -407,7 +407,7 @@ class RunbookData(Value, frozen=True, kw_only=True):
 
 
 class CheckedData(Value, frozen=True, kw_only=True):
-    """What one check found. `data` are the values behind it, keys with units."""
+    """A finding of a check. `data` has the values behind it, keys with units."""
 
     severity: Literal["ok", "warning", "error"]
     code: str
@@ -417,7 +417,7 @@ class CheckedData(Value, frozen=True, kw_only=True):
 
 
 class SummaryData(Value, frozen=True, kw_only=True):
-    """How many checks found what."""
+    """The numbers of findings by severity."""
 
     ok: int
     warning: int
@@ -446,7 +446,7 @@ class BoundaryData(Value, frozen=True, kw_only=True):
 
 
 class PolicyData(Value, frozen=True, kw_only=True):
-    """`data` of `doctor --policy`. `features`: name → purpose; `boundary` bounds the roles that the tool creates."""
+    """`data` of `doctor --policy`. `features`: name → purpose; `boundary` limits the roles that the tool creates."""
 
     policy: IamPolicy | None
     features: Mapping[str, str]

@@ -71,18 +71,18 @@ class Kernel(Value, frozen=True, kw_only=True):
 
 
 class EngineProfile(Value, frozen=True, kw_only=True):
-    """An engine of a given time.
+    """An engine of a given period.
 
-    Host time of a step: `step_ms` + `layer_us` a layer + `request_us` a running request; over HTTP `served_us` more
-    a request. `first_ms` is added to every first token, over HTTP `front_ms` more; `prompt_ms` is the host's work
-    on every prompt. `compute` scales products, `experts` grouped ones further; `expert_us` is added for every
-    expert that a layer's step touches. `reread` is the share of the KV cache that is read again for every further
-    query head of a group. `narrow_cache` is the share of the bytes saved by a KV cache below 16 bits that is saved
-    in time as well. Clients' arrivals after a step spread over `jitter_ms`. `reserve` is the share of the output
-    that a request holds in the KV cache on average. `small_chunk_tokens` and `small_max_batch` hold on cards that
-    the engine calls small; 0: the same. Where `share_of_free` is 1, `memory_share` is of what the weights leave.
-    `floor_ms` a layer is the fastest launch of a step whose batch exceeds `graph_batch`. Requests that come while
-    others run enter after `waiting_steps`, unless many do. `overlap` is 1 where a step's streaming and products add up.
+    Host time of a step: `step_ms` + `layer_us` per layer + `request_us` per running request; over HTTP an additional
+    `served_us` per request. `first_ms` is added to every first token, over HTTP also `front_ms`; `prompt_ms` is the
+    host's work per prompt. `compute` scales products, `experts` grouped ones further; `expert_us` is added per expert
+    used in a layer's step. `reread` is the share of the KV cache that is reread for each additional query head of a
+    group. `narrow_cache` is the share of the bytes saved by a KV cache below 16 bits that also saves time. Clients'
+    arrivals after a step spread over `jitter_ms`. `reserve` is the share of the output that a request reserves in the
+    KV cache on average. `small_chunk_tokens` and `small_max_batch` apply to GPUs that the engine considers small; 0: no
+    difference. If `share_of_free` is 1, `memory_share` is of the memory that the weights leave free. `floor_ms` per
+    layer is the fastest launch of a step whose batch exceeds `graph_batch`. Requests that arrive while others run enter
+    after `waiting_steps`, unless there are many. `overlap` is 1 if a step's streaming and products add up.
     """
 
     compute: float

@@ -20,7 +20,7 @@ _CENT: Final = Decimal("0.01")
 
 
 def usd_per_month(usd_per_hour: Decimal) -> Decimal:
-    """US dollars for 730 hours, to the cent: a machine bills whether it is used or not."""
+    """Return the cost of 730 hours in US dollars, to the cent: an idle machine is billed, too."""
     return (usd_per_hour * HOURS_PER_MONTH).quantize(_CENT, ROUND_HALF_UP)
 
 

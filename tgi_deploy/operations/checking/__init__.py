@@ -1,1 +1,1 @@
-"""What can be known before money is spent."""
+"""Checks before any money is spent."""

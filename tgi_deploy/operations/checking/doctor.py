@@ -1,4 +1,4 @@
-"""The use case `doctor`: everything that can be known before money is spent, each with its remedy."""
+"""The use case `doctor`: finds problems before any money is spent, each with its remedy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoctorRequest:
-    """`options` are the target's own. `plan` None asks about the account alone, in the first of the locations."""
+    """What to check. `options` are the target's. `plan` None: only the account, in the first location."""
 
     context: Context
     workstation: Workstation
@@ -28,7 +28,7 @@ class DoctorRequest:
 
 
 def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
-    """All findings, this computer's first. Nothing is raised: what fails is a finding."""
+    """Return all findings, this computer's first. Nothing is raised: failures are findings."""
     context, here = request.context, request.workstation
     chosen = context.target(request.target)
     findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets)]

@@ -1,4 +1,4 @@
-"""Checks this computer: the interpreter, the records' folder, optional packages."""
+"""Checks this computer: the interpreter, the folder for records, optional packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.targets.protocol import Target
 
-# Extra of this package → the package that it brings, and what it is for; targets name theirs.
+# Extra of this package → the package that it installs, and its purpose; targets define theirs.
 EXTRAS: Final = {
     "hub": ("huggingface_hub", "models that are not in the catalog"),
     "sandbox": ("moto", "the local cloud"),

@@ -1,4 +1,4 @@
-"""What is looked at before anybody is asked to pay: not knowing is never a reason to stop."""
+"""Checks before the user confirms the cost. An unknown result never stops a launch."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def preflight(context: Context, launch: Launch, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
-    """Return what there is to know about an attempt; the creating calls carry the same tags.
+    """Return the findings about an attempt. `tags` of creating calls are the same.
 
-    Raises DeployError, with all findings in its data, when the attempt would fail.
+    Raises DeployError, with all findings in its data, if the attempt would fail.
     """
     findings = launch.preflight(attempt, {TAG_NAME: deployment.name, TAG_ID: deployment.id})
     refuse(findings)
@@ -29,7 +29,7 @@ def preflight(context: Context, launch: Launch, deployment: Deployment, attempt:
 
 
 def refuse(findings: tuple[Problem, ...]) -> None:
-    """Raise the first error there is, naming all of them."""
+    """Raise the first error, if any, naming all of them."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:
         return

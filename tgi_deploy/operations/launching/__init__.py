@@ -1,1 +1,1 @@
-"""From a plan to a running machine: one way a target."""
+"""From a plan to a running machine, for every target."""

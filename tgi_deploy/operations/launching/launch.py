@@ -1,4 +1,4 @@
-"""What every target shares on the way from a plan to a running machine: the attempts, and their record."""
+"""Launches a plan on any target: the attempts, and their record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MISSING_GRACE_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """`deployment` as recorded; `address` is where its engine is reached, as a probe takes it."""
+    """A launched `deployment`, as recorded; `address` is its engine's, in the form for `probe`."""
 
     deployment: Deployment
     candidate: Candidate
@@ -38,12 +38,12 @@ class Launched:
 
 
 def first_attempt(launch: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
-    """Return the attempt that `launch` would begin with; nothing is changed. Raises what makes it impossible."""
+    """Return the first attempt of a launch, without changing anything. Raises if it is impossible."""
     return next(launch.attempts(lambda: (only_launched(deployment), seen)))
 
 
 def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Deployment) -> Launched:
-    """Carry out attempts until a machine runs. Raises what ends the attempts, or what stops at once."""
+    """Try attempts until a machine runs. Raises the last attempt's error, or any other error at once."""
     executor = context.executor()
 
     def look() -> tuple[Deployment, Sequence[Found]]:
@@ -73,7 +73,7 @@ def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Dep
 
 
 def described(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Launch, clock: Clock) -> Deployment:
-    """The record of what is about to be tried."""
+    """Return the record of the next attempt."""
     ends = replaced(attempt.ends, lease_until=lease_end(attempt.ends.lease_s, clock))
     revision = _revision(deployment, attempt, plan, launch, clock)
     described = replaced(deployment.with_revision(revision), ends=ends).in_state("pending")
@@ -81,7 +81,7 @@ def described(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Laun
 
 
 def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Launch, clock: Clock) -> Revision:
-    """Return the revision that is brought up with what is tried now."""
+    """Return the pending revision with the current attempt."""
     candidate, wanted = attempt.candidate, deployment.wanted
     zone = "" if attempt.zone == attempt.place else attempt.zone
     made = pending_revision(
@@ -92,7 +92,7 @@ def _revision(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Laun
 
 
 def pending_revision(plan: Plan, candidate: Candidate, launch: Launch, pool: Pool, at: datetime) -> Revision:
-    """Return the first revision, with nothing but a candidate of a plan."""
+    """Return a pending revision for a plan's candidate."""
     return Revision(
         number=1,
         origin="up",

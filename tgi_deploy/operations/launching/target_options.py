@@ -1,4 +1,4 @@
-"""Options of a target among those that were given: what means nothing there is refused, not ignored."""
+"""Selects the target's options among the given ones; options without effect are rejected, not ignored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, Any]) -> Value:
-    """Return the target's own options. Raises InputError: `conflicting_options` for another target's."""
+    """Return the target's options. Raises InputError: `conflicting_options` for another target's."""
     own = target.options.__struct_fields__
     for other in targets:
         foreign = next((name for name in other.options.__struct_fields__ if name not in own and given.get(name)), None)
@@ -32,7 +32,7 @@ def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, A
 
 
 def refuse(target: Target, given: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Raise InputError for an option that the target refuses, given here or in the environment."""
+    """Raise InputError for an option that the target does not support, given here or in the environment."""
     for refusal in target.facts.refuses:
         for name in refusal.options:
             if given.get(name) or environ.get(variable_of(name)):
@@ -42,7 +42,7 @@ def refuse(target: Target, given: Mapping[str, Any], environ: Mapping[str, str])
 def supplied(
     target: Target, texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], *, locked: bool = False
 ) -> tuple[OptionTexts, Supplied]:
-    """Return the request with what the target adds before it is planned. Raises InputError."""
+    """Return the request with the target's additions before planning. Raises InputError."""
     refuse(target, as_dict(texts), environ)
     named = locked or bool(texts.hardware or environ.get(variable_of("hardware")))
     found = target.supply(catalog, release=texts.engine_version or catalog.default_release, hardware=named)

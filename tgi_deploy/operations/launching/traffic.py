@@ -1,7 +1,7 @@
-"""What travels unencrypted between callers and a recorded deployment that does not answer over TLS.
+"""Describes unencrypted traffic between callers and a recorded deployment that does not answer over TLS.
 
-An API key goes unencrypted to a public address only where somebody has said so (`--plaintext`), which the record keeps.
-Prompts and answers go there all the same, and every command that names the address says it.
+An API key is sent unencrypted to a public address only with `--plaintext`, which is recorded. Prompts and answers are
+always sent there, and every command that prints the address says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def traffic_of(deployment: Deployment) -> Traffic | None:
-    """What goes to a recorded deployment; None before it has an address."""
+    """Return the traffic to a recorded deployment; None before it has an address."""
     record = deployment.machine
     if record is None or deployment.endpoint is None:
         return None
@@ -37,7 +37,7 @@ def url_to(machine: ResourceRecord | None, address: str, port: int) -> str:
 
 
 def _host(url: str) -> str:
-    """Empty, which counts as public, for what is not a URL: a record may have been edited."""
+    """Return the host; empty, which counts as public, for an invalid URL, because a record may have been edited."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -45,7 +45,7 @@ def _host(url: str) -> str:
 
 
 def unencrypted(deployment: Deployment | None) -> str | None:
-    """The sentence about what travels unencrypted, None where nothing does or nobody knows yet."""
+    """Return the sentence about unencrypted traffic; None if there is none or it is not known yet."""
     traffic = traffic_of(deployment) if deployment is not None else None
     return traffic.unencrypted if traffic is not None else None
 

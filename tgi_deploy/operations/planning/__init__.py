@@ -1,1 +1,1 @@
-"""From a request to a plan, and everything that is asked of plans: no account, no network, no clock."""
+"""From a request to a plan, and everything else about plans. Uses no account, network or clock."""

@@ -1,4 +1,4 @@
-"""A plan as something to deploy: what rendering an artifact of it needs."""
+"""Turns a plan into the input for rendering artifacts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def artifact_result(
     name: str | None,
     profiles_dir: Path | None,
 ) -> Result[RenderData, Artifact]:
-    """Return one artifact of the plan, as `write` makes it. Raises NoPlanError."""
+    """Return one artifact of the plan, rendered by `write`. Raises NoPlanError."""
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
         raise without_plan(f"render --as {form}", texts, made)
@@ -54,7 +54,7 @@ def deployable(
     name: str | None = None,
     profiles_dir: Path | None = None,
 ) -> Deployable:
-    """Return what is rendered; what a machine knows of its log is in the tables of `profiles_dir`, if it has any."""
+    """Return the input for rendering; log patterns for the machine come from the tables in `profiles_dir`, if any."""
     chosen, ends = plan.chosen, wanted_ends(texts, environ)
     return Deployable(
         name=name or default_name(plan.request.model.name),

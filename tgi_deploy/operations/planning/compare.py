@@ -1,4 +1,4 @@
-"""Accelerators and instance types: dense figures, prices, what runs the engine, what is commonly misquoted."""
+"""Compares accelerators and instance types: dense figures, prices, engine support, commonly misquoted figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str) -> tuple[HardwareEntry, ...]:
-    """Return an entry for each name, in their order.
+    """Return one entry per name, in order.
 
     Raises InputError `unknown_accelerator`, `ambiguous_accelerator`, `unknown_instance_type`, `unknown_region` or
     `unknown_engine_version`.
@@ -34,7 +34,7 @@ def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str
 
 
 def _find(name: str, catalog: Catalog) -> Accelerator | InstanceType:
-    """EC2's names have a dot and are exact; a card's may be spelled in any usual way."""
+    """Return whether it is an instance type: EC2's names contain a dot."""
     if name in catalog.instance_types() or ("." in name and not name.upper().startswith("GH")):
         return catalog.instance_type(name)
     return catalog.accelerator(name)
@@ -82,7 +82,7 @@ def _misquoted(item: Misquote) -> MisquotedFigure:
 
 
 def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> HardwarePrice | None:
-    """None where it can't be rented on demand in the region, or nobody knows for how much."""
+    """Return the price; None if it can't be rented on demand in the region, or its price is unknown."""
     priced = [offer for offer in offers if offer.usd_per_hour is not None and _has(offer.instance_type, item)]
     if not priced:
         return None
@@ -101,7 +101,7 @@ def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> Hardwar
 
 
 def _has(machine: InstanceType, item: Accelerator | InstanceType) -> bool:
-    """Whether a machine is the named one, or has the named chip whole."""
+    """Return whether a machine is the named one, or has whole chips of that name."""
     if isinstance(item, InstanceType):
         return machine.name == item.name
     return machine.accelerator.name == item.name and machine.partition == 1
@@ -124,7 +124,7 @@ def _running(
 
 
 def _on_a_build(chip: Accelerator, support: Support, catalog: Catalog, version: str) -> EngineVerdict:
-    """The verdict on chips without CUDA: the image that the release has for them, if it is planned."""
+    """Return the verdict for chips without CUDA: the release's image for them, if plans support it."""
     backend = support.backend
     release = catalog.release(version).on(chip)
     if backend is None or release.host is None:
@@ -135,7 +135,7 @@ def _on_a_build(chip: Accelerator, support: Support, catalog: Catalog, version: 
 def _on_cuda(
     chip: Accelerator, machine: InstanceType | None, support: Support, catalog: Catalog, version: str
 ) -> EngineVerdict:
-    """The verdict of the release's own table of compute capabilities."""
+    """Return the verdict by the release's table of compute capabilities."""
     release = catalog.release(version)
     rule = release.architecture_rule(chip.compute_capability)
     if rule is None or rule.verdict == "refused":

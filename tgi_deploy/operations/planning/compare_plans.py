@@ -1,4 +1,4 @@
-"""The cost gate: two plans side by side, and whether the new one is worse than is allowed."""
+"""The cost gate: compares two plans, and checks whether the new one is worse than allowed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """How much worse the new plan may be; None: not looked at. Percentages as written (10 for 10 %)."""
+    """How much worse the new plan may be; None: not checked. Percentages are numbers (10 for 10 %)."""
 
     max_cost_increase_percent: Decimal | None = None
     max_token_cost_increase_percent: Decimal | None = None
@@ -48,7 +48,7 @@ class Limits:
 
     @classmethod
     def of(cls, *, min_memory_margin_tokens: int | None, **percents: Percent) -> Limits:
-        """Return the limits by the words of their options. Raises InputError `bad_percent`."""
+        """Return the limits from the texts of their options. Raises InputError `bad_percent`."""
         read = {
             f"{name}_percent": None if value is None else percent(str(value), f"--{name.replace('_', '-')}")
             for name, value in percents.items()
@@ -67,7 +67,7 @@ def percent(text: str, option: str) -> Decimal:
 
 
 def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
-    """Two plans against the limits."""
+    """Two plans compared with the limits."""
     figures = zip(_METRICS, _figures(old), _figures(new), strict=True)
     metrics = tuple(_metric(name, was, now) for name, was, now in figures)
     return Comparison(
@@ -114,7 +114,7 @@ def _checks(metrics: tuple[MetricData, ...], limits: Limits) -> Iterator[CheckDa
 
 
 def _dearer(metric: MetricData, name: str, what: str, allowed: Decimal) -> CheckData:
-    """An unknown price passes only where it was unknown before."""
+    """Compare prices. An unknown one passes only if it was unknown before."""
     if metric.old is None or metric.new is None:
         return CheckData(
             name=name, passed=metric.old is metric.new, message=f"{what} is not known in both plans"

@@ -1,4 +1,4 @@
-"""The file of `up -f`: one deployment or several, in the words of the options of `up`."""
+"""The file of `up -f`: one or several deployments, with the options of `up` as keys."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _TYPES: Final[Mapping[Kind, Mapping[str, Any]]] = {
 
 
 class Key(NamedTuple):
-    """A key of a deployment: the word of an option, with `_` for `-`."""
+    """A key of a deployment: an option's name, with `_` for `-`."""
 
     name: str
     help: str
@@ -56,7 +56,7 @@ _OWNER: Final = Key("owner", "Owner of these deployments, whoever runs the comma
 
 
 class FileDeployment(Frozen, frozen=True, kw_only=True):
-    """One deployment. `own` are options of its target, by name; `target` and `strategy` None: the default."""
+    """One deployment. `own` has its target's options by name; `target` and `strategy` None: the default."""
 
     name: str
     texts: OptionTexts
@@ -66,14 +66,14 @@ class FileDeployment(Frozen, frozen=True, kw_only=True):
 
 
 class DeploymentFile(Frozen, frozen=True, kw_only=True):
-    """`owner` is empty where the file names none."""
+    """A parsed file. `owner` is empty if the file names none."""
 
     owner: str
     deployments: tuple[FileDeployment, ...]
 
 
 def deployment_keys(options: Sequence[Option]) -> tuple[Key, ...]:
-    """Return the keys of a deployment; `options` are those that targets add to `up`."""
+    """Return the keys of a deployment; `options` are the targets' options of `up`."""
     return (
         *_HEAD,
         *(
@@ -99,14 +99,14 @@ def deployment_keys(options: Sequence[Option]) -> tuple[Key, ...]:
 
 
 def read_deployments(text: str, path: str, options: Sequence[Option]) -> DeploymentFile:
-    """Return what a file describes. Keys at the top hold for each of its `deployments`.
+    """Parse a file. Keys at the top apply to each of its `deployments`.
 
     Raises InputError `bad_deployment_file` with the file, the key and what was expected, and `bad_name`.
     """
     reader = _Reader(printable(path), {key.name: key for key in deployment_keys(options)})
     try:
         table = tomllib.loads(text, parse_float=Decimal)
-    except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python reads
+    except (ValueError, RecursionError) as error:  # ValueError: also a number with more digits than Python parses
         raise reader.wrong("", f"is not TOML: {error}", "see https://toml.io for its grammar") from None
     several = table.pop("deployments", None)
     owner = reader.text_of(_OWNER, table.pop("owner", ""), "")
@@ -166,12 +166,12 @@ class _Reader(NamedTuple):
         return self.text_of(key, value, where)
 
     def text_of(self, key: Key, value: object, where: str) -> str:
-        """Return a value as an option has it."""
+        """Return a value in the form of an option."""
         if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
             raise self.wrong(_path(where, key.name), f"should be a {'number' if key.kind == 'number' else 'text'}")
         try:
             text = str(value)
-        except ValueError:  # more digits than Python writes
+        except ValueError:  # more digits than Python prints
             raise self.wrong(_path(where, key.name), "is too large") from None
         if key.choices and text not in key.choices:
             raise self.wrong(_path(where, key.name), f"is {quoted(text)}", f"write {' or '.join(key.choices)}")
@@ -215,7 +215,7 @@ def _property(key: Key, targets: Sequence[str]) -> dict[str, Any]:
 
 
 def deployment_text(name: str, texts: OptionTexts, target: str | None, own: Mapping[str, Any]) -> str:
-    """Return a file with one deployment, by what was given; `target` None: the default one."""
+    """Return a file with one deployment with the given options; `target` None: the default one."""
     rows = {row.name: getattr(texts, row.field) for row in PLAN_OPTIONS}
     numbers = frozenset(row.name for row in PLAN_OPTIONS if row.reader in _NUMBERS)
     given = {"model": texts.model, "name": name, "target": target, **rows, **own}
@@ -224,7 +224,7 @@ def deployment_text(name: str, texts: OptionTexts, target: str | None, own: Mapp
 
 
 def _toml(value: str | bool | Iterable[str], *, number: bool) -> str:  # noqa: FBT001 -- a switch's own value
-    """JSON's way to write a text, a switch or a list is TOML's, too."""
+    """Format a value as TOML, whose strings, booleans and lists look like JSON's."""
     if number and isinstance(value, str) and value.replace(".", "", 1).isdecimal() and value.isascii():
         return str(Decimal(value))
     return json.dumps(value, ensure_ascii=False)

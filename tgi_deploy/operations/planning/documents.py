@@ -1,4 +1,4 @@
-"""From plans to what `--json` prints of them, and records and lock files keep."""
+"""Converts plans to the documents in `--json`, records and lock files."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
 
 def plan_to_record(plan: Plan, candidate: Candidate) -> PlanDocument:
-    """Return the plan as a record keeps it, with a candidate as its choice.
+    """Return the plan for a record, with a candidate as its choice.
 
-    Rejections are by far the largest part. They would be written anew at every step, and help nobody later.
+    Rejections are omitted: they are by far the largest part, would be rewritten at every step, and are not needed
+    later.
     """
     return plan_document(replaced(plan, chosen=candidate, rejections=()))
 
@@ -78,7 +79,7 @@ def plan_document(plan: Plan) -> PlanDocument:
 
 
 def no_plan_document(made: NoFeasiblePlan) -> dict[str, Any]:
-    """Return `data` of the JSON contract where nothing fits."""
+    """Return `data` of the JSON contract if nothing is feasible."""
     return {
         "requirements": made.request.document,
         "near_misses": [_near_miss(miss) for miss in made.near_misses],
@@ -159,7 +160,7 @@ def cost(bill: Cost, given: Credits | None = None) -> PlannedCost:
 
 
 def credits_on(usd_per_hour: Decimal, given: Credits | None) -> PlannedCredits | None:
-    """Return how long credits pay this bill; None without any, and where nothing is billed."""
+    """Return how long credits cover this bill; None without credits or without a bill."""
     if given is None or not usd_per_hour:
         return None
     return PlannedCredits(
@@ -172,7 +173,7 @@ def credits_on(usd_per_hour: Decimal, given: Credits | None) -> PlannedCredits |
 
 
 def memory(budget: MemoryBudget, default_prefill_tokens: int | None = None) -> PlannedMemory:
-    """`default_prefill_tokens`: the prefill batch that the engine of a plan would have chosen by itself."""
+    """Return the memory document. `default_prefill_tokens` is the prefill batch that the engine would choose."""
     return PlannedMemory(
         per_accelerator=AcceleratorMemory(
             total_bytes=budget.total_bytes,
@@ -233,7 +234,7 @@ def _phase(item: PhaseEstimate) -> PlannedPhase:
 
 
 def interruptions(candidate: Candidate) -> PlannedInterruptions | None:
-    """Return what interruptions make of the price; None where the machine is not reclaimed."""
+    """Return the price including interruptions; None for machines that are never reclaimed."""
     known = candidate.offer.interruptions
     if known is None:
         return None

@@ -1,4 +1,4 @@
-"""The load that was asked for: lengths, and requests in flight or arrivals a second, typed in or read from a record."""
+"""The requested load: lengths, and requests in flight or arrivals per second, from options or a traffic file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_REQUESTS: Final = 100_000
 
 
 class AskedLoad(Frozen, frozen=True, kw_only=True):
-    """The load of a request, complete. `arrivals_per_s` is None where requests in flight were asked for."""
+    """The resolved load of a request. `arrivals_per_s` is None if the load is given as requests in flight."""
 
     input_tokens: Lengths
     output_tokens: Lengths
@@ -32,9 +32,9 @@ class AskedLoad(Frozen, frozen=True, kw_only=True):
 
 
 def asked_load(settings: Settings, longest: int, model: str) -> AskedLoad:
-    """Return the load. What is typed takes precedence over a record of traffic. Raises InputError.
+    """Return the load. Options take precedence over a traffic file. Raises InputError.
 
-    `longest` is the context that `model` was made for.
+    `longest` is the maximum context of `model`.
     """
     recorded = _recorded(settings)
     asked_input, asked_output = settings.read("input_tokens"), settings.read("output_tokens")
@@ -63,7 +63,7 @@ def _recorded(settings: Settings) -> RecordedLoad | None:
 def _tokens(
     settings: Settings, asked_input: Lengths | None, asked_output: Lengths | None, longest: int, model: str
 ) -> tuple[Lengths, Lengths, int]:
-    """Input, output and context. Defaults give way to what was asked for, never the other way round."""
+    """Return input, output and context. Defaults are adjusted to explicit values, never the reverse."""
     asked = settings.get("context").value is not None
     inputs = asked_input or Lengths(mean=DEFAULT_INPUT_TOKENS, most=DEFAULT_INPUT_TOKENS)
     outputs = asked_output or Lengths(mean=DEFAULT_OUTPUT_TOKENS, most=DEFAULT_OUTPUT_TOKENS)
@@ -108,7 +108,7 @@ def _arrivals_per_s(settings: Settings, recorded: RecordedLoad | None) -> float 
 
 
 def _concurrency(settings: Settings, arrivals_per_s: float | None, output_tokens: int) -> int:
-    """Requests in flight. Of arrivals, those that are where the service level is just met (Little's law)."""
+    """Return the requests in flight; for arrivals, by Little's law at the limits of the service level."""
     if arrivals_per_s is None:
         return settings.read("concurrency") or DEFAULT_CONCURRENCY
     ttft_ms = settings.read("ttft_ms") or DEFAULT_TTFT_MS

@@ -1,8 +1,8 @@
 """Plan locks: a decision as a file that can be reviewed, reprinted, compared and deployed exactly.
 
-A lock holds the request (so that it can be planned again), what the decision rested on (model revision, hash of its
-shape, hash of the figures used), and the plan as `--json` printed it, but for the rejections: a lock is reviewed. The
-plan in the lock is the truth: nothing is worked out again when it is printed.
+A lock contains the request (so that it can be planned again), the basis of the decision (the model's revision, a hash
+of its shape, a hash of the figures used), and the plan as `--json` printed it, without rejections, because people
+review locks. The plan in the lock is authoritative: printing it recomputes nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 KIND: Final = "tgi-deploy-lock"
 SCHEMA: Final = 1
 
-# Where a shape was read does not change what is served.
+# The source of a shape does not affect what is served.
 _PROVENANCE: Final = frozenset({"local_path", "source", "note"})
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lock:
-    """A lock as it was read."""
+    """A lock from a file."""
 
     texts: OptionTexts
     plan: PlanDocument
@@ -52,7 +52,7 @@ def open_lock(path: Path) -> Lock:
 
 
 def refuse_options(texts: OptionTexts, option: str, *, but: tuple[str, ...] = ()) -> None:
-    """A lock has its own request. Raises InputError `conflicting_options` for another one beside it."""
+    """Raise InputError `conflicting_options` for plan options: a lock contains its own request."""
     given = [name for name, value in as_dict(texts).items() if name not in but and value]
     if given:
         first = "MODEL" if given[0] == "model" else f"--{given[0].replace('_', '-')}"
@@ -89,12 +89,12 @@ def lock_text(document: Mapping[str, Any]) -> str:
 
 
 def config_sha256(model: ModelSpec) -> str:
-    """Of the model's shape in a canonical form: the same wherever it was read."""
+    """Return the hash of the model's shape in canonical form, independent of its source."""
     return _sha256({name: value for name, value in _canonical(model).items() if name not in _PROVENANCE})
 
 
 def catalog_sha256(plan: Plan, release: Release) -> str:
-    """Of the figures the decision used: offers of the choice and its fallbacks, their bills, the engine's rules."""
+    """Return the hash of the figures used: offers of the choice and its fallbacks, their bills, the engine's rules."""
     used = [{"offer": _canonical(item.offer), "cost": _canonical(item.cost)} for item in (plan.chosen, *plan.fallbacks)]
     return _sha256({"candidates": used, "release": _canonical(release)})
 
@@ -114,7 +114,7 @@ def _canonical(value: Any) -> Any:  # noqa: ANN401 -- takes whatever the planner
 
 
 def _with_environment(texts: OptionTexts, environ: Mapping[str, str], regions: tuple[str, ...]) -> OptionTexts:
-    """The options with what the environment added to them, so that they mean the same elsewhere."""
+    """Return the options including those from the environment, so that they have the same effect elsewhere."""
     changes: dict[str, Any] = {
         field: environ[variable]
         for field, value in as_dict(texts).items()
@@ -125,13 +125,13 @@ def _with_environment(texts: OptionTexts, environ: Mapping[str, str], regions: t
 
 
 def texts_document(texts: OptionTexts) -> dict[str, Any]:
-    """The options that were given."""
+    """Return the given options."""
     given = ((name, value) for name, value in as_dict(texts).items() if value)
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given}
 
 
 def read_lock(text: str, name: str) -> Lock:
-    """A lock from its file's text. Raises InputError `bad_lock`."""
+    """Parse a lock. Raises InputError `bad_lock`."""
     document = read_json(text, name)
     if document.get("kind") != KIND:
         raise _bad(name, f"it is not a lock: `kind` is not {KIND!r}")
@@ -149,7 +149,7 @@ def read_lock(text: str, name: str) -> Lock:
 
 
 def read_plan(text: str, name: str) -> PlanDocument:
-    """The plan of a lock, or of what `plan --json` printed. Raises InputError `bad_lock`."""
+    """Return the plan of a lock, or of the output of `plan --json`. Raises InputError `bad_lock`."""
     document = read_json(text, name)
     if document.get("kind") == KIND:
         return read_lock(text, name).plan

@@ -1,4 +1,4 @@
-"""What has become of a locked plan: whether today's plan is still the same, and the plan to deploy exactly."""
+"""Compares a locked plan with today's, and returns the plan to deploy exactly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import EngineRun, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
-# What is run: a plan that differs in one of these starts something else.
+# A plan that differs in one of these runs something else.
 _RUN: Final = (
     "chosen.instance_type",
     "chosen.region",
@@ -47,7 +47,7 @@ _ROUNDING: Final = Decimal("0.000001")  # of money in JSON
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """A field of the plan that is not what it was."""
+    """A field of the plan that has changed."""
 
     field: str
     old: Any
@@ -66,7 +66,7 @@ def _changed_words(old: Any, new: Any) -> Iterator[str]:  # noqa: ANN401 -- a li
 
 
 def differences(old: PlanDocument, new: PlanDocument) -> tuple[Difference, ...]:
-    """Of two plans: what would be run differently, and a price that has gone up."""
+    """Return the differences of two plans in what they run, and a price increase."""
     found = [
         Difference(field=name, old=attrgetter(name)(old), new=attrgetter(name)(new))
         for name in _RUN
@@ -79,19 +79,19 @@ def differences(old: PlanDocument, new: PlanDocument) -> tuple[Difference, ...]:
 
 
 def current(lock: Lock, catalog: Catalog) -> Plan | NoFeasiblePlan:
-    """Today's plan for the locked request. Raises InputError where the catalog no longer knows a name of it."""
+    """Return today's plan for the locked request. Raises InputError for a name that is no longer in the catalog."""
     return make_plan_for(lock.texts, catalog, {})
 
 
 def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
-    """How today's plan differs from the locked one."""
+    """Return how today's plan differs from the locked one."""
     if isinstance(made, NoFeasiblePlan):
         return (Difference(field="chosen", old=lock.plan.chosen.instance_type, new="nothing"),)
     return differences(lock.plan, plan_document(made))
 
 
 def locked_request(path: Path, texts: OptionTexts, catalog: Catalog, *, force: bool) -> tuple[OptionTexts, Plan]:
-    """Return the locked options with the ends that were given beside the lock, and the plan to deploy.
+    """Return the locked options with the limits given in addition, and the plan to deploy.
 
     Raises what `open_lock`, `refuse_options` and `plan_to_deploy` raise.
     """
@@ -102,11 +102,11 @@ def locked_request(path: Path, texts: OptionTexts, catalog: Catalog, *, force: b
 
 
 def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
-    """Exactly what is locked, and nothing in its place where there is no capacity.
+    """Return exactly the locked plan, without fallbacks.
 
     Raises:
-        ConflictError: `stale_plan` when today's plan differs in what is run or costs more, unless `force`;
-            `locked_choice_gone` when the locked machine cannot be had any more.
+        ConflictError: `stale_plan` if today's plan runs something else or costs more, unless `force`;
+        `locked_choice_gone` if the locked machine is no longer available.
     """
     made = current(lock, catalog)
     stale = changes(lock, made)
@@ -122,7 +122,7 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
 
 
 def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
-    """The locked machine with the locked command line, whatever would be chosen today."""
+    """Return the locked machine with the locked command line, regardless of today's choice."""
     chosen = lock.plan.chosen
     request = narrowed(without_limits(resolve(lock.texts, {}, catalog)), lock.plan)
     made = make_plan(request, supply_for(request, catalog), catalog.engine)
@@ -138,7 +138,7 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
 
 
 def engine_as_planned(engine: EngineRun, plan: PlanDocument) -> EngineRun:
-    """Return the engine as it would run today, with the release, command line and limits of an earlier plan."""
+    """Return today's engine settings with the release, command line and limits of an earlier plan."""
     locked = plan.engine
     settings = replaced(
         engine.settings,

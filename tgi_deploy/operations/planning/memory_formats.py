@@ -1,4 +1,4 @@
-"""What the words of a measured row mean: number formats, units, metrics, engines and their versions."""
+"""Parses the texts of a measured row: number formats, units, metrics, engines and their versions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ UNITS: Final = {"bytes": 1, "gib": GIB, "mib": 1024**2, "gb": 10**9, "mb": 10**6
 _GROUP: Final = re.compile(r"\bg(?:roup)?[ _-]?(\d+)")
 _BITS_PER_WEIGHT: Final = re.compile(r"(\d+(?:\.\d+)?) ?bpw")
 _DEFAULT_GROUP: Final = 128
-_SCALE_AND_ZERO_BITS: Final = 20  # one 16-bit scale and one 4-bit zero a group
-_MXFP4_BITS: Final = 4.25  # 4 bits and one 8-bit exponent for 32 values
-_NF4_BITS: Final = 4.127  # blocks of 64, scales quantized once more
+_SCALE_AND_ZERO_BITS: Final = 20  # one 16-bit scale and one 4-bit zero per group
+_MXFP4_BITS: Final = 4.25  # 4 bits, and one 8-bit exponent per 32 values
+_NF4_BITS: Final = 4.127  # blocks of 64, with quantized scales
 _BLOCK_SCALED_BITS: Final = 8 + 32 / (128 * 128)
 _COUNTS: Final = ("_tokens", "_blocks", "concurrency", "fits", "oom", "out_of_memory")
 _METRIC: Final = re.compile(r"(?:_(bytes|gib|mib|gb|mb))?(?:_per_gpu)?$")
@@ -27,7 +27,7 @@ _UNQUANTIZED_WORDS: Final = ("none", "16", "32", "half", "float")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """`name` without unit, and how many bytes (or tokens) one unit is: the row's own, else the metric's suffix."""
+    """Return `name` without its unit, and the bytes (or tokens) per unit: the row's, else the metric's suffix."""
 
     name: str
     scale: float
@@ -44,16 +44,16 @@ def metric_of(row: Mapping[str, str]) -> Metric:
 
 
 def version_key(text: str) -> tuple[int, ...]:
-    """The first version in a text: `0.6-0.7` and `v0.6` are (0, 6)."""
+    """Return the first version in a text: `0.6-0.7` and `v0.6` are (0, 6)."""
     found = re.search(r"\d+(?:\.\d+)*", text)
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
 
 def format_of(row: Mapping[str, str]) -> Format:
-    """How the weights are stored, from the columns `quant` and `weight_dtype`.
+    """Return how the weights are stored, from the columns `quant` and `weight_dtype`.
 
     Raises:
-        InputError: `bad_case` for words that name no format: taking them for 16 bits would be a guess.
+        InputError: `bad_case` for an unknown format: assuming 16 bits would be a guess.
     """
     text = f"{row.get('quant', '')} {row.get('weight_dtype', '')}".lower().strip()
     for marks, made in _FORMATS:

@@ -1,4 +1,4 @@
-"""A measured row, understood: model, number format, engine with its constants, cards, and their memory."""
+"""Parses a measured row: model, number format, engine with its constants, accelerators and their memory."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
 _CACHED_BYTES: Final = 2
 _MOST_SHARDS: Final = 1024
-# Whatever else runs a model in Python behaves like it.
+# Any other engine in Python behaves like it.
 _LIKE_TRANSFORMERS: Final = "transformers"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """A row, understood. Bytes are per accelerator."""
+    """A parsed row. Bytes are per accelerator."""
 
     row: Mapping[str, str]
     model: ModelSpec
@@ -62,12 +62,12 @@ class Setup:
 
     @cached_property
     def context_tokens(self) -> int:
-        """0: the row says none."""
+        """Return the row's number; 0 if it has none."""
         return int(_number(self.row, "max_model_len"))
 
     @cached_property
     def constants(self) -> Mapping[str, Any]:
-        """The engine's constants at the row's version."""
+        """Return the engine's constants for the row's version."""
         profile = self.catalog.predictions.memory(self.engine)
         version = memory_formats.version_key(self.row.get("engine_version", ""))
         for older in profile.get("versions", ()):
@@ -77,16 +77,16 @@ class Setup:
 
     @property
     def planned(self) -> bool:
-        """Whether plans are made for the engine: then the plans' own arithmetic predicts it."""
+        """Whether plans support the engine: then the planner's arithmetic predicts it."""
         return bool(self.constants.get("planned"))
 
     @cached_property
     def small(self) -> bool:
-        """Cards whose defaults are the small ones: below 70 GiB, and A100s of any size."""
+        """Whether the engine uses its defaults for small GPUs: below 70 GiB, and all A100s."""
         return self.total_bytes < _SMALL_CARD_GIB * GIB or "a100" in self.row.get("gpu", "").lower()
 
     def constant(self, name: str) -> float:
-        """Raises InputError for what nobody measured of this engine."""
+        """Raise InputError for a metric that was never measured for this engine."""
         value = self.constants.get(f"small_{name}" if self.small else name)
         if value is None:
             raise InputError(
@@ -102,7 +102,7 @@ class Setup:
 
     @cached_property
     def _given_share(self) -> float:
-        """0: the engine's own."""
+        """Return the row's limit; 0: the engine's default."""
         if (self.row.get("gpu_memory_utilization") or "").strip().lower() == "default":
             return 0.0
         return _number(self.row, "gpu_memory_utilization", most=1)
@@ -113,18 +113,18 @@ class Setup:
 
     @cached_property
     def linear_bytes(self) -> float:
-        """Linear layers as stored; a packed checkpoint's own count where it is known."""
+        """Return the linear layers as stored; for a packed checkpoint its own count, if known."""
         model, counts = self.model, self.counts
         if model.quantized_bytes and self.packed != sizes.UNQUANTIZED:
             return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * 2
         scales = 0.0
-        if "w8a8" in self.row.get("quant", "").lower():  # a 16-bit scale a row
+        if "w8a8" in self.row.get("quant", "").lower():  # a 16-bit scale per row
             scales = counts.linear / model.hidden_size * 2
         return sizes.linear_bytes(model, counts, self.packed) + scales
 
     @cached_property
     def weights_bytes(self) -> int:
-        """Resident weights. The engine of plans holds a tied head again; MXFP4 kernels hold padded matrices."""
+        """Return the resident weights. The planned engine stores a tied head twice, MXFP4 kernels padded matrices."""
         linear, packed, rows = self.linear_bytes, self.packed, self.model.expert_intermediate_size
         if packed.expert_bits < packed.linear_bits and rows:
             wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows
@@ -140,7 +140,7 @@ class Setup:
 
     @cached_property
     def budget(self) -> MemoryBudget:
-        """The plans' own arithmetic on the release nearest to the row's."""
+        """Return the planner's arithmetic for the release nearest to the row's."""
         release = self.catalog.release(nearest_release(self.row.get("engine_version", ""), self.catalog))
         run = DefaultRun(
             model=self.model, bits=self.linear_bytes * 8 / max(1, self.counts.linear), num_shard=self.num_shard,
@@ -151,7 +151,7 @@ class Setup:
 
 
 def _number(row: Mapping[str, str], column: str, *, most: float = 1e12) -> float:
-    """A number above 0, or 0 where the row says nothing; `nan` says nothing either."""
+    """Return a number above 0, or 0 if the row has none or `nan`."""
     text = (row.get(column) or "").strip()
     if text.lower() in {"", "nan"}:
         return 0.0
@@ -169,7 +169,7 @@ def _bad_number(column: str, text: str, wanted: str) -> InputError:
 
 
 def _model(row: Mapping[str, str], catalog: Catalog) -> ModelSpec:
-    """The model by its id, by the base model of the notes, or by its exact parameter count."""
+    """Return the model by its id, by the base model in the notes, or by its exact parameter count."""
     base = _BASE_MODEL.search(row.get("notes", ""))
     names = [row.get("model", "").strip(), *([base.group(1)] if base else [])]
     known = set(catalog.hub_ids())
@@ -180,12 +180,12 @@ def _model(row: Mapping[str, str], catalog: Catalog) -> ModelSpec:
 
 
 def _by_parameters(parameters: int, catalog: Catalog) -> str | None:
-    """A copy under another name has its base model's shape."""
+    """Return the base model in the notes: a copy under another name has the same shape."""
     return next((name for name in catalog.hub_ids() if catalog.resolve(name).model.parameters == parameters), None)
 
 
 def nearest_release(text: str, catalog: Catalog) -> str:
-    """The newest release that is not newer than the one asked for; the oldest where all are newer."""
+    """Return the newest release that is not newer than the given one; if all are newer, the oldest."""
     wanted = memory_formats.version_key(text)
     releases = sorted(catalog.release_versions(), key=memory_formats.version_key)
     known = [

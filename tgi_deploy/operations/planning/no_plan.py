@@ -1,4 +1,4 @@
-"""What is said where no plan was found: why, and the nearest misses as commands to paste."""
+"""The error for a missing plan: the reasons, and the nearest misses as commands to paste."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PROGRAM: Final = "tgi-deploy"
 
 
 def without_plan(command: str, texts: OptionTexts, made: NoFeasiblePlan) -> NoPlanError:
-    """Return the error of a command that needed a plan and found none."""
+    """Return the error of a command that needs a plan if there is none."""
     commands = tuple(_with_option(command, texts, miss.option) for miss in made.near_misses)
     return NoPlanError(
         "no_feasible_plan",
@@ -46,7 +46,7 @@ def _why(made: NoFeasiblePlan) -> str:
 
 
 def _with_option(command: str, texts: OptionTexts, option: str) -> str:
-    """Return the command with the options that were given, without those that `option` sets again."""
+    """Return the command with the given options, except those that `option` overrides."""
     changed = shlex.split(option)
     replaced = {word for word in changed if word.startswith("--")}
     kept = [word for flag, words in given_options(texts) if flag not in replaced for word in words]
@@ -54,7 +54,7 @@ def _with_option(command: str, texts: OptionTexts, option: str) -> str:
 
 
 def given_options(texts: OptionTexts) -> list[tuple[str, list[str]]]:
-    """Return each option that was given: its flag, and the words that set it."""
+    """Yield the given options: each flag with its words."""
     given = ((row.flag, getattr(texts, row.field)) for row in PLAN_OPTIONS)
     return [(flag, option_words(flag, value)) for flag, value in given if value]
 

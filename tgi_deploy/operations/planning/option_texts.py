@@ -1,6 +1,6 @@
-"""From what was typed to what is wanted: settings come from flag > environment > profile > default.
+"""Parses options into a request: settings come from flag > environment > profile > default.
 
-Everything arrives as text, so that a wrong value is answered with a sentence about that value, whichever way it came.
+Everything arrives as text, so that the message for an invalid value can quote it, whatever its source.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _MARKETS: Final[Mapping[str, tuple[Market, ...]]] = {
     "spot": ("spot",),
     "any": ("on-demand", "spot"),
 }
-# What cannot be asked of a machine of one's own, with the end of the hint.
+# Options that don't apply to the user's own machine, with the end of the hint.
 _BESIDE_HARDWARE: Final = {"instance": "", "disk": ", with the disk that it has"}
 _SECRET: Final = re.compile(r"TOKEN$|KEY$|KEY_ID$|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 
 
 class OptionTexts(Value, frozen=True, kw_only=True):
-    """What was asked for on the command line, as text; None where nothing was."""
+    """The command line's options as text; None if not given."""
 
     model: str
     budget: str | None = None
@@ -92,7 +92,7 @@ class OptionTexts(Value, frozen=True, kw_only=True):
 
 
 def texts_of(model: str, given: Mapping[str, object]) -> OptionTexts:
-    """Return a request by the words of its options, values of any type. Raises InputError `unknown_option`."""
+    """Return the texts of options by name, from values of any type. Raises InputError `unknown_option`."""
     texts: dict[str, Any] = {}
     for name, value in given.items():
         row = OPTION.get("regions" if name == "region" else name)
@@ -115,20 +115,20 @@ def _as_text(row: PlanOption, value: object) -> bool | str | tuple[str, ...]:
 
 
 class Setting(Frozen, frozen=True, kw_only=True):
-    """A value and where it came from."""
+    """A value and its source."""
 
     value: str | None
     source: Source
 
     def named(self, option: str) -> str:
-        """How a message calls the setting: by the way it came."""
+        """The setting's name in messages, by its source."""
         if self.source == "environment":
             return variable_of(option)
         return option if self.source == "flag" else f"{option} (from the {self.source})"
 
 
 class Settings:
-    """Looks each setting up in its sources, in order."""
+    """Looks up each setting in its sources, in order."""
 
     def __init__(self, texts: OptionTexts, environ: Mapping[str, str], defaults: Mapping[str, object]) -> None:
         self._texts, self._environ, self._defaults = texts, environ, defaults
@@ -145,12 +145,12 @@ class Settings:
         return Setting(value=OPTION[name].default, source="default")
 
     def read(self, name: str) -> Any:  # noqa: ANN401 -- what the reader of the option's row returns
-        """Return the value of an option, None where nothing was asked for. Raises InputError."""
+        """Return the value of an option; None if not set. Raises InputError."""
         row, setting = OPTION[name], self.get(name)
         return None if setting.value is None else _READERS[row.reader](setting, row)
 
     def found(self, name: str, look: Callable[[], _T]) -> _T:
-        """Return what the catalog has by a setting; its error names a setting that was not typed here."""
+        """Return the catalog's entry for a setting; an error names its source if that is not the command line."""
         setting = self.get(name)
         try:
             return look()
@@ -168,7 +168,7 @@ def _suggestions() -> ModuleType:
 
 
 def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> int:
-    """A whole number from 1 to `most`."""
+    """Parse a whole number from 1 to `most`."""
     text = setting.value or ""
     if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most:
         return int(text)
@@ -182,7 +182,7 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
 def positive_decimal(
     setting: Setting, option: str, *, unit: str, code: str, most: Decimal = _LARGEST_AMOUNT
 ) -> Decimal:
-    """A plain positive number of `unit` (empty: a share), at most `most`."""
+    """Parse a positive number of `unit` (empty: a share), at most `most`."""
     text = (setting.value or "").strip()
     value = Decimal(text) if _AMOUNT.fullmatch(text) else None
     if value is not None and 0 < value <= most:
@@ -194,7 +194,7 @@ def positive_decimal(
 
 
 def duration_s(setting: Setting, option: str) -> int:
-    """`2h`, `90m`, `1d12h`, `45m30s` → seconds; at least five minutes."""
+    """Parse `2h`, `90m`, `1d12h` or `45m30s` into seconds; at least five minutes."""
     text = (setting.value or "").strip().lower()
     match = _DURATION.fullmatch(text)
     if not text or match is None:
@@ -213,7 +213,7 @@ def duration_s(setting: Setting, option: str) -> int:
 
 
 def wanted_ends(texts: OptionTexts, environ: Mapping[str, str]) -> WantedEnds:
-    """Return how a machine is to end by itself. Raises InputError."""
+    """Return a machine's limits. Raises InputError."""
     settings = Settings(texts, environ, {})
     return WantedEnds(
         ttl_s=settings.read("ttl"),
@@ -225,7 +225,7 @@ def wanted_ends(texts: OptionTexts, environ: Mapping[str, str]) -> WantedEnds:
 
 
 def moved_limits(texts: Mapping[str, str | None]) -> WantedEnds:
-    """Return which limits a machine that runs should get; `none` lifts one. Raises InputError."""
+    """Return the new limits of a running machine; `none` removes one. Raises InputError."""
     return WantedEnds(
         ttl_s=_moved_limit(texts, "ttl"),
         max_spend_usd=_moved_limit(texts, "max_spend"),
@@ -244,7 +244,7 @@ def _moved_limit(texts: Mapping[str, str | None], name: str) -> Any:  # noqa: AN
 
 
 def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) -> Request:
-    """Return the request, complete with defaults. Raises InputError for what an option cannot be."""
+    """Return the request, resolved with defaults. Raises InputError for invalid options."""
     profile = catalog.resolve(texts.model)
     settings = Settings(texts, environ, profile.defaults)
     version = settings.get("engine_version").value or catalog.default_release
@@ -280,7 +280,7 @@ def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) ->
 
 
 def _refuse_beside_hardware(settings: Settings) -> None:
-    """Raises InputError `conflicting_options` for what a machine of one's own has already."""
+    """Raise InputError `conflicting_options` for options that --hardware determines."""
     for name, hint in _BESIDE_HARDWARE.items():
         if settings.get(name).value is not None:
             raise InputError(
@@ -319,7 +319,7 @@ def _regions(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog, h
 
 
 def region_source(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) -> str:
-    """Where the requested regions came from, as a message names it."""
+    """Return the source of the requested regions, for messages."""
     if texts.regions:
         return "--region"
     return "TGI_DEPLOY_REGION" if environ.get("TGI_DEPLOY_REGION") else catalog.default_region(environ)[1]
@@ -335,7 +335,7 @@ def _flag(text: str, example: str) -> tuple[str, str]:
 
 
 def _variable(text: str, release: Release) -> tuple[str, str]:
-    """A variable of the engine's environment: no secret, and nothing that is checked elsewhere."""
+    """Parse a variable of the engine's environment; reject secrets and variables that the planner sets."""
     name, equals, value = text.partition("=")
     if not equals or not _VARIABLE.fullmatch(name) or not value.isprintable():
         raise InputError(
@@ -358,7 +358,7 @@ def _variable(text: str, release: Release) -> tuple[str, str]:
 
 
 def _lengths(setting: Setting, row: PlanOption) -> Lengths:
-    """Read `1024`, or the mean and what 95 % do not exceed: `700:3000`."""
+    """Parse `1024`, or the mean and the 95th percentile: `700:3000`."""
     mean, colon, p95 = (setting.value or "").partition(":")
     one = whole_number(Setting(value=mean, source=setting.source), row.flag)
     if not colon:

@@ -1,4 +1,4 @@
-"""`plan --own`: the engine on a machine that was bought, what that costs, and which rental it beats when."""
+"""`plan --own`: the engine on a purchased machine, its cost, and when it is cheaper than rentals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BESIDE: Final = ("hardware", "instance", "disk")
 def plan_owned(
     texts: OptionTexts, machine: OwnedMachine, catalog: Catalog, environ: Mapping[str, str]
 ) -> tuple[Plan, Owned] | NoFeasiblePlan:
-    """Return the plan on the owned machine with its books. Raises InputError for what cannot be asked for."""
+    """Return the plan on the owned machine with its costs. Raises InputError for invalid options."""
     _refuse(texts)
     request = resolve(_on(machine, texts, environ), environ, catalog)
     supply, kept = _supply(machine, request, catalog)
@@ -56,7 +56,7 @@ def _refuse(texts: OptionTexts) -> None:
 
 
 def _on(machine: OwnedMachine, texts: OptionTexts, environ: Mapping[str, str]) -> OptionTexts:
-    """Return the options, completed by what the file has and neither they nor the environment."""
+    """Return the options, completed by values that only the file sets."""
     of_file = {"max_machines": str(machine.machines)}
     if machine.utilization is not None:
         of_file["utilization"] = f"{machine.utilization:f}"
@@ -65,12 +65,12 @@ def _on(machine: OwnedMachine, texts: OptionTexts, environ: Mapping[str, str]) -
 
 
 def _is_open(name: str, texts: OptionTexts, environ: Mapping[str, str]) -> bool:
-    """Whether neither an option nor a variable sets it."""
+    """Return whether neither an option nor a variable sets it."""
     return getattr(texts, name) is None and not environ.get(variable_of(name))
 
 
 def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, Books]:
-    """Return the machine as the only offer, at the price that its books come to."""
+    """Return the machine as the only offer, at its computed hourly cost."""
     supply = supply_for(request, catalog)
     offer = supply.offers[0]
     hardware = offer.instance_type
@@ -84,7 +84,7 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
 
 
 def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, str], catalog: Catalog) -> Request:
-    """Return the same request for rented machines: on demand and spot, unless a market is named."""
+    """Return the same request for rented machines: on-demand and spot, unless a market is named."""
     hidden = variable_of("hardware")
     rented = resolve(texts, {name: value for name, value in environ.items() if name != hidden}, catalog)
     markets = rented.markets

@@ -1,4 +1,4 @@
-"""The use case `plan`: from a request to a plan, or to the nearest misses. No network, no account."""
+"""The use case `plan`: from a request to a plan, or to the nearest misses. Needs no network and no account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plan(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoFeasiblePlan:
-    """Return the plan of a request, or why there is none. Raises InputError for options that make no sense."""
+    """Return the plan of a request, or why there is none. Raises InputError for invalid options."""
     request = resolve(texts, environ, catalog)
     try:
         supply = supply_for(request, catalog)
@@ -40,9 +40,9 @@ def plan(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Pl
 def judged(
     request: Request, running: PlanDocument, catalog: Catalog, *, release: str | None = None
 ) -> Candidate | None:
-    """Return exactly what runs as a candidate for a request; None where the planner rejects it, or the user names else.
+    """Return the running configuration as a candidate; None if the planner or the user's options rule it out.
 
-    `release` is the engine's release that the user names. Without one, that which runs is as good as today's default.
+    `release` is the engine release that the user named. Without one, the running release is as good as the default.
     """
     chosen = running.chosen
     named = (
@@ -65,7 +65,7 @@ def judged(
 
 
 def narrowed(request: Request, planned: PlanDocument) -> Request:
-    """Return the request for nothing but the hardware, shards, scheme and release of a plan."""
+    """Return the request for exactly the hardware, shards, scheme and release of a plan."""
     chosen = planned.chosen
     owned = chosen.market == "owned"
     return replaced(
@@ -76,12 +76,12 @@ def narrowed(request: Request, planned: PlanDocument) -> Request:
 
 
 def without_limits(request: Request) -> Request:
-    """Return the request without what prices and predictions of today could fail it by."""
+    """Return the request without limits that today's prices or predictions could violate."""
     return replaced(request, budget_usd_per_hour=None, ttft_ms=None, tpot_ms=None, min_tokens_per_s=None)
 
 
 def supply_for(request: Request, catalog: Catalog) -> Supply:
-    """What is on offer for the request."""
+    """Return the offers for the request."""
     if request.hardware is not None:
         return catalog.owned_supply(release=request.engine_version, hardware=request.hardware)
     supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
@@ -89,7 +89,7 @@ def supply_for(request: Request, catalog: Catalog) -> Supply:
 
 
 def _with_driver(supply: Supply, driver: str | None) -> Supply:
-    """Return the supply for machine images that have the driver: what needs it is like any other machine then."""
+    """Return the supply for machine images with the driver: types that need it are then treated like any other."""
     if driver is None:
         return supply
     offers = (
@@ -102,7 +102,7 @@ def _with_driver(supply: Supply, driver: str | None) -> Supply:
 
 
 def with_advice(made: NoFeasiblePlan, supply: Supply, catalog: Catalog) -> NoFeasiblePlan:
-    """The same, with the single changes that would have been enough."""
+    """Return the result, with the single changes that would be enough."""
     from tgi_deploy.planner.advice import near_misses  # noqa: PLC0415 -- not needed where a plan was found
 
     request = made.request

@@ -1,4 +1,4 @@
-"""Files of a plan: its lock, a report to look at, and a plot of cost against throughput."""
+"""Files of a plan: its lock, an HTML report, and a plot of cost against throughput."""
 
 from __future__ import annotations
 

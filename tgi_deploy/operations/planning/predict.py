@@ -1,4 +1,4 @@
-"""The use case `predict`: numbers for a stated configuration, or for a file of cases, one prediction a row."""
+"""The use case `predict`: predictions for a given configuration, or for each row of a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Estimator = Callable[[Mapping[str, str], "Catalog"], Any]
 
 
 class CaseKind(Frozen, frozen=True, kw_only=True):
-    """Rows of one kind: the columns they are known by, and what predicts one (`value`, `low`, `high`)."""
+    """A kind of rows: the columns that identify it, and its estimator (`value`, `low`, `high`)."""
 
     name: str
     columns: frozenset[str]
@@ -39,7 +39,7 @@ CASE_KINDS: Final[list[CaseKind]] = [
 
 
 class PredictionRequest(Frozen, frozen=True, kw_only=True):
-    """One configuration, in the words of a case. `concurrency` None: as many as fit."""
+    """One configuration, with the texts of a row. `concurrency` None: as many as fit."""
 
     model: str
     accelerator: str
@@ -68,7 +68,7 @@ def concurrency_of(text: str) -> int | None:
 
 
 def answer(request: PredictionRequest, catalog: Catalog) -> PredictionData:
-    """Return what clients of the configuration see. Raises InputError for words that mean nothing here."""
+    """Return the speed that clients of the configuration see. Raises InputError for unknown names."""
     constants = catalog.predictions.speed
     case = predict_speed.parse(_row(request), catalog, constants)
     work = Work(case.setup, constants)
@@ -120,10 +120,10 @@ def _row(request: PredictionRequest) -> dict[str, str]:
 
 
 def predict_cases(text: str, catalog: Catalog) -> list[dict[str, Any]]:
-    """One prediction a row, in order: `value`, `low`, `high`, or `error` for a row that says nothing sensible.
+    """Return one prediction per row, in order: `value`, `low`, `high`, or `error` for an invalid row.
 
     Raises:
-        InputError: `bad_cases` for a file that is not a CSV, or whose header belongs to no kind of case.
+        InputError: `bad_cases` for a file that is not a CSV, or with an unknown header.
     """
     try:
         reader = csv.DictReader(io.StringIO(text), strict=True)

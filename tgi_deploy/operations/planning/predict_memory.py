@@ -1,7 +1,6 @@
 """Predicted memory of rows like those of `profiles/memory/measured.csv`: weights, KV cache, peaks and totals.
 
-For an engine that plans are made for it is the plans' own arithmetic; the others differ by
-`profiles/memory/engines.json`.
+For planned engines this is the planner's arithmetic; for others, `profiles/memory/engines.json` has the differences.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
 
 COLUMNS: Final = frozenset({"model", "weight_dtype", "quant", "gpu_memory_utilization", "engine", "metric", "unit"})
-_SURE: Final = 1.25  # "it fits" is said only with this much room: saying so in error costs a machine
+_SURE: Final = 1.25  # "it fits" requires this much headroom, because a wrong answer costs a machine
 _SHORTEST_PROMPTS: Final = 2048
 _LONGEST_PROMPTS: Final = 8192
-# 80 % intervals as shares of the value, by kind of metric, of the measured rows.
+# 80 % intervals of the measured rows, as shares of the value, by kind of metric.
 _SPREAD: Final = {"weights": 0.015, "kv_cache": 0.04, "kv_cache_tokens": 0.04, "nvidia_smi": 0.045}
 _LOOSE_SPREAD: Final = 0.25
 _GRAPH_SPREAD_GIB: Final = 0.6
@@ -38,7 +37,7 @@ _STORED_SPREAD: Final = 0.002
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """A median with its 80 % interval, in the unit that was asked for; or why there is none."""
+    """A median with its 80 % interval, in the requested unit, or an error."""
 
     value: float | None
     low: float | None
@@ -47,7 +46,7 @@ class Prediction:
 
 
 def predict_memory_row(row: Mapping[str, str], catalog: Catalog) -> Prediction:
-    """One row's metric in the row's own unit; a row that cannot be predicted says why in `error`."""
+    """Return a row's metric in the row's unit; for a row that can't be predicted, `error` has the reason."""
     try:
         return estimate(row, catalog)
     except InputError as problem:
@@ -55,10 +54,10 @@ def predict_memory_row(row: Mapping[str, str], catalog: Catalog) -> Prediction:
 
 
 def estimate(row: Mapping[str, str], catalog: Catalog) -> Prediction:
-    """One row's metric in the row's own unit.
+    """Return a row's metric in the row's unit.
 
     Raises:
-        InputError: `bad_case` for a metric or number that means nothing, or the catalog's own for model and card.
+        InputError: `bad_case` for an invalid metric or number, or the catalog's errors for model and accelerator.
     """
     metric = memory_formats.metric_of(row)
     compute = _METRICS.get(metric.name)
@@ -74,7 +73,7 @@ def _bad_case(message: str) -> InputError:
 
 
 def _graph_spread(metric: memory_formats.Metric) -> float:
-    """Graphs are measured as a difference of two moments: from -0.9 to 0.4 GiB in logs of one version."""
+    """Return the interval of graphs, whose measured difference ranges from -0.9 to 0.4 GiB in logs of one version."""
     return _GRAPH_SPREAD_GIB * GIB / metric.scale
 
 
@@ -89,7 +88,7 @@ def _loaded(setup: Setup) -> float:
 
 
 def _checkpoint(setup: Setup) -> float:
-    """Files of the repository: what is known of it, or every parameter once in its format."""
+    """Return the size of the repository's files: the known size, or every parameter once in its format."""
     model, packed = setup.model, setup.packed
     own = model.hub_id == setup.row.get("model", "").strip()
     if own and model.stored_bytes and packed == sizes.UNQUANTIZED:
@@ -111,7 +110,7 @@ def _weights(setup: Setup) -> float:
 
 
 def _activations(setup: Setup) -> float:
-    """The larger of a prefill in flight and the sampler on its most rows; both beside the hidden states."""
+    """Return the larger of a prefill and the sampler at its maximum of rows, each plus the hidden states."""
     if setup.planned:
         return setup.budget.activation_bytes
     model = setup.model
@@ -149,7 +148,7 @@ def _graphs(setup: Setup) -> float:
 
 
 def _cache(setup: Setup) -> float:
-    """KV cache; 0 where the weights and the profiling run leave nothing. Allocated as it goes: one request's."""
+    """Return the KV cache; 0 if weights and profiling run leave no memory. If allocated on demand, one request's."""
     if setup.constants.get("loose"):
         return float(_longest(setup) * setup.kv_bytes_per_token)
     if setup.planned:
@@ -172,12 +171,12 @@ def _block_tokens(setup: Setup) -> int:
 
 
 def _longest(setup: Setup) -> int:
-    """The length of a request where the row says none: the model's own."""
+    """Return the length of a request; by default the model's maximum."""
     return setup.context_tokens or setup.model.max_position_embeddings
 
 
 def _driver_total(setup: Setup) -> float:
-    """What nvidia-smi shows once the engine serves: it takes its whole share, whatever the model."""
+    """Return what nvidia-smi shows once the engine serves: its whole share, regardless of the model."""
     if setup.constants.get("loose"):
         return _peak(setup)
     if setup.planned:
@@ -186,7 +185,7 @@ def _driver_total(setup: Setup) -> float:
 
 
 def _peak(setup: Setup) -> float:
-    """Engines that allocate as they go: weights, context, and one request's cache and logits."""
+    """Return the peak of engines that allocate on demand: weights, context, and one request's cache and logits."""
     constants = setup.constants
     if not constants.get("loose"):
         return _driver_total(setup)
@@ -202,12 +201,12 @@ def _peak(setup: Setup) -> float:
 
 
 def _beside(setup: Setup) -> float:
-    """Everything on the card but weights and cache."""
+    """Return everything on the accelerator except weights and cache."""
     return _activations(setup) + _context(setup) + _graphs(setup) + sizes.CONTEXT_BYTES
 
 
 def _fits(setup: Setup) -> float:
-    """1 where the model surely starts and holds a request of the stated length, else 0."""
+    """Return 1 if the model certainly starts and holds a request of the given length, else 0."""
     if setup.constants.get("loose"):
         return float(_peak(setup) * _SURE <= setup.total_bytes)
     if setup.planned:

@@ -1,4 +1,4 @@
-"""Speed cases: rows that name a model, a card, an engine and a load in words, and ask for one metric."""
+"""Speed cases: rows with a model, an accelerator, an engine, a load, and one metric to predict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COLUMNS: Final = frozenset(
         "concurrency_or_batch", "load", "metric",
     }
 )  # fmt: skip
-PREFILL: Final = "max_batch_prefill_tokens"  # an optional column: the engine's flag, else what it chooses by itself
+PREFILL: Final = "max_batch_prefill_tokens"  # an optional column: the engine's flag, else its own choice
 METRICS: Final = (
     "ttft_ms", "tpot_ms", "e2e_ms", "decode_tok_s_per_user", "decode_tok_s_total", "max_throughput_tok_s", "req_s",
 )  # fmt: skip
@@ -44,7 +44,7 @@ _GENERATION: Final = re.compile(r"[ _-]*(gen *|v)?\d+(\.\d+)?( *x\d+)?$")
 
 
 class Case(Frozen, frozen=True, kw_only=True):
-    """A row, understood. `engine` is a name and a version; `replicas` are groups of cards that share the clients."""
+    """A parsed row. `engine` is a name and a version; `replicas` are groups of accelerators that share the clients."""
 
     engine: tuple[str, str]
     setup: Setup
@@ -60,10 +60,10 @@ class Estimate(Frozen, frozen=True, kw_only=True):
 
 
 def estimate(row: Mapping[str, str], catalog: Catalog) -> Estimate:
-    """The median and the 80 % interval of the row's metric.
+    """Return the median and the 80 % interval of the row's metric.
 
     Raises:
-        InputError: what `parse` raises, and `does_not_fit` where the weights alone exceed all memory.
+        InputError: what `parse` raises, and `does_not_fit` if the weights alone exceed the memory.
     """
     constants = catalog.predictions.speed
     case = parse(row, catalog, constants)
@@ -89,7 +89,7 @@ def interval(case: Case, constants: Constants) -> Estimate:
 
 
 def median(case: Case, constants: Constants) -> float:
-    """The predicted median in the metric's unit."""
+    """Return the predicted median in the metric's unit."""
     return _metric(case, _seen(case, Work(case.setup, constants)))
 
 
@@ -131,7 +131,7 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
     kv = _format(row, "kv_dtype", tuple(speed_numerics.KV_BITS))
     model = catalog.resolve(_text(row, "hub_id")).model
     numerics = speed_numerics.of_words(weights, kv, accelerator)
-    if not model.experts:  # a format for experts is all that is left to a model without any
+    if not model.experts:  # for a model without experts, only a format for experts is left
         numerics = replaced(numerics, linear_bits=numerics.expert_bits)
     return Setup(
         model=model,
@@ -147,7 +147,7 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
 
 
 def _own_prefill(row: Mapping[str, str], catalog: Catalog, model: ModelSpec, accelerator: Accelerator) -> float | None:
-    """Return what the release of an engine that plans are made for chooses; None: what the engine's profile says."""
+    """Return the prefill batch chosen by a planned engine's release; None: the value of the engine's profile."""
     name, (words, version) = catalog.engine.name, _engine(row)
     if catalog.predictions.speed.engine_profile_name(words, version) != name:
         return None
@@ -172,7 +172,7 @@ def _format(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
 
 
 def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
-    """Under the load `open`, the column of clients has the requests that arrive a second."""
+    """Return the traffic. With the load `open`, the column of clients is the number of arrivals per second."""
     kind = cast("LoadKind", _one_of(row, "load", get_args(LoadKind)))
     saturated = kind != "open" and _text(row, "concurrency_or_batch").lower() == SATURATED
     each = 0.0 if saturated else _number(row, "concurrency_or_batch") / replicas
@@ -186,9 +186,9 @@ def _traffic(row: Mapping[str, str], replicas: int) -> Traffic:
 
 
 def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constants) -> Interconnect:
-    """The link that the row names, else the card's own; `none` names none, whatever the number of cards.
+    """Return the row's link, else the accelerator's; `none` means no link, whatever the number of accelerators.
 
-    PCIe of EC2's instances, and of engines whose makers measure on them, goes through the host's memory.
+    PCIe on EC2 instances, and for engines whose authors measure on them, goes through the host's memory.
     """
     message = _optional_text(row, "interconnect").lower()
     link = _LINKS.get(_GENERATION.sub("", message))
@@ -201,7 +201,7 @@ def _interconnect(row: Mapping[str, str], own: Interconnect, constants: Constant
 
 
 def _optional_text(row: Mapping[str, str], column: str) -> str:
-    """An optional column's text; tables write `nan` for nothing."""
+    """Return an optional column's text; tables use `nan` for a missing value."""
     value = (row.get(column) or "").strip()
     return "" if value.lower() == "nan" else value
 
@@ -221,7 +221,7 @@ def _one_of(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> str:
 
 
 def whole(row: Mapping[str, str], column: str) -> int:
-    """A whole number from 1 on; `8.0` is one as well."""
+    """Parse a whole number of at least 1; `8.0` is valid."""
     number = _number(row, column)
     if number != int(number):
         raise _bad(column, _text(row, column), "a whole number, 1 or more")
@@ -229,7 +229,7 @@ def whole(row: Mapping[str, str], column: str) -> int:
 
 
 def _number(row: Mapping[str, str], column: str) -> float:
-    """From 1 on: lengths and batches are means in some records."""
+    """Parse a number of at least 1: in some records, lengths and batches are means."""
     value = _text(row, column)
     try:
         number = float(value)

@@ -1,4 +1,4 @@
-"""The file of a profile: read and checked alone, and drafted from a model."""
+"""A profile's file: validates one, and drafts one from a model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _END: Final = """
 
 
 def read_profile(file: Path, open_catalog: Callable[[Path], Catalog]) -> Profile:
-    """Return the profile in a file, with its defaults checked. Raises InputError."""
+    """Return the profile in a file, with validated defaults. Raises InputError."""
     if file.suffix != ".toml":
         raise InputError("bad_profile", f"{str(file)!r} is not a .toml file", hint="a profile is a file like mine.toml")
     with tempfile.TemporaryDirectory(prefix="tgi-deploy-") as folder:
@@ -51,7 +51,7 @@ def _bytes_of(file: Path) -> bytes:
 
 
 def draft(profile: Profile) -> str:
-    """Return a profile's file for a model that has none yet: its shape in full, its defaults left to the reader."""
+    """Return a profile file for a model without one: with its full shape, and defaults for the user to fill in."""
     shape = shape_table(profile.model)
     quantization = shape.pop("quantization", None)
     head = {"hub_id": profile.model.hub_id, "summary": profile.summary}

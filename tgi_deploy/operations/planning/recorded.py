@@ -1,4 +1,4 @@
-"""The plan of a recorded revision, made again: exactly what ran, whatever would be chosen today."""
+"""Recreates the plan of a recorded revision: exactly what ran, regardless of today's choice."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def plan_of_revision(revision: Revision, catalog: Catalog) -> Plan:
-    """Return the plan that runs what a revision ran, and nothing in its place where there is no capacity.
+    """Return the plan that runs exactly what a revision ran, without fallbacks.
 
-    Raises ConflictError `revision_gone` where that cannot be planned any more, InputError for a name that the catalog
-    no longer has.
+    Raises ConflictError `revision_gone` if that can no longer be planned, InputError for a name that is no longer in
+    the catalog.
     """
     planned = revision.plan
     if planned is None:

@@ -1,7 +1,7 @@
-"""A plan, or the lack of one, as the finished values of its report.
+"""Computes the values of a plan's report, also if there is no plan.
 
-The plan itself keeps its choice and fallbacks only; everything else that works is searched for once more here,
-without the budget, so that what lies just above it can be seen.
+The plan contains only its choice and fallbacks; all other working configurations are searched again here, without the
+budget, to show those just above it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def report(
     targets: Sequence[Target],
     commands: Sequence[str] = (),
 ) -> Report:
-    """`commands` are the command lines of a NoFeasiblePlan's near misses, in their order; `targets` write artifacts."""
+    """Return the report. `commands` belong to a NoFeasiblePlan's near misses, in order; `targets` write artifacts."""
     request = made.request
     chosen = None if isinstance(made, NoFeasiblePlan) else made.chosen
     variants, rejections = _configurations(made, catalog)
@@ -94,7 +94,7 @@ def report(
 def _configurations(
     made: Plan | NoFeasiblePlan, catalog: Catalog
 ) -> tuple[tuple[Variant, ...], tuple[RejectionGroup, ...]]:
-    """What works, each at its cheapest, over the budget or not; and what was refused for more than its price."""
+    """Return the working configurations at their cheapest, and those rejected for more than their price."""
     request = made.request
     found = Search(replaced(request, budget_usd_per_hour=None), supply_for(request, catalog), catalog.engine).run()
     cheapest: dict[tuple[object, ...], Configuration] = {}
@@ -134,7 +134,7 @@ def _variant_order(variant: Variant) -> tuple[object, ...]:
 
 
 class _States:
-    """Where a plan puts a configuration: chosen, fallback, merely possible, or over the budget."""
+    """The state of a configuration in a plan: chosen, fallback, possible, or over the budget."""
 
     def __init__(self, made: Plan | NoFeasiblePlan) -> None:
         self._budget = made.request.budget_usd_per_hour
@@ -179,7 +179,7 @@ def _variant(configuration: Configuration, state: State, utilization: float) -> 
 
 
 def _rejection_groups(rejections: Iterable[Rejection]) -> Iterator[RejectionGroup]:
-    """Rejections of one instance type with one sentence as one."""
+    """Yield rejections, merging those of one instance type with the same sentence."""
     groups: dict[tuple[str, str, str], list[Rejection]] = {}
     for item in rejections:
         groups.setdefault((item.code, item.instance_type, item.message), []).append(item)
@@ -288,7 +288,7 @@ def _speed_figures(speed: Performance) -> Iterator[Figure]:
 
 
 def _span(span: Span | None) -> str:
-    """Where 8 measured values in 10 lie; without that, a prediction is just called one."""
+    """Return the range of 8 in 10 measured values; without one, only say that it is a prediction."""
     return f"{words.count(span.low)} to {words.count(span.high)}" if span else "predicted"
 
 
@@ -314,7 +314,7 @@ def _memory(candidate: Candidate) -> Memory:
 
 
 def _parts(candidate: Candidate) -> Iterator[Part]:
-    """The parts, the KV cache as what is promised and what is spare; what no part names is shown as such."""
+    """Return the parts, with the KV cache split into promised and spare, and any unexplained rest."""
     memory = candidate.memory
     cache = max(0, memory.kv_cache_bytes)
     promised = min(cache, cache * memory.required_kv_tokens // max(1, memory.kv_capacity_tokens))
@@ -356,7 +356,7 @@ def _phases(candidate: Candidate) -> Iterator[Phase]:
 def _commands(
     plan: Plan, texts: OptionTexts, environ: Mapping[str, str], targets: Sequence[Target]
 ) -> Iterator[Command]:
-    """Every artifact that can be written of this plan: a machine of one's own has no launch template."""
+    """Yield every artifact of this plan; an owned machine has no launch template."""
     subject = deployable(plan, texts, environ)
     for target in targets:
         for form, title in target.forms.items() if target.refusal(plan) is None else ():

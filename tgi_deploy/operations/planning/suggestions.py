@@ -1,4 +1,4 @@
-"""Hints for values that can't be taken: how to write them instead. Imported on the way to an error alone."""
+"""Hints for invalid values: how to write them. Imported only for errors."""
 
 from __future__ import annotations
 

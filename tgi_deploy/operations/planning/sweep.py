@@ -97,10 +97,10 @@ def _too_many(text: str) -> InputError:
 
 
 def plan_each(texts: OptionTexts, sweep: Sweep, catalog: Catalog, environ: Mapping[str, str]) -> tuple[SweepRow, ...]:
-    """Return a row for each value, in their order. A value that makes no sense is a row with its error.
+    """Return one row per value, in order. A row for an invalid value has its error.
 
     Raises:
-        InputError: for the model, and for a request that is wrong whatever the value.
+        InputError: for the model, and for a request that is invalid with every value.
     """
     catalog.resolve(texts.model)
     rows = tuple(_row(texts, SWEPT[sweep.setting], value, catalog, environ) for value in sweep.values)

@@ -1,7 +1,7 @@
-"""A recorded load: a CSV of requests with their time and lengths, as arrivals a second and distributions of lengths.
+"""Reads a recorded load, a CSV of requests, into arrivals per second and distributions of lengths.
 
 Public traces can be used unchanged: Azure's (`TIMESTAMP,ContextTokens,GeneratedTokens`, both years) and BurstGPT's
-(`Timestamp,Model,Request tokens,Response tokens,…`). Rows are read one by one: a week of Azure has 27 million.
+(`Timestamp,Model,Request tokens,Response tokens,…`). Rows are read one by one: a week of Azure's has 27 million.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LATEST_S: Final = 1e12
 
 
 def read_traffic(path: Path) -> RecordedLoad:
-    """Return what a recorded load asks for. Raises InputError `bad_traffic` with the line, or `unreadable_path`."""
+    """Return the load in a file. Raises InputError `bad_traffic` with the line, or `unreadable_path`."""
     try:
         if not path.is_file() and path.exists():
             raise _bad(f"{path.name} is not a file", "give a CSV file")
@@ -59,7 +59,7 @@ def _summary(name: str, rows: Iterator[list[str]]) -> RecordedLoad:
     for number, row in enumerate(rows, start=2):
         second, asked, answered = _request(name, number, row, places)
         if not asked or not answered:
-            skipped += 1  # a request that failed: the traces keep it with nothing in it
+            skipped += 1  # a failed request, which the traces contain without tokens
             continue
         first, last = min(first, second), max(last, second)
         minutes[int(second // _WINDOW_S)] += 1
@@ -103,7 +103,7 @@ def _request(name: str, number: int, row: list[str], places: tuple[int, int, int
 
 
 def _second(text: str) -> float:
-    """A number of seconds, or a moment: Azure's traces write one with seven digits after the point."""
+    """Parse seconds, or a timestamp: Azure's traces have them with seven decimals."""
     if "-" in text[1:] and ":" in text:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -121,7 +121,7 @@ def _tokens(text: str) -> int:
 
 
 def _busy_minute(minutes: Counter[int], seconds: float) -> float:
-    """Requests in a minute that 95 % of the minutes do not exceed; of a shorter record, all of it."""
+    """Return the 95th percentile of the requests per minute; for a shorter record, its total."""
     if seconds < 2 * _WINDOW_S:
         return minutes.total() * _WINDOW_S / max(1.0, seconds)
     quiet = max(minutes) - min(minutes) + 1 - len(minutes)
@@ -134,7 +134,7 @@ def _lengths(counts: Counter[int]) -> Lengths:
 
 
 def _quantile(counts: Counter[int], share: float) -> int:
-    """The smallest value that `share` of the counted do not exceed."""
+    """Return the smallest value that a `share` of the counted values does not exceed."""
     left = share * counts.total()
     for value in sorted(counts):
         left -= counts[value]

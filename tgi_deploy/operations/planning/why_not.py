@@ -1,4 +1,4 @@
-"""`plan --why-not`: an instance type or an accelerator, explained for a request."""
+"""`plan --why-not`: explains an instance type or an accelerator for a request."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SEVERAL: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WhyNot:
-    """What was asked about, and each instance type that it means. `rentable`: some of them are offered by EC2."""
+    """The name in question with its instance types. `rentable`: EC2 offers some of them."""
 
     name: str
     kind: str
@@ -55,10 +55,10 @@ class WhyNot:
 def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[str, str]) -> WhyNot:
     """Explain `name`, an instance type or an accelerator, for the request.
 
-    A card that EC2 does not rent is explained as machines one may own.
+    An accelerator that EC2 does not offer is explained as owned machines.
 
     Raises:
-        InputError: `unknown_instance_type`, `unknown_accelerator`, and whatever a request can get wrong.
+        InputError: `unknown_instance_type`, `unknown_accelerator`, and the errors of an invalid request.
     """
     request = resolve(texts, environ, catalog)
     machines, kind = _several(name)
@@ -76,7 +76,7 @@ def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[st
 
 
 def _several(name: str) -> tuple[int, str]:
-    """Return how many machines are asked about, and which: `two g6e.xlarge`, `2xg6e.xlarge`, `g6e.xlarge`."""
+    """Parse a number of machines and their type: `two g6e.xlarge`, `2xg6e.xlarge`, `g6e.xlarge`."""
     found = _SEVERAL.fullmatch(name.strip())
     if found is None:
         return 1, name
@@ -85,7 +85,7 @@ def _several(name: str) -> tuple[int, str]:
 
 
 def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
-    """Raises InputError `unknown_instance_type` for what looks like one and is none."""
+    """Raise InputError `unknown_instance_type` for a name that looks like one but is not."""
     try:
         return catalog.instance_type(name)
     except InputError:

@@ -1,4 +1,4 @@
-"""The use case `down`: remove a deployment and prove that it is gone. The record goes last; tags suffice without it."""
+"""The use case `down`: remove a deployment and prove that nothing is left. Tags suffice; the record is deleted last."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Event, ResourceRecord
 
 _HIDDEN: Final = "not shown yet"
-_UNUSED: Final = "available"  # the state of an interface or a volume that no machine has
+_UNUSED: Final = "available"  # the state of a detached interface or volume
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removal:
-    """What there is of a deployment, and the steps that remove it. `deployment` None: no record is left of it.
+    """The resources of a deployment and the steps that remove it. `deployment` None: it has no record.
 
     `kept` are ids that stay.
     """
@@ -58,7 +58,7 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DownOutcome:
-    """Names that were removed and names of which there was nothing; `declined`: not confirmed."""
+    """The names that were removed, and those without any resources; `declined`: not confirmed."""
 
     removed: tuple[str, ...]
     absent: tuple[str, ...]
@@ -74,9 +74,9 @@ def down(
     *,
     volumes: bool = False,
 ) -> DownOutcome:
-    """Remove the named deployments; with `volumes` also what outlives them.
+    """Remove the named deployments; with `volumes` also their kept resources.
 
-    Raises LeftBehindError (exit 6) with every id that is still there; all names are tried before.
+    Raises LeftBehindError (exit 6) with every remaining id, after all names were tried.
     """
     removals = tuple(_look(context, name, volumes=volumes) for name in dict.fromkeys(names))
     present = [removal for removal in removals if not removal.nothing]
@@ -104,9 +104,9 @@ def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
 
 
 def remove_own(context: Context, deployment: Deployment) -> Receipt:
-    """`remove_everything` that leaves alone what another deployment has under the same name.
+    """Like `remove_everything`, but leave another deployment's resources under the same name unchanged.
 
-    Raises ClaimedError if somebody else has launched a machine for it that is not on record here.
+    Raises ClaimedError if someone else has launched a machine for it that is not recorded here.
     """
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
     seen = _settled_view(context, deployment)
@@ -125,7 +125,7 @@ def _refuse_others(context: Context, deployment: Deployment, going: Sequence[Fou
 
 
 def remove_everything(context: Context, deployment: Deployment, *, volumes: bool = False) -> Receipt:
-    """Delete all that has its name, look that nothing is left, then forget it. The lock is the caller's.
+    """Delete everything with its name, verify that nothing is left, then delete the record. The lock is the caller's.
 
     Raises LeftBehindError; the record stays then.
     """
@@ -136,9 +136,9 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
 
 
 def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
-    """Return what exists of it, after recent requests have had time to become visible.
+    """Return its existing resources, once recent requests have had time to become visible.
 
-    A machine that has not by then is among it nevertheless: its end is asked for by its id.
+    A machine that is still invisible is included: its deletion is requested by its id.
     """
     places = places_of(context, deployment)
     seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
@@ -161,11 +161,11 @@ def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]
 
 
 def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> tuple[ResourceRecord, ...]:
-    """Return what is absent and may be too new to show: neither `seen` nor known to the cloud by its id or tags.
+    """Return resources that may be too new to be visible: neither `seen` nor known to the cloud by id or tags.
 
-    A Docker host shows at once what it has. Of what was being deleted only a machine is looked for: EC2 still knows
-    ended ones for about an hour, so an unknown one is not visible yet. What was requested twice may appear
-    once more after it is deleted, unless both requests had one token, as those for a machine have.
+    A Docker host shows everything at once. Of resources that were being deleted only machines count: EC2 knows ended
+    ones for about an hour, so an unknown one is not visible yet. A resource that was requested twice may appear again
+    after its deletion, unless both requests had the same token, as for machines.
     """
     now = context.clock.now()
     ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in owned_by(seen, deployment.id)}
@@ -198,7 +198,7 @@ def _may_come_twice(context: Context, record: ResourceRecord) -> bool:
 
 
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
-    """`tags` tell what else belongs to it."""
+    """`tags` find everything else that belongs to it."""
     name, places = deployment.name, places_of(context, deployment)
     executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
     deployment = executor.save(replaced(deployment, status="deleting"))
@@ -222,9 +222,9 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
 def _late_machines(
     context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
 ) -> Callable[[Step], tuple[Step, ...]]:
-    """Return what ends a machine that came to light only now, or again, and what a machine has left behind.
+    """Return the steps for machines that became visible only now, or again, and for resources that machines left.
 
-    Either holds what is to be deleted.
+    Both block other deletions.
     """
     known = {found.id for found in seen if found.state != _HIDDEN}
 
@@ -249,7 +249,7 @@ def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
 
 
 def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
-    """Everywhere it has been, those that a failover has left again among them."""
+    """Return all its locations, including those that a failover left."""
     touched = Ledger.of(context.store.events(deployment.name)).regions
     return tuple(dict.fromkeys((*deployment.places, *touched, *context.where(deployment))))
 
@@ -257,7 +257,7 @@ def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
 def receipt_of(
     context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Thing] = ()
 ) -> Receipt:
-    """Return the receipt from the deployment's history."""
+    """Return the receipt, computed from the deployment's history."""
     history = (*context.store.events(deployment.name), *recorded_things(deployment))
     return issue(context, deployment, Ledger.of(history), places, left=left)
 
@@ -270,7 +270,7 @@ def issue(
     *,
     left: Sequence[Thing] = (),
 ) -> Receipt:
-    """Close the ledger and keep the receipt."""
+    """Close the ledger and store the receipt."""
     now = context.clock.now()
     kept = kept_things(context, deployment, ledger, left)
     lines = ledger.closed(now, expires=deployment.ends.expires_at, left=left)
@@ -294,7 +294,7 @@ def issue(
 def _unsearched(
     context: Context, deployment: Deployment, ledger: Ledger, places: Sequence[str]
 ) -> tuple[Unsearched, ...]:
-    """What could not be looked for and may be there: all of it where no record tells that it never was."""
+    """Return what could not be searched and may exist: everything, unless a record shows that it never existed."""
     if not context.unsearched:
         return ()
     if deployment.plan is not None and not any(
@@ -316,7 +316,7 @@ def _is_rare(context: Context, place: str, kind: str) -> bool:
 def still_there(
     context: Context, deployment: Deployment, places: Sequence[str], error: LeftBehindError
 ) -> LeftBehindError:
-    """The same error with the command that removes each thing, and where the receipt so far lies."""
+    """Return the error with the removal command for each resource and the path of the preliminary receipt."""
     items = error.left
     receipt = receipt_of(context, deployment, places, left=items)
     machines = {line.id for line in receipt.machines}
@@ -365,9 +365,9 @@ def sweep(
     seen: Sequence[Found] = (),
     patience: PollPolicy,
 ) -> None:
-    """Delete by tags, dependents first, and look until nothing is left. `note` gets what comes and goes.
+    """Delete by tags, dependents first, until a search finds nothing.
 
-    Raises LeftBehindError.
+    `note` receives appearing and disappearing resources.  Raises LeftBehindError.
     """
     known = {found.id: found for found in seen}
     left: dict[str, Found] = {}
@@ -389,7 +389,7 @@ def sweep(
 
 
 def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
-    """Begin to delete it. Each resource that blocks it is reported once; `said` are the reported ids."""
+    """Start deleting it. Each resource that blocks it is reported once; `said` are the reported ids."""
     if not found.alive and found.state != "stopped":
         return
     try:
@@ -407,7 +407,7 @@ def _look(context: Context, name: str, *, volumes: bool) -> Removal:
 
 
 def removal_of(name: str, recorded: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> Removal:
-    """What removing all that was seen of it takes."""
+    """Return the steps that remove everything visible of it."""
     records = recorded.resources if recorded else ()
     kept = kept_ids(recorded, seen, volumes=volumes)
     changes = diff((), records, [found for found in seen if found.id not in kept])
@@ -415,7 +415,7 @@ def removal_of(name: str, recorded: Deployment | None, seen: Sequence[Found], *,
 
 
 def _recorded(context: Context, name: str) -> Deployment:
-    """The record, or a new one for what only its tags tell: an interrupted removal then shows in `list`."""
+    """Return the record, or a new one built from tags, so that `list` shows an interrupted removal."""
     recorded = context.store.load(name)
     if recorded is not None:
         return recorded
@@ -426,7 +426,7 @@ def _recorded(context: Context, name: str) -> Deployment:
 
 
 def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Deployment:
-    """The record of a removal, where no other is left."""
+    """Return a record for a removal without an earlier record."""
     now = context.clock.now()
     return Deployment(
         name=name,

@@ -1,8 +1,8 @@
-"""`down --all`: many deployments removed together.
+"""`down --all`: removes many deployments together.
 
-Looked at once; machines are ended by the hundred; one search covers all of them while they go; what they held is
-deleted some at a time. Each has its own lock, history, proof and receipt. What is out of the ordinary (an unsettled
-request, a thing without tags, a kind that few deployments have) goes the way of a single `down`.
+One search finds them all; machines are terminated a hundred at a time; one search per poll covers all that are ending;
+their other resources are deleted a few at a time. Each deployment has its own lock, history, proof and receipt. Unusual
+cases (an unsettled request, a resource without tags, a rare kind) are handled like a single `down`.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
-_ENDING: Final = frozenset({"shutting-down", "terminated"})  # a stopped machine costs its disk, and can be ended
-_LOCKED_AT_ONCE: Final = 400  # each lock is an open file; a process may have 1024 as a rule
+_ENDING: Final = frozenset({"shutting-down", "terminated"})  # stopped machines can be terminated, too
+_LOCKED_AT_ONCE: Final = 400  # each lock is an open file, and the usual limit of a process is 1024
 
 
 @dataclass(slots=True)
 class _Ending:
-    """One deployment on its way out. `known` is what the last look showed of it, by id."""
+    """One deployment being removed. `known` are its resources at the last poll, by id."""
 
     deployment: Deployment
     places: tuple[str, ...]
@@ -72,10 +72,9 @@ class _Result:
 
 
 def down_all(context: Context, confirm: Callable[[Sequence[Removal]], bool], *, volumes: bool = False) -> DownOutcome:
-    """Remove everything that is known. What has a record that can't be read is left unchanged and reported.
+    """Remove all known deployments. Those with an unreadable record are left unchanged and reported.
 
-    Raises LeftBehindError (exit 6) with every id that is still there, or else what else has failed; all
-    deployments are tried before.
+    Raises LeftBehindError (exit 6) with every remaining id, or another failure, after all deployments were tried.
     """
     everything = look_at_all(context, whole=True)
     seen = [item for item in everything if item.unreadable is None]
@@ -115,7 +114,7 @@ def _try(result: _Result, remove: Callable[[], Receipt]) -> None:
 
 
 def _untouched(item: Seen, error: DeployError) -> DeployError:
-    """Exit 1: the command was right, and something may still run."""
+    """Exit 1: the command was valid, and something may still be running."""
     there = ", ".join(f"{found.kind} {found.id} in {found.place}" for found in item.everything) or "nothing by its tags"
     return DeployError(error.code, f"'{item.name}' was left as it is ({there}): {error.message}", hint=error.hint)
 
@@ -141,7 +140,7 @@ def _remove_together(context: Context, many: Sequence[Seen], result: _Result) ->
 
 
 def _begin(context: Context, item: Seen) -> _Ending:
-    """Put on record that it goes, and what it was. Somebody may have changed it since it was looked at."""
+    """Record that it is being removed, and its resources, which may have changed since the search."""
     recorded = context.store.load(item.name)
     deployment = recorded or stand_in(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
     places = places_of(context, deployment)
@@ -186,13 +185,13 @@ def _remove_locked(context: Context, endings: list[_Ending], result: _Result) ->
 
 @dataclass(slots=True)
 class _Watch:
-    """The fewest things that were seen, and since when: hundreds of deletions take longer than one may."""
+    """The smallest number of resources seen, and since when: hundreds of deletions take longer than one."""
 
     least: int
     since: float
 
     def still_s(self, left: int, now: float) -> float:
-        """For how long nothing has gone."""
+        """How long no resource has disappeared."""
         if left < self.least:
             self.least, self.since = left, now
         return now - self.since
@@ -209,7 +208,7 @@ def _look_again(context: Context, endings: Sequence[_Ending], places: Sequence[s
 
 
 def _finish_gone(context: Context, endings: Sequence[_Ending], result: _Result) -> list[_Ending]:
-    """Receipts for what is gone; the rest. What the cloud refuses for good is not waited for."""
+    """Write receipts for what is gone; return the rest, without what the cloud refuses permanently."""
     rest = []
     for ending in endings:
         if ending.known and ending.error is None:
@@ -228,7 +227,7 @@ def _left(context: Context, ending: _Ending) -> LeftBehindError:
 
 
 def _delete_what_can_go(context: Context, endings: Sequence[_Ending]) -> None:
-    """Machines first; what they hold once they are gone."""
+    """Delete machines first, then the resources that they block."""
     machines = [(ending, found) for ending in endings for found in ending.machines if _can_end(found)]
     held = [
         (ending, found)
@@ -245,7 +244,7 @@ def _can_end(found: Found) -> bool:
 
 
 def _not_batched(context: Context, machines: Sequence[tuple[_Ending, Found]]) -> list[tuple[_Ending, Found]]:
-    """End machines many at once; return those that were not."""
+    """Terminate machines in batches; return those that were not accepted."""
     groups: dict[tuple[str, str], list[tuple[_Ending, Found]]] = {}
     for ending, found in machines:
         groups.setdefault((found.place, found.kind), []).append((ending, found))

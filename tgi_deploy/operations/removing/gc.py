@@ -1,9 +1,9 @@
 """The use case `gc`: find and remove orphans. The cloud is read before the records.
 
-A thing is judged with all others of its deployment (name and id together). It is owned, and left alone, while a
-record here knows it and its machine exists, or while its machine exists and nothing says that its end is past: the
-record may lie on another computer. What may have been made less than `older_than_s` ago is never touched, and no end
-is past that may not be, whichever clocks wrote the two moments.
+A resource is judged together with all others of its deployment (name and id). It is owned, and kept, if its machine
+exists and is recorded here, or if its machine exists and its end has not certainly passed: the record may be on another
+computer. A resource that may have been created less than `older_than_s` ago is never touched, and an end counts as
+passed only if that is certain despite clock skew.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GcRequest:
-    """`include_unrecorded`: also running machines that no record here knows, whoever they belong to.
+    """`include_unrecorded`: also running machines without a record here, whoever owns them.
 
-    `older_than_s` 0: whatever its age.
+    `older_than_s` 0: any age.
     """
 
     older_than_s: float
@@ -53,7 +53,7 @@ class GcRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Everything there is of one deployment. `reason` says why it goes, or why it stays."""
+    """Everything that exists of one deployment. `reason` is why it is removed or kept."""
 
     name: str
     id: str
@@ -68,9 +68,9 @@ class Group:
 
     @property
     def expires(self) -> datetime | None:
-        """When its machines have ended for certain. An end that was put off, in a tag or the record, is not missed.
+        """When its machines have certainly ended. Extensions in a tag or in the record count.
 
-        Machines go by their own tags: what an earlier machine has left behind still has the ends of that one.
+        Only the machines' own tags count: leftovers of an earlier machine still have that one's ends.
         """
         machines = [item for item in self.found if item.is_machine and item.state != "shutting-down"]
         if not machines:
@@ -115,10 +115,10 @@ def age_s(text: str) -> int:
 
 
 def gc(context: Context, request: GcRequest) -> GcOutcome:
-    """Look, show, remove.
+    """Find, show and remove orphans.
 
-    Raises LeftBehindError (exit 6) with every id that is still there, after everything was tried; what the cloud
-    raises, when no region at all could be looked at.
+    Raises LeftBehindError (exit 6) with every remaining id, after everything was tried; what the cloud raises if no
+    region could be searched.
     """
     survey = _survey(context)
     groups = tuple(_judge(context, group, request) for group in _groups(context, survey))
@@ -133,7 +133,7 @@ def gc(context: Context, request: GcRequest) -> GcOutcome:
 
 
 def _survey(context: Context) -> _Survey:
-    """All of ours in all regions; one that can't be asked (switched off for the account, say) is named, not hidden."""
+    """Return all our resources in all regions; regions that can't be searched (disabled ones, say) are reported."""
     found: list[Found] = []
     failures: list[tuple[str, DeployError]] = []
     regions = _regions(context)
@@ -155,14 +155,14 @@ def _survey(context: Context) -> _Survey:
 
 
 def _regions(context: Context) -> tuple[str, ...]:
-    """Those at hand, and those that records name; the records themselves are read again after the cloud."""
+    """Return the given regions and those in records; the records are reread after the cloud."""
     records = [_load(context, name) for name in context.store.names()]
     places = [place for record in records if isinstance(record, Deployment) for place in record.places]
     return tuple(dict.fromkeys((*context.regions, *places)))
 
 
 def _groups(context: Context, survey: _Survey) -> tuple[Group, ...]:
-    """What was seen by name and id, then records of which nothing was seen although all their places were."""
+    """Group resources by name and id; then add records without any resources in all their locations."""
     records = {name: _load(context, name) for name in context.store.names()}
     groups = [_group(owner, survey, records.get(owner[0])) for owner in dict.fromkeys(map(_owner, survey.found))]
     seen = {(group.name, group.id) for group in groups}
@@ -190,7 +190,7 @@ def _owner(found: Found) -> tuple[str, str]:
 
 
 def _load(context: Context, name: str) -> Deployment | DeployError | None:
-    """A record that can't be read is an owner all the same."""
+    """Count an unreadable record as an owner."""
     try:
         return context.store.load(name)
     except DeployError as error:
@@ -198,7 +198,7 @@ def _load(context: Context, name: str) -> Deployment | DeployError | None:
 
 
 def _judge(context: Context, group: Group, request: GcRequest) -> Group:
-    """The group with its verdict."""
+    """Return the group with its verdict."""
     if group.reason or not (_SAFE.fullmatch(group.name) and _SAFE.fullmatch(group.id)):
         return replace(group, reason=group.reason or "its tags were not written by this tool")
     now = context.clock.now()
@@ -217,7 +217,7 @@ def _judge(context: Context, group: Group, request: GcRequest) -> Group:
 
 
 def _known_by_id(context: Context, group: Group) -> Found | None:
-    """A machine on record that no tag shows: somebody may have taken its tags away."""
+    """Return a recorded machine that no search by tags finds: its tags may have been removed."""
     record = group.recorded.machine if group.recorded else None
     if record is None or "id" not in record.attributes:
         return None
@@ -255,7 +255,7 @@ def _remove_all(context: Context, request: GcRequest, outcome: GcOutcome) -> GcO
 
 
 def _remove(context: Context, request: GcRequest, group: Group, regions: Sequence[str]) -> Receipt | tuple[str, str]:
-    """Remove it if it still deserves that: somebody may have gone on with it since it was shown."""
+    """Remove it if it is still an orphan: someone may have resumed it since it was shown."""
     survey = _Survey(found=tuple(_of(context, group, regions)), regions=tuple(regions), unseen=())
     again = next((item for item in _groups(context, survey) if (item.name, item.id) == (group.name, group.id)), None)
     if again is None:
@@ -274,7 +274,7 @@ def _of(context: Context, group: Group, regions: Iterable[str]) -> Iterable[Foun
 
 
 def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -> Receipt:
-    """Only what has this very id: another deployment of the same name is none of its business."""
+    """Remove only resources with this id, not another deployment of the same name."""
     ledger = Ledger()
     nobodys = replaced(
         stand_in(context, group.name, group.id, group.found[0].place), ends=Ends(expires_at=group.expires)

@@ -1,7 +1,7 @@
-"""What happens when somebody wants to stop.
+"""Handles requests to stop.
 
-A call that changes the world is finished and its result recorded first; then it is settled what becomes of that which
-this run has made. `guard` gives a context whose calls obey; `cli/stopping.py` feeds it the signals.
+A changing call is finished and its result recorded first; then it is decided whether to keep or remove what this run
+created. `guard` returns a context whose calls do this; `cli/stopping.py` passes on the signals.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class _GuardedHandler:
 
 @dataclass(frozen=True, slots=True)
 class _GuardedCloud:
-    """Everything but what is written here is the cloud's own."""
+    """Delegates everything not defined here to the cloud."""
 
     inner: Cloud
     stops: Stops
@@ -117,7 +117,7 @@ class _GuardedCloud:
 
 @dataclass(frozen=True, slots=True)
 class _GuardedStore:
-    """Writes are finished once begun; reading is the store's own."""
+    """Finishes writes once begun; delegates reads to the store."""
 
     inner: Store
     stops: Stops
@@ -156,7 +156,7 @@ class _GuardedStore:
 
     @contextmanager
     def lock(self, name: str, *, command: str) -> Iterator[None]:
-        """Taken and let go in one piece: a lock that is lost half-way would lock out our own removal."""
+        """Take and release locks without interruption: a lock lost halfway would block our own removal."""
         with ExitStack() as stack:
             stack.callback(self._let_go)
             with self.stops.held():
@@ -190,7 +190,7 @@ class _GuardedClock:
 
 
 def guard(context: Context, stops: Stops) -> Context:
-    """The same surroundings, heeding `stops`."""
+    """Return a context whose changing calls respect `stops`."""
     return replace(
         context,
         cloud=lambda region: _GuardedCloud(context.cloud(region), stops),
@@ -201,7 +201,7 @@ def guard(context: Context, stops: Stops) -> Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """What became of it. `exists`: what the record still knows; `why` it is left."""
+    """The outcome. `exists`: the resources still on record; `why` they are left."""
 
     fate: Fate
     exists: tuple[RecordedThing, ...] = ()
@@ -210,10 +210,10 @@ class Settled:
 
 
 def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[RecordedThing, ...]], bool]) -> Settled:
-    """After an interrupted `up`: keep or remove what it has made, and say what exists.
+    """After an interrupted `up`, keep or remove what it created, and return what exists.
 
-    `ask` gets what exists and answers whether to remove it; it is not asked in haste. Nothing is raised: a further
-    request to stop, or a cloud that doesn't answer, leaves things as they are, on record.
+    `ask` receives what exists and returns whether to remove it; it is not called after a termination signal. Nothing is
+    raised: a further request to stop, or a cloud that doesn't answer, leaves everything unchanged and on record.
     """
     try:
         if not stops.made_something:
@@ -232,13 +232,13 @@ def _wants_removal(context: Context, name: str, stops: Stops, ask: Callable[[tup
     try:
         return ask(existing(context, name))
     except KeyboardInterrupt:
-        if stops.hasty:  # the terminal was closed over the question: nobody is there to answer
+        if stops.hasty:  # the terminal was closed during the question
             return True
         raise
 
 
 def existing(context: Context, name: str) -> tuple[RecordedThing, ...]:
-    """From the record alone: nothing is asked of the cloud."""
+    """Return what exists by the record, without calling the cloud."""
     return on_record(context.store.load(name))
 
 
@@ -254,7 +254,7 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
 
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
-    """What an earlier run has made stays, and the record with it."""
+    """Remove what this run created. An earlier run's resources stay, and so does the record."""
     if not stops.hasty:
         await_settled(context, deployment)
     late = _came_to_light(context, deployment) if stops.abandoned else ()
@@ -267,7 +267,7 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
 
 
 def _came_to_light(context: Context, deployment: Deployment) -> tuple[Step, ...]:
-    """Return the deletions of what a call has made that was cut: its id is unknown, its tags are the intent's."""
+    """Return the deletions for an aborted creating call: the id is unknown, the tags are the intent's."""
     return tuple(
         Step.deletion(found, "was made by this run")
         for record in deployment.resources
@@ -277,7 +277,7 @@ def _came_to_light(context: Context, deployment: Deployment) -> tuple[Step, ...]
 
 
 def _refusal(context: Context, step: Step) -> str:
-    """Why a deletion was not begun; empty where it was."""
+    """Return why a deletion was not started; empty if it was."""
     try:
         context.cloud(step.place).handler(step.kind).delete(step.attributes)
     except DeployError as error:
@@ -286,7 +286,7 @@ def _refusal(context: Context, step: Step) -> str:
 
 
 def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> Settled:
-    """Ask for every deletion, the machine's before all else, and look for some seconds.
+    """Request all deletions, the machine's first, and poll for some seconds.
 
     The record stays until there is proof.
     """
@@ -313,14 +313,14 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
 
 
 def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
-    """End them by their ids, without a search: nothing else costs as much, and the next second may be the last.
+    """Terminate them by id without a search, because they cost the most and time may run out.
 
-    Return the ids of those whose end was accepted.
+    Return the ids whose termination was accepted.
     """
     asked = set()
     for record in deployment.resources:
         if record.is_machine and "id" in record.attributes:
-            with suppress(DeployError):  # the sweep asks again, and tells what it is refused
+            with suppress(DeployError):  # the sweep requests it again, and reports refusals
                 context.cloud(record.place).handler(record.kind).delete(record.attributes)
                 asked.add(record.attributes["id"])
     return frozenset(asked)
@@ -329,7 +329,7 @@ def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
 def _sweep_hastily(
     context: Context, deployment: Deployment, places: Sequence[str], note: Callable[[Event], None]
 ) -> tuple[Found, ...]:
-    """What was there."""
+    """Return what existed."""
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
     known = tuple(found for place in places for found in context.cloud(place).find(tags))
     for found in known:

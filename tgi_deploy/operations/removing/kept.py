@@ -1,4 +1,4 @@
-"""What outlives its deployment: downloaded weights on a host of one's own, unless their removal is asked for."""
+"""Resources that outlive their deployment: downloaded weights on the user's host, unless removed explicitly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def kept_ids(deployment: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> frozenset[str]:
-    """Ids that a removal leaves alone: all that is to be kept, or, with `volumes`, what others use."""
+    """Return the ids that a removal keeps: all kept resources or, with `volumes`, only those that others use."""
     own = {found.id for found in seen if found.is_machine}
     by_id = {found.id: found for found in seen}
     return frozenset(
@@ -43,7 +43,7 @@ def _users(found: Found | None) -> set[str]:
 def kept_things(
     context: Context, deployment: Deployment, ledger: Ledger, left: Sequence[Thing]
 ) -> tuple[KeptThing, ...]:
-    """Return what stays on purpose; the ledger no longer has it."""
+    """Return the resources that stay on purpose; they are removed from the ledger."""
     leftovers = {item.id for item in left}
     stays = [item for item in _keepable(deployment) if not _is_gone(item, ledger)]
     for record in stays:

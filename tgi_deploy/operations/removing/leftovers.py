@@ -1,4 +1,4 @@
-"""A removal that ends before its end: what is left, what that costs, and what removes it."""
+"""A removal that fails halfway: what is left, what that costs, and how to remove it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def removing(context: Context, *names: str) -> Iterator[None]:
-    """Have whatever breaks off the removal of these deployments, unforeseen errors too, say what is left of them."""
+    """Add what is left to any error, even an unexpected one, that aborts the removal of these deployments."""
     again = f"'tgi-deploy down {names[0] if len(names) == 1 else '--all'}' resumes it"
     with naming_what_is_left(context, lambda: _left_of(context, names), again=again):
         yield
@@ -39,7 +39,7 @@ def removing(context: Context, *names: str) -> Iterator[None]:
 
 @contextmanager
 def naming_what_is_left(context: Context, left: Callable[[], Sequence[Line]], *, again: str) -> Iterator[None]:
-    """Have an error of the block name what is `left` by then, which is nothing before the removal has begun.
+    """Add what is `left` to an error of the block; nothing is left before the removal has begun.
 
     Raises LeftBehindError of the same code, or DefectError.
     """
@@ -84,7 +84,7 @@ def _unfinished(context: Context, error: DeployError, left: Sequence[Line], agai
 
 
 def until_then(usd_per_hour: Decimal | None) -> str:
-    """What it costs that something is left; the price is that of the machines among it."""
+    """Return what the leftovers cost: the price of the machines among them."""
     return f"until then it costs ${usd_per_hour:.3f} an hour" if usd_per_hour else "until then it may cost money"
 
 
@@ -97,7 +97,7 @@ def left_error(
     code: str = "left_behind",
     receipts: Sequence[Receipt] = (),
 ) -> LeftBehindError:
-    """With the command that removes each thing by hand."""
+    """Return the leftovers, each with the command that removes it by hand."""
     left = tuple(
         LeftThing(kind=item.kind, id=item.id, region=item.region, command=_removal_command(context, item))
         for item in items
@@ -111,7 +111,7 @@ def _removal_command(context: Context, item: Thing) -> str | None:
 
 
 def raise_all(failures: Sequence[DeployError]) -> None:
-    """Raise all of them in one, if there are any. A defect goes before all; then what is left decides the exit code."""
+    """Raise all errors as one, if any. The exit code is a defect's, else that of leftovers, if present."""
     defect = next((error for error in failures if isinstance(error, DefectError)), None)
     if defect is not None:
         raise defect
@@ -128,7 +128,7 @@ def raise_all(failures: Sequence[DeployError]) -> None:
 
 
 def _all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
-    """One error for several: every message, every id, every command."""
+    """Return one error with all messages, ids and commands."""
     if len(failures) == 1:
         return failures[0]
     known = [error.failure for error in failures if error.failure]

@@ -1,4 +1,4 @@
-"""Receipts of removals: the lines of the ledger, what stays on purpose, and a hash over all of it."""
+"""Receipts of removals: the lines of the ledger, what stays on purpose, and a hash of both."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HASH: Final = "sha256"
 
 
 class KeptThing(Thing, frozen=True, kw_only=True):
-    """Something that stays on purpose, and costs nothing by the hour. `what` is in it, as far as is known so much."""
+    """A resource that stays on purpose and is not billed by the hour. `what` is its content, with the known size."""
 
     what: str
     size_bytes: int | None
 
 
 class Unsearched(Frozen, frozen=True, kw_only=True):
-    """A kind of thing that could not be looked for in a region, though it may be there."""
+    """A kind of resource that could not be searched in a region, and may exist there."""
 
     region: str
     kind: str
@@ -42,9 +42,9 @@ class Unsearched(Frozen, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """Proof of a removal. `left`: what is still there; empty when all is gone.
+    """Proof of a removal. `left`: what still exists; empty after a complete removal.
 
-    `given_up`: nobody asked for the removal, `up` took away what it had made.
+    `given_up`: `up` removed what it had created, without a request.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Receipt:
 
     @property
     def seconds(self) -> int | None:
-        """All machines' seconds together; None if one of them is unknown."""
+        """The total seconds of all machines; None if one is unknown."""
         known = [line.seconds for line in self.machines if line.seconds is not None]
         return sum(known) if len(known) == len(self.machines) else None
 
@@ -93,7 +93,7 @@ class Receipt:
         return f"cost {how}{usd_spent(self.usd)}"
 
     def document(self) -> dict[str, Any]:
-        """Return it for JSON: times and money are text, so that the hash means the same everywhere."""
+        """Return it for JSON: times and money are strings, so that the hash is the same everywhere."""
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "deployment": self.name,
@@ -117,7 +117,7 @@ class Receipt:
 
 
 def write(context: Context, receipt: Receipt) -> Receipt:
-    """Keep it on disk; return it with its path. It replaces none that has a thing which it lacks itself."""
+    """Store it on disk; return it with its path. It never replaces one with a resource that it lacks."""
     ids = {line.id for line in receipt.lines}
     same = [item for item in context.store.receipts(receipt.name) if item.get("id") == receipt.id]
     earlier = sum(not {str(line.get("id")) for line in lines_of(item)} <= ids for item in same)
@@ -127,7 +127,7 @@ def write(context: Context, receipt: Receipt) -> Receipt:
 
 
 def begin_anew(context: Context, name: str) -> None:
-    """Stop counting what was spent under this name, with a receipt that says so."""
+    """Reset the spending of this name, with a receipt that says so."""
     if not given_up(context, name):
         return
     closing = Receipt(
@@ -161,6 +161,6 @@ def _text(amount: Decimal | None) -> str | None:
 
 
 def canonical_hash(content: Mapping[str, Any]) -> str:
-    """SHA-256 over the document without its hash: keys sorted, no spaces, ASCII."""
+    """Return the SHA-256 of the document without its hash: sorted keys, no spaces, ASCII."""
     plain = {key: value for key, value in content.items() if key != HASH}
     return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

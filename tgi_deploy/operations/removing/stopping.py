@@ -1,4 +1,4 @@
-"""Runs that somebody may stop, and what is said of one that was: an `InterruptedByUserError`, exit 130."""
+"""Runs that can be interrupted; an interrupted one raises `InterruptedByUserError`, exit 130."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 def run_again(context: Context, stops: Stops | None, run: Callable[[Context], _T], *, doing: str, advice: str) -> _T:
-    """Run something that can simply be run again. Raises InterruptedByUserError when it was stopped."""
+    """Run something that can simply be repeated. Raises InterruptedByUserError if it was stopped."""
     stops = stops or Stops()
     try:
         result = run(guard(context, stops))
@@ -41,8 +41,8 @@ def run_settled(
 ) -> _T:
     """Run an `up`; if it is stopped, decide what to do with the resources it created.
 
-    `ask` gets what exists, and returns whether to remove it. Raises InterruptedByUserError; its data say what was
-    decided and what exists.
+    `ask` receives what exists, and returns whether to remove it. Raises InterruptedByUserError, whose data has the
+    decision and what exists.
     """
     stops = stops or Stops()
     guarded = guard(context, stops)
@@ -58,7 +58,7 @@ def run_settled(
 
 
 def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]) -> InterruptedByUserError:
-    """Return what is said of a run that was stopped."""
+    """Return the error for a run that was stopped."""
     receipt = settled.receipt
     cost = f" ({receipt.sentence(target_at)})" if receipt else ""
     exists = ", ".join(map(str, settled.exists))

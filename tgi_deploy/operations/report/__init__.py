@@ -1,1 +1,1 @@
-"""A plan as a page to look at."""
+"""Renders plans as HTML reports."""

@@ -23,7 +23,7 @@ _FONT: Final = "Lato"
 
 
 def plot_svg(report: Report) -> str:
-    """A picture that stands alone, on white. Raises InputError `nothing_to_plot` where nothing has a price."""
+    """Return a standalone picture on white. Raises InputError `nothing_to_plot` if nothing has a price."""
     drawing = chart(report.variants, report.rejections, report.budget_usd_per_hour, _LAYOUT)
     if drawing is None:
         raise InputError(
@@ -38,7 +38,7 @@ def plot_svg(report: Report) -> str:
 
 
 def plot_png(report: Report) -> bytes:
-    """The same picture as pixels, with a font of its own. Raises InputError `plot_extra_missing` without the extra."""
+    """Return the picture as a PNG with a bundled font. Raises InputError `plot_extra_missing` without the extra."""
     svg = plot_svg(report)
     try:
         import font_lato  # noqa: PLC0415 -- an extra

@@ -1,7 +1,7 @@
-"""The report: one page that needs nothing but a browser.
+"""The report: one self-contained page.
 
-The page forbids itself the network (Content-Security-Policy): its one script runs because its hash is named, its
-style is inline. Everything it shows is in its text; the script adds hovering, keys and copying.
+Its Content-Security-Policy forbids network access; its one script is allowed by its hash, its style is inline. All
+content is in the text; the script adds tooltips, keyboard navigation and copying.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
     from tgi_deploy.operations.report.scatter import RejectionGroup, Variant
 
-_TIGHTEST: Final = 0.004  # of a bar: thinner parts could not be seen
+_TIGHTEST: Final = 0.004  # of a bar: thinner parts would be invisible
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A number worth a tile; `note` says under which condition."""
+    """A key figure; `note` has its condition."""
 
     label: str
     value: str
@@ -45,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """One of `cards` equal bars; `idle_cards` of the machine are not used."""
+    """One of `cards` equal bars; `idle_cards` of the machine are unused."""
 
     accelerator: str
     cards: int
@@ -59,7 +59,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase:
-    """A step on the way to the first answer; past `deadline_s` it counts as stalled."""
+    """A phase before the first answer; after `deadline_s` it counts as stalled."""
 
     title: str
     start_s: float
@@ -69,7 +69,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
-    """A rendered artifact, to be copied; or the `problem` that keeps it from being written."""
+    """A rendered artifact to copy, or the `problem` that prevented it."""
 
     title: str
     file_name: str
@@ -85,7 +85,7 @@ class CostRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """A fallback, or what a near miss would get: in words, its price, and the option that leads to it."""
+    """A fallback or near miss: a description, its price, and the option that selects it."""
 
     text: str
     usd_per_hour: float | None
@@ -96,7 +96,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """Everything a page says. Without a plan there is no memory, no phase, no command."""
+    """The content of a page. Without a plan there is no memory, phase or command."""
 
     title: str
     sentence: str
@@ -128,7 +128,7 @@ class Report:
 
 
 def report_html(report: Report) -> str:
-    """The page. The same report gives the byte-same page."""
+    """Return the page. The same report always gives the same bytes."""
     script = _asset("report.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     layouts = (WIDE, NARROW)
@@ -145,7 +145,7 @@ def report_html(report: Report) -> str:
 
 
 def _by_code(rejections: Sequence[RejectionGroup]) -> Mapping[str, list[tuple[int, RejectionGroup]]]:
-    """Refusals with their row numbers, by code."""
+    """Return the rejections with their row numbers, by code."""
     found: dict[str, list[tuple[int, RejectionGroup]]] = {}
     for index, item in enumerate(rejections):
         found.setdefault(item.code, []).append((index, item))

@@ -1,7 +1,7 @@
 """Cost against throughput as coordinates, for the report and the plot.
 
-Both axes are logarithmic: prices and speeds span two orders of magnitude. What was refused has a price but no speed:
-it lies in lanes below the chart, one for each reason.
+Both axes are logarithmic: prices and speeds span two orders of magnitude. Rejected configurations have a price but no
+speed: they are in lanes below the chart, one for each reason.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 State = Literal["chosen", "fallback", "works", "over"]
 
 _STEPS: Final = (1.0, 2.0, 5.0)
-_ROOM: Final = 1.12  # the outermost points don't sit on the frame
-_SPREAD: Final = (0.0, -4.0, 4.0)  # points of equal price in a lane are set apart
+_ROOM: Final = 1.12  # keeps the outermost points off the frame
+_SPREAD: Final = (0.0, -4.0, 4.0)  # separates points of equal price in a lane
 _CROWD: Final = 5.0
 
 
@@ -57,7 +57,7 @@ class RejectionGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """Sizes in pixels of the whole drawing and of what surrounds the chart."""
+    """Sizes in pixels of the drawing and of the chart's margins."""
 
     name: str
     width: int
@@ -87,7 +87,7 @@ class Axis:
         return round(self.start + share * (self.end - self.start), 1)
 
     def ticks(self) -> tuple[tuple[float, float], ...]:
-        """(value, position) of 1, 2 and 5 times the powers of ten; powers alone over a wide span."""
+        """Return (value, position) for 1, 2 and 5 times the powers of ten; over a wide span only for powers."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         steps = _STEPS if last - first <= len(_STEPS) + 1 else _STEPS[:1]
         values = (step * 10.0**power for power in range(first, last + 1) for step in steps)
@@ -96,7 +96,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """A point; `row` is the table row that says what it is."""
+    """A point; `row` is its table row."""
 
     x: float
     y: float
@@ -106,7 +106,7 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lane:
-    """One reason for refusal: a strip below the chart, its label's baseline and its points."""
+    """One reason for rejection: a strip below the chart with its label's baseline and its points."""
 
     code: str
     number: int
@@ -116,7 +116,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A finished drawing. `pareto` and `budget_x` are None where there is no such line."""
+    """A finished drawing. `pareto` and `budget_x` are None without such a line."""
 
     layout: Layout
     height: float
@@ -134,14 +134,14 @@ class Chart:
 
     @property
     def floor(self) -> float:
-        """Where the chart ends and its horizontal axis is written."""
+        """The chart's lower end, where its horizontal axis is."""
         return self.y_axis.start if self.y_axis else float(self.layout.top)
 
 
 def chart(
     variants: Sequence[Variant], rejections: Sequence[RejectionGroup], budget: float | None, layout: Layout
 ) -> Chart | None:
-    """The drawing, or None where nothing has a price. Marks of `variants[i]` name row `w<i>`, of rejections `r<i>`."""
+    """Return the drawing; None if nothing has a price. Marks of `variants[i]` name row `w<i>`, of rejections `r<i>`."""
     prices = [variant.usd_per_hour for variant in variants if variant.usd_per_hour]
     prices += [item.usd_per_hour for item in rejections if item.usd_per_hour]
     if not prices:
@@ -163,7 +163,7 @@ def chart(
 
 
 def pareto(variants: Iterable[Variant]) -> tuple[Variant, ...]:
-    """Those that nothing else beats: each faster than everything that costs no more. Cheapest first."""
+    """Return the Pareto front, cheapest first: each is faster than everything that costs no more."""
     priced = [variant for variant in variants if variant.usd_per_hour]
     priced.sort(key=lambda variant: (variant.usd_per_hour or 0.0, -variant.tokens_per_s))
     best: list[Variant] = []
@@ -178,7 +178,7 @@ def _axis(values: Sequence[float], start: float, end: float) -> Axis:
 
 
 def _pareto_line(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> str | None:
-    """Steps: a price buys the speed of the best variant that costs no more, until the next."""
+    """Return the stepped line: at each price, the speed of the best variant that costs no more."""
     best = pareto(variants)
     if len(best) < 2:  # noqa: PLR2004 -- a line has two ends
         return None
@@ -188,7 +188,7 @@ def _pareto_line(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> str
 
 
 def _whisker(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> str | None:
-    """The interval of the chosen one, with a serif at either end."""
+    """Return the interval of the chosen variant, with a serif at each end."""
     for variant in variants:
         if variant.state == "chosen" and variant.usd_per_hour and variant.span:
             x, (low, high) = x_axis.at(variant.usd_per_hour), map(y_axis.at, variant.span)
@@ -197,7 +197,7 @@ def _whisker(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> str | N
 
 
 def _variant_marks(variants: Sequence[Variant], x_axis: Axis, y_axis: Axis) -> tuple[Mark, ...]:
-    """By price; the chosen one last, on top of the others."""
+    """Return the marks by price; the chosen one last, on top of the others."""
     marks = [
         Mark(x=x_axis.at(variant.usd_per_hour), y=y_axis.at(variant.tokens_per_s), kind=_kind(variant), row=f"w{index}")
         for index, variant in enumerate(variants)
@@ -211,7 +211,7 @@ def _kind(variant: Variant) -> str:
 
 
 def _lanes(rejections: Sequence[RejectionGroup], x_axis: Axis, top: float, height: int) -> Iterator[Lane]:
-    """The reasons with the fewest configurations first: those are the near ones."""
+    """Yield the lanes, the reasons with the fewest configurations first."""
     rows: dict[str, list[tuple[int, RejectionGroup]]] = {}
     for index, item in enumerate(rejections):
         rows.setdefault(item.code, []).append((index, item))

@@ -1,1 +1,1 @@
-"""What the use cases return, made into the results that are published."""
+"""Converts the outcomes of use cases into the published results."""

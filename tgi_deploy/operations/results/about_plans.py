@@ -1,4 +1,4 @@
-"""Results of what is asked about plans: owned hardware, locks, --why-not, --sweep, diff, predict."""
+"""Results of questions about plans: owned hardware, locks, --why-not, --sweep, diff, predict."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def owned_result(
     file: Path, texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], *, explain: bool
 ) -> Result[PlanData, Plan]:
-    """Return the plan on the hardware that a file describes, with its books. Raises NoPlanError, InputError."""
+    """Return the plan on the hardware in a file, with its costs. Raises NoPlanError, InputError."""
     outcome = plan_owned(texts, owned_machine(file), catalog, environ)
     if isinstance(outcome, NoFeasiblePlan):
         raise without_plan("plan", texts, outcome)
@@ -82,7 +82,7 @@ def sweep_result(
 
 
 def diff_result(old: Path, new: Path, limits: Limits) -> Result[DiffData, Comparison]:
-    """Compare two plans. Limits that the new one breaks are errors of the result, with exit code 3."""
+    """Compare two plans. Limits that the new one exceeds are errors of the result, with exit code 3."""
     before, after = (read_plan(read_file(path, what="the plan"), str(path)) for path in (old, new))
     found = compare(before, after, limits)
     hint = "change the plan, or raise the limit if the increase is intended"

@@ -1,4 +1,4 @@
-"""Results of catalog and profile: what the tool knows, and files made of it."""
+"""Results of catalog and profile: known entries, and files generated from them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EntryData = AcceleratorData | InstanceData | EngineData | ModelData
 
 
 def list_result(names: tuple[str, ...], catalog: Catalog, *, region: str, release: str) -> Result[ListData, ListData]:
-    """Return every entry of a kind, or the hardware that is named. Raises InputError."""
+    """Return every entry of a kind, or the named hardware. Raises InputError."""
     data = _listed(names, catalog, region, release)
     return Result(data=data, outcome=data)
 
@@ -100,7 +100,7 @@ def _hardware(kind: HardwareKind, names: tuple[str, ...], catalog: Catalog, regi
 
 
 def entry_result(name: str, catalog: Catalog, *, region: str, release: str) -> Result[EntryData, HardwareEntry | None]:
-    """Return the entry of that name, of whichever kind knows it. Raises InputError `unknown_entry`."""
+    """Return the entry of that name, of any kind. Raises InputError `unknown_entry`."""
     found = _find(catalog, name)
     if isinstance(found, Profile):
         return Result(data=ModelData(item=found), outcome=None)

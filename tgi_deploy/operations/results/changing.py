@@ -55,9 +55,9 @@ def up_result(
     notices: tuple[Problem, ...] = (),
     region_notice: str | None = None,
 ) -> Result[UpData, UpOutcome]:
-    """Return what came of an `up` or a rollback.
+    """Return the result of an `up` or a rollback.
 
-    `notices` are those of the target before it was planned; `region_notice` says that nobody chose the region.
+    `notices` are the target's from before planning; `region_notice` says that the default region was used.
     """
     planned = (warning("notice", text) for text in plan.notices)
     region = (warning("default_region", region_notice),) if region_notice else ()
@@ -74,7 +74,7 @@ def _warnings(found: UpOutcome, cures: Sequence[Cure]) -> Iterator[Problem]:
         yield warning("unencrypted", sentence)
     if found.changed:
         yield from endless(deployment.ends, deployment.usd_per_hour)
-    # A deployment that differs from the request says so.
+    # A warning if the deployment differs from the request.
     yield from (warning("plan_adjusted", f"after {cure.code}: {cure.what}") for cure in cures)
 
 
@@ -168,7 +168,7 @@ def down_result(context: Context, found: DownOutcome) -> Result[DownData, DownOu
 
 
 def _unsearched(receipts: Sequence[Receipt]) -> Iterator[Problem]:
-    """What a removal could not look for."""
+    """Yield warnings for what a removal could not search."""
     for receipt in receipts:
         for item in receipt.unsearched:
             message = f"{receipt.name}: {item.kind}s in {item.region} could not be searched for: {item.why}"

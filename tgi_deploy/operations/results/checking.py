@@ -1,4 +1,4 @@
-"""Results of doctor: what was checked, and the policy that the tool needs."""
+"""Results of doctor: the findings, and the required policy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plan_to_check(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, st
 
 
 def doctor_result(findings: tuple[Problem, ...]) -> Result[DoctorData, tuple[Problem, ...]]:
-    """Return what was found. Something that would make a launch fail is an error of the result, with exit code 1."""
+    """Return the findings. One that would make a launch fail is an error of the result, with exit code 1."""
     counted = Counter(item.severity for item in findings)
     errors = tuple(item for item in findings if item.severity == "error")
     shown = (
@@ -56,7 +56,7 @@ def doctor_result(findings: tuple[Problem, ...]) -> Result[DoctorData, tuple[Pro
 def policy_result(
     target: Target, features: tuple[str, ...], *, everything: bool, boundary: bool
 ) -> Result[PolicyData, PolicyData]:
-    """Return the permissions that the tool needs. Raises InputError for a target without an account."""
+    """Return the required permissions. Raises InputError for a target without an account."""
     if not isinstance(target, Account):
         raise InputError(
             "conflicting_options",

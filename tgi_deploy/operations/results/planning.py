@@ -35,7 +35,7 @@ def plan_result(
     explain: bool,
     into: PlanFiles | None = None,
 ) -> Result[PlanData, Plan]:
-    """Return the plan of a request, with `explain` beside what other clouds list; `into` are files to write of it.
+    """Return the plan of a request; with `explain`, also other clouds' list prices. `into` are files to write.
 
     Raises NoPlanError, and InputError for options that make no sense.
     """
@@ -55,7 +55,7 @@ def plan_result(
 
 
 def _without(made: NoFeasiblePlan, texts: OptionTexts, catalog: Catalog, into: PlanFiles | None) -> NoPlanError:
-    """Return the error, which has the files where pictures show why there is no plan."""
+    """Return the error, with the files of pictures that show why there is no plan."""
     error = without_plan("plan", texts, made)
     files = into.draw(made, texts, catalog, error.commands) if into else None
     return error if files is None else error.copy(data={**error.problem.data, "files": plain(files)})

@@ -1,4 +1,4 @@
-"""Results of runbook: the page of a deployment that is there, else of a plan."""
+"""Results of runbook: the page of an existing deployment, else of a plan."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def may_be_deployed(texts: OptionTexts) -> bool:
-    """Whether MODEL may be the name of a deployment without a record here: no option of a plan is beside it."""
+    """Return whether MODEL may name a deployment without a record here: no plan options are given."""
     return is_name(texts.model) and all(flag == "--region" for flag, _ in given_options(texts))
 
 
 def existing_subject(context: Context, name: str, *, recorded: bool) -> Subject | None:
-    """Return the deployment of that name, by its record or by tags; None where no tags show one."""
+    """Return the deployment of that name, by its record or tags; None if there is none."""
     try:
         deployment = known(context, name)
     except DeployError:
@@ -51,7 +51,7 @@ def planned_page(
     target_for: Callable[[Plan], Target],
     name: str | None,
 ) -> Subject:
-    """Return what the plan would deploy. Raises NoPlanError."""
+    """Return the deployment that the plan would create. Raises NoPlanError."""
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
         raise without_plan("runbook", texts, made)

@@ -1,4 +1,4 @@
-"""Results of trying out: smoke and rehearse."""
+"""Results of smoke and rehearse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def smoke_result(found: tuple[Smoked, ...]) -> Result[SmokeData, tuple[Smoked, ...]]:
-    """Return what came of each model. Failures are errors of the result, with the most severe exit code."""
+    """Return the outcome of each model. Failures are errors of the result, with the most severe exit code."""
     errors = (
         replaced(problem, message=f"{item.job.model}: {problem.message}")
         for item in found
@@ -65,7 +65,7 @@ def proofs_result(found: tuple[Proved, ...]) -> Result[ProofsData, tuple[Proved,
 
 
 def rehearsal_result(found: RehearsalData) -> Result[RehearsalData, RehearsalData]:
-    """Return the rehearsal. Something left in the end is an error of the result, with exit code 6."""
+    """Return the rehearsal. If something is left at the end, that is an error of the result, with exit code 6."""
     if found.safe:
         return Result(data=found, outcome=found)
     left = ", ".join(f"{item.kind} {item.id}" for item in found.left)

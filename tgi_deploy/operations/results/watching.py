@@ -1,4 +1,4 @@
-"""Results of looking: status, list, open, ask, logs, diagnose, explain, extend."""
+"""Results of read-only commands and extend: status, list, open, ask, logs, diagnose, explain."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 
 def status_result(context: Context, name: str) -> Result[NamedStatusData, Status]:
-    """Return how one deployment is. One that does not serve is an error of the result, with exit code 5."""
+    """Return the status of one deployment. If it does not serve, that is an error of the result, with exit code 5."""
     found = status(context, name)
     shown, failure = status_data(found), found.failure
     return Result(
@@ -135,7 +135,7 @@ def diagnosis_result(context: Context, name: str) -> Result[DiagnosisData, Exami
 
 
 def log_diagnosis_result(text: str, grammar: LogGrammar, *, source: str, before: int) -> Result[DiagnosisData, Reading]:
-    """Return what a log shows. `before`: how many lines of it come before `text`."""
+    """Return the diagnosis of a log. `before`: the number of its lines before `text`."""
     found = read(text, grammar)
     return Result(data=_diagnosis(source, found, before), outcome=found)
 

@@ -1,4 +1,4 @@
-"""The use case `open`: how a deployment is reached. Read-only."""
+"""The use case `open`: how to reach a deployment. Read-only."""
 
 from __future__ import annotations
 

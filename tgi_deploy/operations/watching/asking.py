@@ -1,4 +1,4 @@
-"""The use case `ask`: one prompt to a deployment, whose answer streams."""
+"""The use case `ask`: send a prompt to a deployment and stream its answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _OVERLOADED: Final = 429
-# What is wrong with a request, and not with the engine.
+# The request is wrong, not the engine.
 _REFUSED: Final = range(400, 500)
 _ANSWER_TOKENS: Final = 256
 _SHOWN_CHARS: Final = 300
@@ -32,10 +32,9 @@ _SHOWN_CHARS: Final = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """What is asked. `chat` None: as a chat where the model has a template for one.
+    """A prompt with its options. `chat` None: use the chat route if the model has a template.
 
-    `max_tokens` None: as many as were promised. `key_variable` is where the API key stands, None for the variable that
-    it was given in when the deployment was brought up.
+    `max_tokens` None: the promised number. `key_variable` holds the API key; None: the variable named at `up`.
     """
 
     text: str
@@ -56,7 +55,7 @@ class Answer:
 
 
 def ask(context: Context, name: str, prompt: Prompt, on_piece: Callable[[str], None]) -> Answer:
-    """Send the prompt; `on_piece` gets every piece of the answer when it arrives.
+    """Send the prompt; `on_piece` receives each piece of the answer as it arrives.
 
     Raises:
         InputError: `unknown_deployment`, `plaintext_key`, `question_refused`, or a secret that is missing.
@@ -85,7 +84,7 @@ def ask(context: Context, name: str, prompt: Prompt, on_piece: Callable[[str], N
 
 
 class _NoTemplateError(InputError):
-    """The model is not made for chat."""
+    """The model has no chat template."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

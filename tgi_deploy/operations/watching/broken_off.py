@@ -1,4 +1,4 @@
-"""A command that ends before its end: what is on record then, what it costs, and the command that removes it."""
+"""A command that fails halfway: what is on record then, what it costs, and the command that removes it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def naming_what_exists(context: Context, name: str, *, go_on: str, machine: Foun
 
 
 def _named(context: Context, name: str, error: DeployError, go_on: str, machine: Found | None) -> DeployError:
-    """The same error, unless it says already what became of things."""
+    """Return the error with what exists, unless it already says that."""
     deployment = recorded(context, name)
     exists = on_record(deployment)
     failure = error.failure or Failure()
@@ -51,12 +51,12 @@ def _named(context: Context, name: str, error: DeployError, go_on: str, machine:
 def recorded(context: Context, name: str) -> Deployment | None:
     try:
         return context.store.load(name)
-    except DeployError:  # the disk may be what has failed
+    except DeployError:  # the failure may be the disk's
         return None
 
 
 def on_record(deployment: Deployment | None) -> tuple[RecordedThing, ...]:
-    """Return each thing but those that stay on purpose."""
+    """Return the resources, except those that stay on purpose."""
     return tuple(
         RecordedThing(kind=item.kind, id=item.attributes.get("id", ""), region=item.place, phase=item.state)
         for item in (deployment.resources if deployment else ())
@@ -75,12 +75,12 @@ def _words(deployment: Deployment | None, exists: tuple[RecordedThing, ...], mac
 
 
 def price_words(usd_per_hour: Decimal | None) -> str:
-    """What follows "it runs"; empty where there is no price."""
+    """Return the price as a continuation of "it runs"; empty without a price."""
     return f" and costs ${usd_per_hour:.3f} an hour" if usd_per_hour else ""
 
 
 def still_running(deployment: Deployment) -> StillRunning:
-    """Return what is known of a machine that still runs, or may."""
+    """Return the facts about a machine that is or may still be running."""
     machine = deployment.machine
     ends = [at for at in (deployment.ends.expires_at, deployment.ends.lease_until) if at is not None]
     return StillRunning(

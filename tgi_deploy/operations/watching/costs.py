@@ -1,6 +1,6 @@
-"""The use case `costs`: what deployments have cost so far, and what they cost now, by deployment and by owner.
+"""The use case `costs`: the cost of deployments so far and now, by deployment and by owner.
 
-The ledger counts what this computer has on record; what other computers made is counted from its tags. Read-only.
+The ledger counts deployments with a record on this computer; others are counted from their tags. Read-only.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def costs(context: Context) -> tuple[CostsData, tuple[Problem, ...]]:
-    """Return what everything costs that is recorded here, or found by its tags, with warnings.
+    """Return the cost of everything recorded here or found by its tags, with warnings.
 
-    A place that can't be asked, or a record that can't be read, is a warning.
+    A location that can't be searched, or an unreadable record, is a warning.
     """
     unasked: dict[str, DeployError] = {}
     rows: list[DeploymentCostData] = []
@@ -100,13 +100,13 @@ def _month(usd_per_hour: Decimal | None) -> Decimal | None:
 
 
 def _known(amounts: Sequence[Decimal | None]) -> Decimal | None:
-    """Return the sum of what is known; None where nothing is."""
+    """Return the sum of the known amounts; None if there are none."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known, Decimal(0)) if known or not amounts else None
 
 
 def _gone(context: Context, counted: Mapping[str, Decimal]) -> GoneData:
-    """Return what receipts add to what is `counted` already. An id on two of them counts once."""
+    """Return what receipts add to the ids that are already `counted`. An id on two receipts counts once."""
     costs_of: dict[str, Decimal] = {}
     names: set[str] = set()
     moments: list[datetime] = []

@@ -1,4 +1,4 @@
-"""The use case `diagnose`: what went wrong, by a deployment's console, its machine's state and its plan. Read-only."""
+"""The use case `diagnose`: the cause of a failure, from a deployment's console, machine state and plan. Read-only."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _UP: Final = "tgi-deploy up "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examined:
-    """What the log shows, and what the cloud reports of the machine."""
+    """What the log shows, and what the cloud reports about the machine."""
 
     reading: Reading
     machine: MachineState
 
 
 def diagnose_deployment(context: Context, name: str) -> Examined:
-    """Ask for the machine's state and console, and read both.
+    """Read the machine's state and its console.
 
     Raises:
         InputError: `unknown_deployment`.
@@ -51,7 +51,7 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
 def subject_of(
     context: Context, deployment: Deployment, place: str, *, plan: PlanDocument | None = None, hang_s: float = HANG_S
 ) -> Subject:
-    """Return what is known of a deployment's engine beside its log. `plan`: in place of the recorded one."""
+    """Return the facts about a deployment's engine from outside its log. `plan` replaces the recorded one."""
     plan = plan or deployment.plan
     facts = {"name": deployment.name, **(_facts(context, plan, deployment.ends) if plan else {})}
     label = context.target_at(place).facts.state_label
@@ -59,7 +59,7 @@ def subject_of(
 
 
 def remedy_there(context: Context, remedy: str, place: str) -> str:
-    """Return the remedy with its command for the place; without one that would change what the place does not have."""
+    """Return the remedy with its command for the location, omitting options that have no effect there."""
     command = command_of(remedy)
     if command is None or not command.startswith(_UP):
         return remedy
@@ -69,7 +69,7 @@ def remedy_there(context: Context, remedy: str, place: str) -> str:
 
 
 def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> Reading:
-    """Return it with remedies for the place; what only the state's reason shows is not a line of the log."""
+    """Return it with remedies for the location. A finding from the state's reason has no log line."""
     findings = (without_mark(item) if item.line > last_line else item for item in found.findings)
     return replace(
         found, findings=tuple(replaced(item, remedy=remedy_there(context, item.remedy, place)) for item in findings)
@@ -77,7 +77,7 @@ def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> 
 
 
 def _facts(context: Context, plan: PlanDocument, ends: Ends) -> dict[str, str]:
-    """Return what the commands of remedies are filled with. MODEL brings the caller's options: a later one wins."""
+    """Return the values for placeholders in remedies. MODEL includes the caller's options: a later one wins."""
     found = {
         "num_shard": str(plan.chosen.num_shard),
         "context": str(plan.requirements.context_tokens),

@@ -1,4 +1,4 @@
-"""The use case `explain`: the page of a code, whether a diagnosis, an error of the tool or a plan's rejection."""
+"""The use case `explain`: the page of a code: a diagnosis, an error, a warning or a rejection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN: Final = re.compile(r"\[(\w+)\]")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCode:
-    """An error, a warning or a rejection: `kind` says which."""
+    """An error, a warning or a rejection, by `kind`."""
 
     code: str
     kind: str
@@ -31,9 +31,9 @@ class ToolCode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Explanation:
-    """All that is known of a code: it can be a diagnosis and a rejection at once.
+    """Everything about a code, which can be both a diagnosis and a rejection.
 
-    `plan_edit` is the change of the plan that `up --heal` tries first, empty where none cures it.
+    `plan_edit` is the change of the plan that `up --heal` tries first; empty if no change helps.
     """
 
     code: str
@@ -43,7 +43,7 @@ class Explanation:
 
 
 def explain(code: str, engine: str) -> Explanation:
-    """Return what is known of a code, for an engine: the code alone, or as a message shows it, `error[no_capacity]`.
+    """Return the explanation of a code for an engine: the bare code, or as in messages, `error[no_capacity]`.
 
     Raises InputError `unknown_code`.
     """
@@ -56,7 +56,7 @@ def explain(code: str, engine: str) -> Explanation:
 
 
 def all_codes(engine: str) -> tuple[Explanation, ...]:
-    """Every code with text: diagnoses in the table's order, then errors and rejections."""
+    """Return all codes with text: diagnoses in the table's order, then errors and rejections."""
     return tuple(_known(engine).values())
 
 
@@ -77,6 +77,4 @@ def _tool_codes() -> dict[str, ToolCode]:
 def _unknown(code: str, known: Sequence[str]) -> InputError:
     near = difflib.get_close_matches(code[:100], known, n=2)
     suggestion = f"did you mean {' or '.join(near)}? " if near else ""
-    return InputError(
-        "unknown_code", f"there is no page for the code '{code}'", hint=f"{suggestion}'tgi-deploy explain' lists all"
-    )
+    return InputError("unknown_code", f"there is no code '{code}'", hint=f"{suggestion}'tgi-deploy explain' lists all")

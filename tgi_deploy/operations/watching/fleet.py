@@ -1,4 +1,4 @@
-"""Many deployments at once: one paged search of each kind in each place, however many there are."""
+"""Many deployments at once: one paged search per kind and location, however many there are."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What there is of one deployment. `untagged` is known by its recorded id alone.
+    """The resources of one deployment. `untagged` ones are known only by their recorded ids.
 
-    `unreadable` says why its record tells nothing: what it was in other regions is not known then.
+    `unreadable` is why its record can't be read: then its resources in other regions are unknown.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Seen:
 def look_at_all(
     context: Context, *, whole: bool = False, unasked: dict[str, DeployError] | None = None
 ) -> tuple[Seen, ...]:
-    """Everything there is, by name. `whole`: also kinds that few deployments have.
+    """Return everything that exists, by name. `whole`: including kinds that few deployments have.
 
-    Raises what the cloud raises; with `unasked`, that goes there by its place, and the rest is looked at.
+    Raises what the cloud raises; with `unasked`, stores that there by location and continues.
     """
     records, unreadable = load_all(context)
     kept = [record for record in records.values() if record is not None]
@@ -82,7 +82,7 @@ def look_at_all(
 
 
 def not_asked(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
-    """Return a warning for each place that could not be asked."""
+    """Return a warning for each location that could not be searched."""
     return tuple(
         warning(error.code, f"{place} could not be searched, so its machines are unknown: {error.message}")
         for place, error in unasked.items()
@@ -90,13 +90,13 @@ def not_asked(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
 
 
 def names_of_owner(context: Context, owner: str) -> tuple[str, ...]:
-    """Return the deployments that an owner has begun, by their records, or by tags where there is no record."""
+    """Return an owner's deployments, by their records, or by tags without a record."""
     found = ((item.name, owners_of(item.recorded, item.everything)) for item in look_at_all(context))
     return tuple(name for name, owners in found if owners == (owner,))
 
 
 def is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
-    """Return whether its machine is too new for its absence to mean that it is gone. The cloud knows ended ones."""
+    """Return whether its machine is too new to conclude from its absence that it is gone."""
     record = recorded.machine if recorded else None
     thing_id = record.attributes.get("id") if record else None
     if record is None or thing_id is None or thing_id in {found.id for found in seen}:
@@ -109,7 +109,7 @@ def is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]
 
 
 def load_all(context: Context) -> tuple[dict[str, Deployment | None], dict[str, DeployError]]:
-    """The records by name, and what is said of those that can't be read."""
+    """Return the records by name, and the errors of unreadable ones."""
     records: dict[str, Deployment | None] = {}
     unreadable: dict[str, DeployError] = {}
     for name in context.store.names():
@@ -132,7 +132,7 @@ def _unseen(deployment: Deployment, found: Sequence[Found]) -> tuple[ResourceRec
 
 
 def each(context: Context, items: Sequence[_T], act: Callable[[_T], _R]) -> list[_R]:
-    """`act` on all, some at once; results in the order of the items. The first thing raised ends it."""
+    """Call `act` for all items, several in parallel; return the results in order. The first exception ends it."""
     if context.pace.at_once == 1 or len(items) < 2:  # noqa: PLR2004 -- nothing to do beside it
         return [act(item) for item in items]
     pool = ThreadPoolExecutor(context.pace.at_once)

@@ -1,8 +1,8 @@
-"""What the name of a deployment has spent: the one arithmetic of --max-spend, of `status` and of receipts.
+"""Computes the spending of a deployment's name, for --max-spend, `status` and receipts.
 
-The history of a deployment is the ledger: every creation, find and disappearance is an event with the thing's kind,
-id and region, written when it happens. A removal that was killed is therefore finished by the next one with nothing
-forgotten, earlier machines of a failover among it. What `up` has given up and removed has left nothing but its receipt.
+The history of a deployment is the ledger: every creation, discovery and disappearance of a resource is an event with
+its kind, id and region, written when it happens. So if a removal is killed, the next one finishes it without forgetting
+anything, including earlier machines of a failover. For a launch that `up` itself removed, only the receipt is left.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _HOUR_S: Final = 3600
-MOVED: Final = "extended"  # the event of a machine whose limits were changed while it ran
-# Of a machine that no longer runs and whose disk is billed from then on, and of one that is asked to run again.
+MOVED: Final = "extended"  # the event of a running machine whose limits were changed
+# A machine stopped, and only its disk is billed from then on; a stopped machine was requested to start.
 STOPPED: Final = "stopped"
 STARTED: Final = "started"
 _DISK: Final = "disk"
-# The reply to a launch comes seconds after it. What is more than that is a clock's.
+# The reply to a launch arrives within seconds; any larger difference is clock skew.
 _AGREED: Final = timedelta(minutes=1)
 _MICRO: Final = Decimal("0.000001")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One thing that existed; a machine that was stopped and started has a line for each time that it ran.
+    """A resource that existed; a machine that was stopped and started has one line per run.
 
-    `gone` is when it was seen to be gone, or, where `exact` is False, the latest moment at which it can have gone.
-    Machines have a price, the deployment's for everything billed by the hour, and so has the disk of one while it is
-    stopped. `expires`: the end it was made with, if that is known. `clocks_agree` is False where this computer and the
-    cloud differ about when it was made: `created` is the earlier of the two then, and the time from there to `gone` may
-    be too long by the difference. `run` is 1 until the machine is started again.
+    `gone` is when its disappearance was observed or, if `exact` is False, its latest possible time. Machines have a
+    price, which covers everything billed by the hour, and so does the disk of a stopped one. `expires` is the end set
+    at creation, if known. `clocks_agree` is False if this computer and the cloud differ about the creation time:
+    `created` is then the earlier one, and the duration may be too long by the difference. `run` is 1 until the machine
+    is started again.
     """
 
     kind: str
@@ -71,7 +71,7 @@ class Line:
 
     @property
     def usd(self) -> Decimal | None:
-        """Seconds times price, to the millionth; None while one of the two is unknown, or for what has no price."""
+        """Seconds times price, rounded to a millionth; None if either is unknown, or without a price."""
         if self.usd_per_hour is None or self.seconds is None:
             return None
         return (self.usd_per_hour * self.seconds / _HOUR_S).quantize(_MICRO, ROUND_HALF_UP)
@@ -79,7 +79,7 @@ class Line:
 
 @dataclass(slots=True)
 class Ledger:
-    """Collects the lines of one removal, by id; what a machine's id had before it was started again comes beside."""
+    """Collects the lines of one removal, by id. Earlier runs of a restarted machine are kept separately."""
 
     lines: dict[str, Line] = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class Ledger:
             self._put(replace(known, expires=moment_of(event.data.get("expires"))))
 
     def _switched_elsewhere(self, known: Line, event: Event) -> str | None:
-        """Return what a look shows that this history does not tell: somebody else has stopped or started it."""
+        """Return the event that this history lacks if someone else has stopped or started the machine."""
         rests, was_at_rest = event.data.get("rests"), self._disk_of(known) is not None
         if rests is None or rests is was_at_rest or (known.created is None and not rests):
             return None
@@ -125,7 +125,7 @@ class Ledger:
         self.lines[line.id if line.kind != _DISK else f"{line.id} {_DISK}"] = line
 
     def _disk_of(self, machine: Line) -> Line | None:
-        """Return the line of a stopped machine's disk while that is there."""
+        """Return the line of a stopped machine's disk while it exists."""
         disk = self.lines.get(f"{machine.id} {_DISK}")
         return disk if disk is not None and disk.gone is None else None
 
@@ -133,7 +133,7 @@ class Ledger:
         if self._disk_of(machine) is not None:
             return
         at = event.at
-        if machine.created is None:  # how long it ran before is not known: only its disk counts
+        if machine.created is None:  # how long it ran is unknown: only its disk counts
             self._seen(machine, event)
             machine = self.lines[machine.id]
             at = machine.created or at
@@ -149,10 +149,10 @@ class Ledger:
         )
 
     def _started(self, machine: Line, event: Event) -> None:
-        """Set the lines so far aside, and begin another of the machine."""
+        """Archive the current lines and begin a new one for the machine."""
         disk = self._disk_of(machine)
         if disk is None or disk.created is None:
-            self._put(replace(machine, exact=False))  # since when it had been stopped is not known
+            self._put(replace(machine, exact=False))  # when it was stopped is unknown
             return
         launched = moment_of(event.data.get("created")) if "rests" in event.data else event.at
         since = max(launched or disk.created, disk.created)
@@ -168,7 +168,7 @@ class Ledger:
         agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
         again = cloud is not None and known.created is not None and cloud - known.created > _AGREED
-        restarted = again and known.is_machine and known.clocks_agree  # and stopped before that, by somebody else
+        restarted = again and known.is_machine and known.clocks_agree  # and stopped before that, by someone else
         line = replace(
             known,
             exact=known.exact and not restarted,
@@ -190,7 +190,10 @@ class Ledger:
         return tuple(dict.fromkeys(line.region for line in self.lines.values() if line.region))
 
     def closed(self, at: datetime, *, expires: datetime | None, left: Sequence[Thing]) -> tuple[Line, ...]:
-        """The lines at the end. What vanished unobserved is gone by now, a machine by its own end at the latest."""
+        """Return the final lines.
+
+        Resources that vanished unobserved count until now, machines at most until their end.
+        """
         still = {item.id for item in left}
         return tuple(
             line if line.gone is not None or line.id in still else _gone_by(line, at, expires)
@@ -205,7 +208,7 @@ def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
 
 
 def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name: str, code: str = "seen") -> Event:
-    """The event that reports a thing that was found (or, with code `deleted`, that went)."""
+    """Return the event of a found resource or, with code `deleted`, of a removed one."""
     price = deployment.price_of(found.key) if deployment else None
     made_at, rests = created_at(found), found.state == "stopped"
     data: dict[str, Any] = {
@@ -224,7 +227,7 @@ def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name:
 
 
 def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
-    """What the record knows by id, as events: for a history that lacks it."""
+    """Return the recorded resources as events, for a history that lacks them."""
     return tuple(
         Event(
             at=deployment.created_at,
@@ -239,10 +242,10 @@ def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
 
 
 def spent_by(context: Context, deployment: Deployment) -> Spent:
-    """Return what this deployment and those of its name that `up` gave up before it have cost until now.
+    """Return the cost so far of this deployment and of earlier ones of its name that `up` gave up.
 
-    A machine that nobody saw end counts until now, or its end; a stopped one counts with the price of its disk. One
-    without a price counts for nothing.
+    A machine whose end was not observed counts until now or until its own end; a stopped one costs the price of its
+    disk. Without a price it counts as zero.
     """
     costs = costs_by_id(context, deployment.name, deployment)
     return Spent(usd=sum(costs.values(), Decimal(0)), machines=len(costs))
@@ -251,7 +254,7 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
 def costs_by_id(
     context: Context, name: str, deployment: Deployment | None, seen: Iterable[Found] = ()
 ) -> dict[str, Decimal]:
-    """Return what each thing of the name has cost so far: recorded, given up by `up`, or a machine `seen`."""
+    """Return the cost so far of each resource of the name: recorded, given up by `up`, or a machine `seen`."""
     now = context.clock.now()
     recorded = recorded_things(deployment) if deployment else ()
     there = (found for found in seen if found.is_machine and (found.alive or found.state == "stopped"))
@@ -259,7 +262,7 @@ def costs_by_id(
     ledger = Ledger.of((*context.store.events(name), *recorded, *machines))
     expires = deployment.ends.expires_at if deployment else None
     costs = _by_id((line.id, line.usd) for line in ledger.closed(now, expires=expires, left=()))
-    # A machine may be in both: of a removal that did not finish, or if its id turns up again.
+    # A machine may be in both, after an unfinished removal or if its id reappears.
     for document in given_up(context, name):
         for thing_id, cost in receipt_costs(document).items():
             costs[thing_id] = max(cost, costs.get(thing_id, cost))
@@ -267,12 +270,12 @@ def costs_by_id(
 
 
 def receipt_costs(document: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what each thing on a receipt has cost."""
+    """Return the cost of each resource on a receipt."""
     return _by_id((str(line.get("id")), money(line.get("usd"))) for line in lines_of(document))
 
 
 def _by_id(costs: Iterable[tuple[str, Decimal | None]]) -> dict[str, Decimal]:
-    """Return what each thing with a price has cost, a machine with its disk, in all the times that it ran."""
+    """Return the cost of each resource with a price over all its runs, a machine's including its disk."""
     found: dict[str, Decimal] = {}
     for thing_id, cost in costs:
         if cost is not None:
@@ -281,7 +284,7 @@ def _by_id(costs: Iterable[tuple[str, Decimal | None]]) -> dict[str, Decimal]:
 
 
 def given_up(context: Context, name: str) -> tuple[Mapping[str, Any], ...]:
-    """Receipts since the last removal that somebody has asked for, the latest first."""
+    """Return the receipts since the last requested removal, newest first."""
     dated = [
         (at, item.get("given_up") is not True, item)
         for item in context.store.receipts(name)
@@ -292,6 +295,6 @@ def given_up(context: Context, name: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def lines_of(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """Return the lines of a receipt that was read."""
+    """Return the lines of a receipt from disk."""
     lines = document.get("resources")
     return tuple(line for line in lines if isinstance(line, dict)) if isinstance(lines, list) else ()

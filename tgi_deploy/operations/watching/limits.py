@@ -1,6 +1,6 @@
-"""The limits of a machine that runs: set, moved or lifted. They are tags, which the machine reads.
+"""Sets, moves and lifts the limits of a running machine. They are tags, which the machine reads.
 
-A command that waits for a machine renews its lease by itself, so that nothing ends under the eyes of its owner.
+A command that waits for a machine renews its lease, so that the machine does not end in the meantime.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
-# Renewed when this part of it is over: two renewals may fail before it ends.
+# Renewed after this part of the lease, so two renewals may fail before it ends.
 _BEAT: Final = 1 / 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
-    """A machine that runs, with all that was seen of its deployment, and its record, where there is one."""
+    """A running machine with its deployment's visible resources and, if there is one, its record."""
 
     name: str
     recorded: Deployment | None
@@ -56,7 +56,7 @@ class Running:
 
 
 def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple[Deployment | None, dict[str, str]]:
-    """Change the limits that are `wanted`; return the record, and the tags of the machine that have changed.
+    """Change the `wanted` limits; return the record and the changed tags of the machine.
 
     Raises InputError `limits_fixed` and `external_end_stays`, those of the target, and `max_spend_reached`.
     """
@@ -73,10 +73,10 @@ def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple
 
 
 def keep_ceiling(context: Context, running: Running, ceiling_usd: Decimal) -> Running:
-    """Have --max-spend last for as long as it does at the price of now; save the record, whatever becomes of that."""
+    """Recompute the end by --max-spend at the current price; save the record even if that fails."""
     try:
         recorded, tags = move_limits(context, running, WantedEnds(max_spend_usd=ceiling_usd))
-    except InputError as error:  # what is left does not pay for five minutes, or an end from outside cannot be lifted
+    except InputError as error:  # the rest does not pay for five minutes, or an external end cannot be removed
         context.reporter.note(f"its end is unchanged: {error.message}")
         return replace(running, recorded=running.recorded and context.executor().save(running.recorded))
     return replace(running, recorded=recorded, machine=with_tags(running.machine, tags))
@@ -103,7 +103,7 @@ def _check_moves(context: Context, running: Running, wanted: WantedEnds) -> None
 
 
 def _ends(context: Context, running: Running, wanted: WantedEnds, now: datetime) -> Ends:
-    """Return the limits to be. Those that are not wanted are as they are recorded."""
+    """Return the resulting limits; those not in `wanted` stay as recorded."""
     known = running.recorded.ends if running.recorded else Ends()
     ends = known if known.made_with or not reads_tags(running.machine.tags) else replaced(known, made_with=known.first)
     if wanted.ttl_s is not None or wanted.max_spend_usd is not None:
@@ -117,12 +117,12 @@ def _ends(context: Context, running: Running, wanted: WantedEnds, now: datetime)
 
 
 def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, now: datetime) -> Ends:
-    """Return the ends with the earlier one of --ttl and --max-spend; each counts from now."""
+    """Return the ends with the earlier of --ttl and --max-spend, both counted from now."""
     ceiling = ceiling_of(running) if wanted.max_spend_usd is None else wanted.max_spend_usd or None
     if wanted.ttl_s is not None:
         until = now + timedelta(seconds=wanted.ttl_s) if wanted.ttl_s else None
         ends = replaced(ends, asked_ttl_s=wanted.ttl_s or None, ttl_until=until)
-    elif ceiling_of(running) is None:  # the tag is the end by --ttl, which another computer may have moved
+    elif ceiling_of(running) is None:  # the tag holds the end by --ttl, which another computer may have moved
         until = ttl_end(running.recorded, running.machine.tags)
         ends = replaced(ends, asked_ttl_s=(ends.asked_ttl_s or ends.ttl_s) if until else None, ttl_until=until)
     elif running.recorded is None:
@@ -145,7 +145,7 @@ def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, n
 
 
 def ceiling_of(running: Running) -> Decimal | None:
-    """Return the --max-spend that stays, by the tag, where the machine has one that this record may not know of."""
+    """Return the --max-spend that stays, from the tag if the machine has one, because the record may be stale."""
     known = running.recorded.ends.max_spend_usd if running.recorded else None
     if not reads_tags(running.machine.tags):
         return known
@@ -165,7 +165,7 @@ def _price(running: Running) -> Decimal:
 
 
 def _spent(context: Context, running: Running) -> Spent:
-    """Return what the name has cost. Without a record nothing but the machine at hand is known."""
+    """Return the cost of the name so far. Without a record, only this machine is known."""
     if running.recorded is not None:
         return spent_by(context, running.recorded)
     now = context.clock.now()
@@ -174,7 +174,7 @@ def _spent(context: Context, running: Running) -> Spent:
 
 
 def _tags(ends: Ends, wanted: WantedEnds, now: datetime, *, counted: bool) -> dict[str, str]:
-    """Return the tags of what is wanted. `counted`: the machine reads all of its limits from them."""
+    """Return the tags of the wanted limits. `counted`: the machine reads all its limits from tags."""
     tags = {}
     if wanted.ttl_s is not None or wanted.max_spend_usd is not None:
         tags[TAG_EXPIRES] = moved_tag(ends.expires_at, now)
@@ -188,7 +188,7 @@ def _tags(ends: Ends, wanted: WantedEnds, now: datetime, *, counted: bool) -> di
 
 
 def _lease_tag(until: datetime | None, now: datetime, *, counted: bool) -> str:
-    """Return the tag of a lease. Machines of earlier versions read one that has no seconds."""
+    """Return the tag of a lease. Machines of earlier versions expect one without seconds."""
     return moved_tag(until, now) if counted or until is None else stamp(until)
 
 
@@ -204,7 +204,7 @@ def _record(context: Context, recorded: Deployment, ends: Ends, tags: dict[str, 
 
 @dataclass(kw_only=True, slots=True)
 class LeaseKeeper:
-    """Renews a lease while somebody waits. `until` is its end as far as is known, None where there is no lease."""
+    """Renews a lease while a command waits. `until` is its known end, None without a lease."""
 
     context: Context
     deployment: Deployment
@@ -216,7 +216,7 @@ class LeaseKeeper:
         return cls(context=context, deployment=deployment, until=deployment.ends.lease_until)
 
     def beat(self) -> None:
-        """Renew, unless that was done less than a third of the lease ago. A failure is a warning; it is tried again."""
+        """Renew it unless that was less than a third of the lease ago. A failure is a warning, and retried later."""
         lease_s, machine = self.deployment.ends.lease_s, self.deployment.machine
         clock = self.context.clock
         if lease_s is None or machine is None or clock.monotonic() < self._due_s:
@@ -230,7 +230,7 @@ class LeaseKeeper:
             self._due_s = clock.monotonic() + lease_s * _BEAT**2
 
     def _renew(self, place: str, kind: str, machine_id: str, lease_s: int) -> None:
-        """Renew it, unless somebody has lifted it, elsewhere perhaps."""
+        """Renew it, unless it was lifted, perhaps from another computer."""
         handler, now = self.context.cloud(place).handler(kind), self.context.clock.now().replace(microsecond=0)
         found = handler.read({"id": machine_id})
         tags = found.tags if found is not None else {}
@@ -242,7 +242,7 @@ class LeaseKeeper:
         self.until = until
 
     def kept_by(self, context: Context) -> Context:
-        """The same surroundings; whoever waits in them renews the lease at every look."""
+        """Return a context that renews the lease at every poll of a wait."""
         return replace(context, listener=_Beating(inner=context.listener, keeper=self))
 
 

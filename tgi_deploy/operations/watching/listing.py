@@ -1,4 +1,4 @@
-"""The use case `list`: every deployment in a line, by what is there and answers now. Read-only."""
+"""The use case `list`: one line per deployment, with its current state. Read-only."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ _STARTING: Final = frozenset({"creating", "running"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """`phase` is the record's; `machine` the state seen, None where the cloud could not be asked or has none.
+    """`phase` is the record's; `machine` is the current state, None if the cloud could not be queried or has none.
 
-    `now` is what can be said at this moment, whatever is recorded; `probe` what the endpoint answered, None where there
-    is none to ask.
-    `gone`: the cloud was asked, and the recorded machine is no more. `expires` is the first moment of its `ends`.
-    `usd_per_hour` is the price while a machine runs, of all of them where there are more, and `estimated`
-    where it is on the spot market.
+    `now` is the current status, regardless of the record; `probe` is the endpoint's answer, None without an endpoint.
+    `gone`: the cloud was queried, and the recorded machine no longer exists. `expires` is the earliest of its `ends`.
+    `usd_per_hour` is the price of all running machines, `estimated` on the spot market.
     """
 
     name: str
@@ -58,7 +56,7 @@ class Listing:
 
 
 def list_deployments(context: Context) -> Listing:
-    """A place that can't be asked, or a record that can't be read, is a warning: the rest is still worth seeing."""
+    """Return all deployments. A location that can't be searched, or an unreadable record, is only a warning."""
     unasked: dict[str, DeployError] = {}
     found = statuses(context, unasked=unasked)
     problems = (problem for item in found for problem in item.drift)
@@ -98,7 +96,7 @@ def _row(status: Status, deployment: Deployment) -> Row:
 
 
 def _now(status: Status) -> str:
-    """Return what is true at this moment, as far as anybody could be asked."""
+    """Return the current status, as far as it could be determined."""
     recorded, machine = status.recorded, status.machine
     if status.healthy:
         return "ready"

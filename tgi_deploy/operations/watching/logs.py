@@ -21,7 +21,7 @@ _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 
 
 def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
-    """The last `tail` lines, or all; `raw`: with colors and prefixes, as they were written.
+    """Return the last `tail` lines, or all; `raw`: unchanged, with colors and prefixes.
 
     Raises InputError `unknown_deployment`, DeployError `no_machine`.
     """
@@ -32,9 +32,9 @@ def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = Fa
 
 
 def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
-    """Its lines as they come, the last `tail` of those that are there first; `raw` as they were written.
+    """Yield new lines as they arrive, after the last `tail` existing ones; `raw`: unchanged.
 
-    Ends when the machine has. A lease is renewed meanwhile. Raises what `logs` raises.
+    Ends with the machine. A lease is renewed in the meantime. Raises what `logs` raises.
     """
     deployment, place, instance_id = locate(context, name)
     cloud, window, first = context.cloud(place), LogWindow(), True
@@ -60,7 +60,7 @@ def _shown(text: str, grammar: LogGrammar, *, raw: bool) -> Sequence[str]:
 
 
 def locate(context: Context, name: str) -> tuple[Deployment, str, str]:
-    """Return it, and place and id of its machine. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
+    """Return it, its machine's place and id. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
     sight = look_at(context, name)
     machine, record = sight.machine, sight.deployment.machine
     if machine is not None:

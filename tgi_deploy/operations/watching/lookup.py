@@ -139,7 +139,7 @@ def _tagged_ends(tags: Mapping[str, str]) -> Ends:
 
 
 def unknown_deployment(context: Context, name: str) -> InputError:
-    """Neither a record nor a tag knows the name. With the nearest recorded names."""
+    """Return the error for a name without a record or tags, with the nearest recorded names."""
     return InputError(
         "unknown_deployment",
         f"there is no deployment '{name}' in {', '.join(context.regions)}",
@@ -148,7 +148,7 @@ def unknown_deployment(context: Context, name: str) -> InputError:
 
 
 def unrecorded_deployment(context: Context, name: str) -> InputError:
-    """For what works from the record alone: the cloud was not asked. With the nearest recorded names."""
+    """Return the error for a missing record if the cloud was not searched, with the nearest recorded names."""
     return InputError(
         "unknown_deployment",
         f"there is no record of '{name}' here",
@@ -162,7 +162,7 @@ def _near(context: Context, name: str) -> str:
 
 
 def recorded_like(context: Context, name: str) -> list[str]:
-    """The recorded names nearest to one that is not recorded."""
+    """Return the recorded names nearest to an unknown one."""
     import difflib  # noqa: PLC0415 -- only for a name that nobody knows
 
     return difflib.get_close_matches(name, context.store.names(), n=2)
@@ -177,13 +177,13 @@ def by_name(found: tuple[Found, ...]) -> dict[str, tuple[Found, ...]]:
 
 
 def created_at(found: Found) -> datetime | None:
-    """When it was made: by the cloud's own word, else by the tag that it was made with."""
+    """Return its creation time from the cloud, else from its tag."""
     words = (found.attributes.get("launched"), found.attributes.get("created"), found.tags.get(TAG_CREATED))
     return next((at for at in map(moment_of, words) if at is not None), None)
 
 
 def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | None:
-    """Return its machine: a living one rather than an ended one, and among those the recorded one."""
+    """Return its machine, preferring live ones, then the recorded one."""
     record = recorded.machine if recorded else None
     known = record.attributes.get("id") if record else None
     machines = [found for found in seen if found.is_machine]
@@ -191,14 +191,14 @@ def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | No
 
 
 def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the living machines of the same deployment beside its own, and beside those of an unfinished update."""
+    """Return live machines of the deployment other than its own and those of an unfinished update."""
     rollout = recorded.rollout if recorded else None
     updated = {rollout.source, rollout.destination} if rollout else set()
     return tuple(found for found in other_machines(recorded, seen) if revision_of(found.key) not in updated)
 
 
 def other_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the living machines of the same deployment beside its own, those of an unfinished update too."""
+    """Return live machines of the deployment other than its own, including those of an unfinished update."""
     first = machine_of(recorded, seen)
     if first is None:
         return ()
@@ -209,9 +209,9 @@ def other_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[
 
 
 def is_stopped(recorded: Deployment | None, machine: Found | None) -> bool:
-    """Return whether a machine is stopped, or stopping, and can be started with what is on its disk.
+    """Return whether a machine is stopped or stopping, and can be started again from its disk.
 
-    A container that ended by itself is one only if somebody has stopped it here.
+    A container that exited counts only if this tool stopped it.
     """
     if machine is None or machine.state not in {"stopping", "stopped"}:
         return False
@@ -220,7 +220,7 @@ def is_stopped(recorded: Deployment | None, machine: Found | None) -> bool:
 
 
 def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | None:
-    """Return what a deployment costs an hour now, by its record or else by its tags; every machine counts."""
+    """Return the current hourly cost of a deployment, from its record or else its tags, for all its machines."""
     machine = machine_of(recorded, seen)
     stopped = is_stopped(recorded, machine)
     tagged = money(machine.tags.get(TAG_STOPPED_PRICE if stopped else TAG_PRICE)) if machine is not None else None
@@ -232,7 +232,7 @@ def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | No
 
 
 def price_of_all(recorded: Deployment | None, machines: Sequence[Found]) -> Decimal | None:
-    """Return what they cost an hour together, by their tags or else by the record; None where one is unknown."""
+    """Return their total hourly cost, from tags or else the record; None if one is unknown."""
     tagged = (money(machine.tags.get(TAG_PRICE)) for machine in machines)
     prices = [recorded.usd_per_hour if price is None and recorded else price for price in tagged]
     known = [price for price in prices if price is not None]
@@ -300,6 +300,6 @@ def _given_ends(ends: Ends) -> Iterator[str]:
 
 
 def target_option(context: Context, place: str) -> str:
-    """Return what an `up` command line needs to stay at this place; empty for the default target."""
+    """Return the `up` option that selects this location's target; empty for the default target."""
     target = context.target_at(place)
     return "" if target is context.targets[0] else f" --target {target.name}"

@@ -1,4 +1,4 @@
-"""The use case `runbook`: one page that says of a deployment what runs, what it costs, and what to type when."""
+"""The use case `runbook`: a page about a deployment: what runs, what it costs, and commands for each situation."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 
 _SLOW_FACTOR: Final = 2
 _OWNED: Final = "owned"
-# Said even where it is the default: a profile may have another one.
+# Included even if it is the default, because a profile may set another one.
 _SAID: Final = frozenset({"--prefer", "--quantize"})
-# Said in other words than the field's, or with the ends.
+# Written in another form than the field, or with the ends.
 _ELSEWHERE: Final = frozenset({"", ENDS, "replicas"})
 _SPREAD: Final = {"--input-tokens": "input_p95", "--output-tokens": "output_p95"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What the page is about. `deployment` and `access` are None before its `up`, `plan` if known only from tags.
+    """The subject of the page. `deployment` and `access` are None before its `up`, `plan` if known only from tags.
 
-    `ends` are sentences; `end_options` are the options that give a new machine the same ends, `key_options` those that
-    have it ask for the same API key. `unencrypted` says what travels so, None where nothing does. `host` is how
-    cards that are not NVIDIA's get into the container.
+    `ends` are sentences; `end_options` are the options for the same limits on a new machine, `key_options` those for
+    the same API key. `unencrypted` describes unencrypted traffic, None if there is none. `host` is how accelerators
+    other than NVIDIA's are passed to the container.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Subject:
 
     @property
     def service(self) -> Service:
-        """What it serves. Raises ValueError where neither a plan nor tags say it: then there is no page."""
+        """What it serves. Raises ValueError if neither a plan nor tags contain it: then there is no page."""
         found = service_of(self.plan) if self.plan else self.deployment.service if self.deployment else None
         if found is None:
             raise ValueError("a runbook needs a plan or a deployment")
@@ -83,13 +83,13 @@ class Subject:
 
     @property
     def folder(self) -> str | None:
-        """Of a model that is one."""
+        """The folder of a local model."""
         served = self.service.model
         return served if is_folder(served) else None
 
     @property
     def model(self) -> str:
-        """As a command line names it."""
+        """The model's name on a command line."""
         named = self.plan.requirements.model if self.plan else self.service.model
         return shlex.quote(self.folder or named)
 
@@ -99,7 +99,7 @@ class Subject:
 
     @property
     def place(self) -> str:
-        """Where it is, or would be."""
+        """Its current or planned location."""
         if self.deployment is None and not self.rented:
             return self.target.name
         return self.region
@@ -123,7 +123,7 @@ class Subject:
 
 
 def known_subject(context: Context, deployment: Deployment) -> Subject:
-    """Return what is there, by its record or by tags. Raises DeployError `no_plan_recorded`."""
+    """Return an existing deployment as a subject, from its record or tags. Raises DeployError `no_plan_recorded`."""
     name, spec = deployment.name, deployment.current.spec
     if deployment.service is None:
         raise DeployError(
@@ -146,7 +146,7 @@ def known_subject(context: Context, deployment: Deployment) -> Subject:
 
 
 def planned_subject(plan: Plan, deployable: Deployable, target: Target) -> Subject:
-    """What is not there yet."""
+    """Return a planned deployment as a subject."""
     terms = (
         (deployable.ttl_s, "by itself {} s after its launch"),
         (deployable.lease_s, "{} s after its lease was last renewed"),
@@ -188,7 +188,7 @@ def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
 
 
 def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templates_dir: Path | None = None) -> str:
-    """The page, in Markdown. Raises InputError `bad_template` for a broken template of the user's own."""
+    """Return the page in Markdown. Raises InputError `bad_template` for an invalid template of the user."""
     return render_text("runbook.md.j2", _values(subject, alerts, engine), templates_dir=templates_dir)
 
 
@@ -224,7 +224,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
 
 
 def _planned(plan: PlanDocument, subject: Subject, engine: Engine) -> dict[str, Any]:
-    """Return what only a plan has."""
+    """Return the values that only a plan has."""
     return {
         "chosen": plan.chosen,
         "engine": plan.engine,
@@ -235,7 +235,7 @@ def _planned(plan: PlanDocument, subject: Subject, engine: Engine) -> dict[str, 
 
 
 def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
-    """The command line that asks for exactly this: run again it goes on with the same deployment."""
+    """Return the command line of exactly this request, which resumes the same deployment."""
     yield f"tgi-deploy up {subject.model}"
     yield from _setting_words(request)
     if _OWNED in request.markets:
@@ -253,7 +253,7 @@ def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
 
 
 def _setting_words(request: RequestDocument) -> Iterator[str]:
-    """Options with a value each."""
+    """Return the options that have values."""
     for row in PLAN_OPTIONS:
         flag, found = row.flag, None if row.lands in _ELSEWHERE else getattr(request, row.lands)
         if found is None or (flag == "--region" and _OWNED in request.markets):
@@ -270,14 +270,14 @@ def _setting_words(request: RequestDocument) -> Iterator[str]:
 
 
 def _word(value: object) -> str:
-    """A number as one would type it."""
+    """Format a number as a person would type it."""
     if isinstance(value, Decimal):
         return f"{value.normalize():f}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any]]:
-    """Yield alerts. One whose threshold is a figure of the plan needs the plan."""
+    """Yield alerts. Those with a threshold from the plan need a plan."""
     promise, plan = subject.service.promise, subject.plan
     values = {"name": subject.name, "model": subject.model, "url": subject.url}
     unknown = ["{concurrency}", "{slow_token_s}"]
@@ -301,14 +301,14 @@ def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any
 
 
 def _fill(text: str, values: Mapping[str, str]) -> str:
-    """PromQL and curl have braces of their own: only the known names are places to fill."""
+    """Fill in only the known names, because PromQL and curl also use braces."""
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)
     return text
 
 
 def _docker_run(plan: PlanDocument, server: Engine, folder: str | None, host: HostAccess | None) -> str:
-    """The plain command that runs the same engine on a machine with as many free GPUs."""
+    """Return the plain command that runs the same engine on a machine with as many free GPUs."""
     engine = plan.engine
     lines = [
         ["docker run --rm --name", server.name],
@@ -326,7 +326,7 @@ def _docker_run(plan: PlanDocument, server: Engine, folder: str | None, host: Ho
 
 
 def _devices(plan: PlanDocument, host: HostAccess | None) -> Iterator[tuple[str, str]]:
-    """Yield the options that hand over the accelerators, and what they share memory with."""
+    """Yield the options for accelerators and shared memory."""
     engine = plan.engine
     if host is not None:
         yield from host.run_options
@@ -338,7 +338,7 @@ def _devices(plan: PlanDocument, host: HostAccess | None) -> Iterator[tuple[str,
 
 
 def _removals(subject: Subject) -> Sequence[str]:
-    """What removes each recorded thing without this tool, dependents first; what is kept stays here, too."""
+    """Yield the commands that remove each recorded resource without this tool, dependents first. Kept ones stay."""
     records = subject.deployment.resources if subject.deployment else ()
     going = (record for record in reversed(records) if KEPT not in record.notes)
     command = subject.target.by_hand.removal_command

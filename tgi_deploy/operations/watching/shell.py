@@ -1,4 +1,4 @@
-"""The use case `exec`: a command on the machine of a deployment, by a program of this computer that gets there."""
+"""The use case `exec`: runs a command on a deployment's machine through a local program such as `docker`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIGNALED = 128
 
 
 class Finished(Frozen, frozen=True, kw_only=True):
-    """How a command ended. Its output is None where it went to this program's own streams."""
+    """The result of a command. Its output is None if it went to this program's streams."""
 
     exit_code: int
     stdout: str | None = None
@@ -27,14 +27,14 @@ class Finished(Frozen, frozen=True, kw_only=True):
 def run_there(
     context: Context, name: str, words: tuple[str, ...], *, terminal: bool = False, captured: bool = False
 ) -> Finished:
-    """Run a command on the machine of a deployment, an interactive shell without any.
+    """Run a command on a deployment's machine; without one, an interactive shell.
 
     Raises InputError `unknown_deployment`, DeployError `no_machine`, `no_shell`.
     """
     _, place, machine_id = locate(context, name)
     target = context.target_at(place)
     if not isinstance(target, Shell):
-        # A command of the real cloud finds nothing of a local one.
+        # A command for the real cloud finds nothing in a local one.
         by_hand = "" if context.loopback else "; " + target.facts.shell_by_hand.format(place=place, id=machine_id)
         raise _no_shell(name, target.facts.no_shell, f"'tgi-deploy logs {name}' prints its log{by_hand}")
     child = target.child(place, machine_id, words, terminal=terminal)

@@ -1,4 +1,4 @@
-"""How far the start of an engine that does not answer yet has come, by its machine's log."""
+"""Reads the progress of an engine's start from its machine's log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def console_of(context: Context, machine: Found) -> Callable[[], str]:
-    """Its console, read at the first call and never again."""
+    """Its console, read once at the first call."""
     return cache(lambda: context.cloud(machine.place).console(machine.id))
 
 
 def starting(
     context: Context, deployment: Deployment, state: MachineState | None, console: Callable[[], str]
 ) -> Starting | None:
-    """None where the machine does not run, or its console can't be read."""
+    """Return the progress; None if the machine does not run or its console can't be read."""
     if state is None or state.state not in {"pending", "running"}:
         return None
     if state.state == "pending":
@@ -49,5 +49,5 @@ def starting(
 
 
 def _image_mb(deployment: Deployment) -> float:
-    """What the pull brings, by the recorded plan; 0 where there is none."""
+    """Return the size of the pull from the recorded plan; 0 without one."""
     return packed_mb(deployment.plan.storage.image_bytes) if deployment.plan else 0.0

@@ -1,4 +1,4 @@
-"""The use case `status`: what was recorded, what is there, the difference, and whether it answers. Read-only."""
+"""The use case `status`: the record, what exists, the differences, and whether it answers. Read-only."""
 
 from __future__ import annotations
 
@@ -45,17 +45,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Status:
-    """`deployment` is the record, or what tags say where `recorded` is None; None where nothing can be read.
+    """The status of a deployment. `deployment` is the record or, if `recorded` is None, built from tags.
 
-    `drift` is how record and world differ; the data name the `key` of the resource.
-
-    `machine` and `probe` are None where there is no machine, or no endpoint to ask. `unasked` says why the place of its
-    machine could not be asked.
-
-    `ends` are all ways in which its machine ends by itself, the earliest first. `spot_notice` says that the cloud takes
-    a spot machine back, and how it is known. `late`: its machine was asked for a moment ago, and the cloud may not show
-    it yet. Only the status of one deployment has `starting`, how far an engine that does not answer has come,
-    `spent`, what machines of its name have cost so far, and `proved_at`, when it was last brought up and proved.
+    It is None if nothing can be read. `drift` lists differences between record and reality, with the `key` of the
+    resource. `machine` and `probe` are None without a machine or an endpoint. `unasked` is why the machine's location
+    could not be queried. `ends` are all limits of its machine, the earliest first. `spot_notice` says that the cloud is
+    reclaiming a spot machine, and how that is known. `late`: its machine was requested a moment ago and may not be
+    visible yet. Only the status of a single deployment has `starting` (the progress of an engine that does not answer),
+    `spent` (the cost of its name so far) and `proved_at` (when it was last brought up and proved).
     """
 
     name: str
@@ -84,14 +81,14 @@ class Status:
 
     @property
     def gone(self) -> bool:
-        """Its recorded machine is no more."""
+        """Whether its recorded machine no longer exists."""
         record = self.recorded.machine if self.recorded else None
         known = record is not None and "id" in record.attributes
         return known and self.machine is None and not self.late and self.unasked is None
 
     @property
     def silent(self) -> bool:
-        """Its engine was ready once, and does not answer now."""
+        """Whether its engine was ready before and does not answer now."""
         ready = self.recorded is not None and self.recorded.status == "ready"
         return ready and self.probe is not None and not self.probe.ok
 
@@ -101,12 +98,12 @@ class Status:
 
     @property
     def stopped(self) -> bool:
-        """Its machine is stopped, and can be started again."""
+        """Whether its machine is stopped and can be started again."""
         return is_stopped(self.recorded, self.machine_seen)
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """What is billed by the hour at this moment; None where nothing says it."""
+        """Its current hourly cost; None if unknown."""
         return price_of(self.recorded, self.seen)
 
     @property
@@ -115,17 +112,17 @@ class Status:
 
     @property
     def unencrypted(self) -> str | None:
-        """What travels unencrypted, in a sentence."""
+        """A sentence about unencrypted traffic."""
         return unencrypted(self.deployment)
 
     @property
     def failure(self) -> NotHealthyError | None:
-        """Why it does not serve now, and what to do; None where it does, or nobody can tell."""
+        """Why it does not serve now, and what to do; None if it serves, or if that is unknown."""
         return not_serving(self)
 
 
 def status(context: Context, name: str) -> Status:
-    """Raises InputError `unknown_deployment` when neither a record nor a tag knows the name."""
+    """Return the status. Raises InputError `unknown_deployment` if neither a record nor tags have the name."""
     sight = look_at(context, name)
     machine = sight.machine
     state = context.cloud(machine.place).machine(machine.id) if machine else None
@@ -139,8 +136,7 @@ def status(context: Context, name: str) -> Status:
 def statuses(context: Context, *, unasked: dict[str, DeployError] | None = None) -> list[Status]:
     """Return the status of all deployments, with one search per kind and place; endpoints are probed in batches.
 
-    An unreadable record is reported as drift, and with `unasked`, which it fills, so is an unreachable place.
-    fills, so is a place that can't be asked.
+    An unreadable record is reported as drift, and with `unasked`, which it fills, so is an unreachable location.
     """
     everything = look_at_all(context, whole=unasked is not None, unasked=unasked)
     return each(context, everything, lambda item: _status_of(context, item, unasked or {}))
@@ -205,7 +201,7 @@ def _status(
 
 
 def _probed(context: Context, deployment: Deployment) -> tuple[Probe | None, tuple[Problem, ...]]:
-    """Return what its health check answers. Tags can name an engine that this version does not have."""
+    """Return the answer of its health check. Tags can name an engine that this version lacks."""
     try:
         return context.probe_of(deployment), ()
     except DeployError as error:
@@ -213,7 +209,7 @@ def _probed(context: Context, deployment: Deployment) -> tuple[Probe | None, tup
 
 
 def _is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
-    """Nothing is called gone that nobody could ask about."""
+    """Report a resource as gone only if its location could be queried."""
     try:
         return is_late(context, recorded, seen)
     except DeployError:
@@ -238,9 +234,9 @@ def _replicas(
 
 
 def not_serving(found: Status) -> NotHealthyError | None:
-    """Return why a deployment does not serve now, and what to do; None where it does, or nobody can tell."""
+    """Return why a deployment does not serve now, and what to do; None if it serves, or if that is unknown."""
     name = found.name
-    if found.healthy or found.deployment is None or not is_name(name):  # a tag can hold what no command may
+    if found.healthy or found.deployment is None or not is_name(name):  # tags can be unsafe in a command
         return None
     if found.stopped:
         return NotHealthyError(
@@ -277,12 +273,16 @@ def _since(found: Status) -> str:
 
 
 def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Problem]:
-    """The differences, record first. A machine that is `late` is not gone."""
+    """Return the differences, those of the record first. A `late` machine does not count as missing."""
     records = recorded.resources if recorded else ()
     known = {record.attributes["id"] for record in records if "id" in record.attributes}
     there, second = {found.id: found for found in seen}, second_machines(recorded, seen)
     differences = [
-        warning("resource_missing", f"{record.kind} {record.attributes['id']} is recorded and gone", key=record.key)
+        warning(
+            "resource_missing",
+            f"{record.kind} {record.attributes['id']} is recorded but no longer exists",
+            key=record.key,
+        )
         for record in records
         if "id" in record.attributes and record.attributes["id"] not in there and not (late and record.is_machine)
     ]
@@ -301,7 +301,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
         for found in second
     )
     differences.extend(
-        warning("unrecorded", f"{found.kind} {found.id} exists and is not in the record", key=found.key)
+        warning("unrecorded", f"{found.kind} {found.id} exists but is not in the record", key=found.key)
         for found in seen
         if not found.attached and found.id not in known and found not in second
     )
@@ -314,7 +314,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
 
 
 def second_machine(recorded: Deployment | None, machine: Found) -> str:
-    """Return a sentence about a machine that runs beside the deployment's own."""
+    """Return a sentence about a machine that runs in addition to the deployment's own."""
     costs = price_words(price_of_all(recorded, (machine,)))
     return f"a second {machine.kind} is {machine.state} in {machine.place}: {machine.id}{costs}"
 
@@ -341,9 +341,9 @@ def _spot_notice(
     *,
     healthy: bool,
 ) -> str | None:
-    """The notice in a sentence, None where there is none.
+    """Return the notice in a sentence, or None.
 
-    What was read anyway comes first: the machine's end and its spot request. The console is read only where a spot
+    The machine's end and its spot request, which were read anyway, come first. The console is read only if a spot
     machine does not answer.
     """
     if machine is None or machine.attributes.get("market") != "spot":
