@@ -132,7 +132,9 @@ def test_docs_are_current(monkeypatch):
         assert f"`{PROGRAM} {' '.join(path)}`" in text
 
 
-@pytest.mark.parametrize(("word", "expected"), [("ps", "list"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")])
+@pytest.mark.parametrize(
+    ("word", "expected"), [("ps", "list"), ("watch", "status"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")]
+)
 def test_a_word_of_other_tools_is_answered_with_ours(capsys, word, expected):
     assert run(ROOT, [word, "x"]) == 2
     assert f"did you mean '{expected}'?" in capsys.readouterr().err

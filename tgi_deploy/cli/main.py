@@ -84,6 +84,7 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("pause", "suspend"), "stop"),
     **dict.fromkeys(("resume",), "start"),
     **dict.fromkeys(("reboot",), "restart"),
+    **dict.fromkeys(("watch",), "status"),
 }
 EXAMPLES: Final = (
     "tgi-deploy plan llama3-13b --budget 5",

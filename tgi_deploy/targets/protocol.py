@@ -476,8 +476,8 @@ class Account(Protocol):
 class LocalHost(Protocol):
     """A target that can run engines on this computer."""
 
-    def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
-        """Return findings about this computer; with `needed`, missing parts are errors."""
+    def examine_host(self) -> tuple[Problem, ...]:
+        """Return findings about this computer; missing parts are errors."""
 
 
 @runtime_checkable

@@ -203,6 +203,12 @@ def test_a_code_can_be_a_diagnosis_and_a_rejection(capsys):
     assert "This release" in out
 
 
+def test_a_part_of_a_code_gets_all_that_have_it():
+    with pytest.raises(InputError) as caught:
+        explain("oom", "tgi")
+    assert "did you mean oom_load or " in (caught.value.hint or "")
+
+
 def test_a_misspelt_code_gets_the_nearest():
     with pytest.raises(InputError, match="oom_lod") as caught:
         explain("oom_lod", "tgi")

@@ -102,7 +102,7 @@ def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
     assert len(lines) == len(made.alternatives)
     for number, (line, item) in enumerate(zip(lines, made.alternatives, strict=True), start=1):
         words = line.split()
-        assert words[:3] == [f"{number}.", item.offer.instance_type.name, item.offer.region]
+        assert words[:2] == [f"{number}.", item.offer.instance_type.name]
         assert f"{item.num_shard} " in line
         assert (item.dtype if item.quantize == "none" else item.quantize) in {word.rstrip("*") for word in words}
         assert f"{item.performance.output_tokens_per_s:.0f} tokens/s" in line

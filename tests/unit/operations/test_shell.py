@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def test_a_command_runs_on_the_machine_and_its_exit_code_comes_back(around):
 def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(around):
     program = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     assert run_there(context(around, WithShell), "demo", (program,)).exit_code == 128 + 15
+
+
+def test_a_shell_learns_of_each_new_size_of_the_terminal(around):
+    """A terminal signals its foreground process group, so the program must stay in this one and on its terminal."""
+    program = "import os; print(os.getpgrp(), os.getsid(0))"
+    ended = run_there(context(around, WithShell), "demo", (program,), captured=True)
+    assert ended.stdout == f"{os.getpgrp()} {os.getsid(0)}\n"
 
 
 def test_a_target_without_a_shell_says_why_and_what_to_do(around):

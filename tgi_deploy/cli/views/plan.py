@@ -279,7 +279,8 @@ def _top(plan: Plan) -> str:
     if plan.alternatives:
         slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
         lines = [heading("All alternatives", f"the best of each other accelerator and quality class{slow}")]
-        rows = [_row(number, item) for number, item in enumerate(plan.alternatives, start=1)]
+        here = _place(plan.chosen)
+        rows = [_row(number, item, here) for number, item in enumerate(plan.alternatives, start=1)]
         lines += table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")[1:]
     if plan.fallbacks:
         pools = dict.fromkeys(_pool(item, plan.chosen) for item in plan.fallbacks)
@@ -298,10 +299,15 @@ def _pool(candidate: Candidate, chosen: Candidate) -> str:
     return f"{offer.instance_type.name}{market}{place}"
 
 
-def _row(number: int, candidate: Candidate) -> tuple[str, ...]:
-    """Return the cells of a row, the last two of them numbers. Only the cards in use count."""
+def _place(candidate: Candidate) -> str:
     offer = candidate.offer
-    place = offer.region if offer.market == "on-demand" else f"{offer.region} {offer.market}"
+    return offer.region if offer.market == "on-demand" else f"{offer.region} {offer.market}"
+
+
+def _row(number: int, candidate: Candidate, here: str) -> tuple[str, ...]:
+    """Return the cells of a row, the last two of them numbers. Only the cards in use count, and a place not `here`."""
+    offer = candidate.offer
+    place = "" if _place(candidate) == here else _place(candidate)
     method = (candidate.dtype if candidate.quantize == "none" else candidate.quantize) + "*" * _is_slow(candidate)
     price = "" if offer.usd_per_hour is None else price_of(candidate)
     speed = f"{count(candidate.performance.output_tokens_per_s)} tokens/s"

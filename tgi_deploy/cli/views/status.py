@@ -140,7 +140,7 @@ def access_text(access: AccessData) -> str:
             access.url,
             "",
             f"curl    {access.curl}",
-            f'python  python -c "{access.python}"',
+            f'python  python3 -c "{access.python}"',
             *([f"sha256  {access.certificate} of its certificate"] if access.certificate else []),
             *([f"tunnel  {access.tunnel}"] if access.tunnel else []),
             *(["", wrapped(access.unencrypted, first="", rest="")] if access.unencrypted else []),

@@ -66,7 +66,7 @@ def _parts(line: str, room: int) -> Iterator[str]:
         yield line
         return
     label = _LABEL.match(plain)
-    under = label.end() if label and label.end() <= room // 2 else len(plain) - len(plain.lstrip()) + len(_GAP)
+    under = label.end() if label and label.end() <= room * 3 // 5 else len(plain) - len(plain.lstrip()) + len(_GAP)
     part = ""
     for atom in _ATOM.findall(line):
         if part.strip() and len(click.unstyle(part + atom)) > room:

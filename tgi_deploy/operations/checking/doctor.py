@@ -32,9 +32,8 @@ def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
     context, here = request.context, request.workstation
     chosen = context.target(request.target)
     findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets)]
-    for target in context.targets:
-        if isinstance(target, LocalHost):
-            findings.extend(target.examine_host(needed=target is chosen))
+    if isinstance(chosen, LocalHost):
+        findings.extend(chosen.examine_host())
     if isinstance(chosen, Account):
         asked = AccountRequest(
             options=request.options,

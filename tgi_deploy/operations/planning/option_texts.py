@@ -175,7 +175,7 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
     raise InputError(
         "bad_number",
         f"{setting.named(option)}: {quoted(text)} is not a whole number from 1 to {most}",
-        hint=_suggestions().count(option),
+        hint=_suggestions().count(text, option),
     )
 
 

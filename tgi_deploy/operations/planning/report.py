@@ -7,6 +7,7 @@ budget, to show those just above it.
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from tgi_deploy import __version__
 from tgi_deploy import text as words
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.planning.artifacts import deployable
+from tgi_deploy.operations.planning.no_plan import given_options
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.operations.report.report import Choice, Command, CostRow, Figure, Memory, Part, Phase, Report
 from tgi_deploy.operations.report.scatter import RejectionGroup, Variant
@@ -22,6 +24,7 @@ from tgi_deploy.planner.search import Search
 from tgi_deploy.planner.time_to_ready import to_go_through
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Span
+from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -257,9 +260,13 @@ def _cards(offer: Offer, num_shard: int) -> str:
 def _figures(plan: Plan) -> Iterator[Figure]:
     chosen = plan.chosen
     if chosen.offer.usd_per_hour is not None:
-        note = "machine, disk and address" if len(chosen.cost.lines) > 1 else ""
-        yield Figure(label="an hour", value=_usd(chosen), note=note)
-    yield from _speed_figures(chosen.performance)
+        kind = "estimated" if chosen.offer.estimated else "listed"
+        whole = ("machine, disk and address",) if len(chosen.cost.lines) > 1 else ()
+        dated = (f"{kind} {chosen.offer.price_date}",) if chosen.offer.price_date else ()
+        yield Figure(label="an hour", value=_usd(chosen), note="; ".join((*whole, *dated)))
+        month = float(usd_per_month(chosen.cost.usd_per_hour))
+        yield Figure(label="a month", value=words.cents(month, estimated=chosen.offer.estimated), note="730 hours")
+    yield from _speed_figures(chosen.performance, estimated=chosen.offer.estimated)
     memory = chosen.memory
     yield Figure(
         label="KV cache",
@@ -270,7 +277,7 @@ def _figures(plan: Plan) -> Iterator[Figure]:
     yield Figure(label="until it is ready", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
 
 
-def _speed_figures(speed: Performance) -> Iterator[Figure]:
+def _speed_figures(speed: Performance, *, estimated: bool) -> Iterator[Figure]:
     yield Figure(label="first token", value=words.count(speed.ttft_ms), unit="ms", note=_span(speed.ttft_ms_span))
     each = speed.tpot_ms_span
     reads = Span(low=_MS_PER_S / each.high, high=_MS_PER_S / each.low) if each else None
@@ -284,7 +291,8 @@ def _speed_figures(speed: Performance) -> Iterator[Figure]:
     million = speed.usd_per_million_output_tokens
     if million is not None:
         used = "fully used" if speed.utilization == 1 else f"used {speed.utilization:.3g} of the time"
-        yield Figure(label="a million tokens", value=words.cents(float(million)), note=f"output, {used}")
+        price = words.cents(float(million), estimated=estimated)
+        yield Figure(label="a million tokens", value=price, note=f"output, {used}")
 
 
 def _span(span: Span | None) -> str:
@@ -356,7 +364,11 @@ def _phases(candidate: Candidate) -> Iterator[Phase]:
 def _commands(
     plan: Plan, texts: OptionTexts, environ: Mapping[str, str], targets: Sequence[Target]
 ) -> Iterator[Command]:
-    """Yield every artifact of this plan; an owned machine has no launch template."""
+    """Yield the command that deploys it, and every artifact; an owned machine has neither that nor a template."""
+    if plan.chosen.offer.market != "owned":
+        given = (word for _, option in given_options(texts) for word in option)
+        line = shlex.join(("tgi-deploy", "up", texts.model, *given))
+        yield Command(title="tgi-deploy up", file_name="", text=f"{line}\n")
     subject = deployable(plan, texts, environ)
     for target in targets:
         for form, title in target.forms.items() if target.refusal(plan) is None else ():

@@ -15,6 +15,7 @@ _EXAMPLES: Final = {row.flag: row.example for row in PLAN_OPTIONS}
 _CURRENCY: Final = re.compile(r"[$€£¥]|(?<![a-z])(usd|eur|gbp|chf|jpy|dollars?|euros?|cents?)(?![a-z])", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"\d{1,9}(\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _LONGEST_COUNT: Final = 5
+_KILO: Final = re.compile(r"(\d{1,5})k", re.IGNORECASE | re.ASCII)
 _COMMA: Final = re.compile(r"(\d{1,9}),(\d{1,2})", re.ASCII)
 _THOUSANDS: Final = re.compile(r"\d{1,3}([,_' ]\d{3})+(\.\d{1,9})?", re.ASCII)
 
@@ -34,8 +35,10 @@ def amount(text: str, option: str, unit: str, most: Decimal) -> str:
     return f"leave the currency out: {advice}" if bare != text else advice
 
 
-def count(option: str) -> str:
+def count(text: str, option: str) -> str:
     """Return a hint for a text that is not a whole number."""
+    if thousands := _KILO.fullmatch(text):
+        return f"write {option} {1024 * int(thousands[1])}: digits only"
     return f"write {option} {_EXAMPLES[option]}, for example: digits only"
 
 

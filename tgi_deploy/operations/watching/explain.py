@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.diagnosis.patterns import Page
 
+_MOST_NEAR: Final = 3
 _SHOWN: Final = re.compile(r"\[(\w+)\]")
 
 
@@ -75,6 +76,6 @@ def _tool_codes() -> dict[str, ToolCode]:
 
 
 def _unknown(code: str, known: Sequence[str]) -> InputError:
-    near = difflib.get_close_matches(code[:100], known, n=2)
-    suggestion = f"did you mean {' or '.join(near)}? " if near else ""
+    near = [item for item in known if code and item.startswith(code)] or difflib.get_close_matches(code[:100], known)
+    suggestion = f"did you mean {' or '.join(near[:_MOST_NEAR])}? " if near else ""
     return InputError("unknown_code", f"there is no code '{code}'", hint=f"{suggestion}'tgi-deploy explain' lists all")

@@ -47,14 +47,14 @@ class Installation:
         return tuple(line.strip() for line in listed.splitlines() if line.strip())
 
 
-def host_findings(host: Installation, *, needed: bool) -> tuple[Problem, ...]:
-    """Return the findings. `needed`: the target runs containers here, so whatever is missing is an error."""
+def host_findings(host: Installation) -> tuple[Problem, ...]:
+    """Return the findings. Whatever is missing is an error."""
     try:
         engine = host.engine()
     except DeployError as problem:
-        return (replaced(problem.problem, severity="error" if needed else "warning"),)
-    findings = [ok("docker", f"engine {engine.version} answers", version=engine.version)]
-    return (*findings, *_gpu_findings(host, engine.runtimes)) if needed else tuple(findings)
+        return (replaced(problem.problem, severity="error"),)
+    answers = ok("docker", f"engine {engine.version} answers", version=engine.version)
+    return (answers, *_gpu_findings(host, engine.runtimes))
 
 
 def _gpu_findings(host: Installation, runtimes: tuple[str, ...]) -> tuple[Problem, ...]:

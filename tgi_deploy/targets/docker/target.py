@@ -149,10 +149,10 @@ class DockerTarget:
 
         return exec_words(endpoint_of(place, self.environ), machine_id, words, terminal=terminal)
 
-    def examine_host(self, *, needed: bool) -> tuple[Problem, ...]:
+    def examine_host(self) -> tuple[Problem, ...]:
         from tgi_deploy.targets.docker.host_checks import Installation, host_findings  # noqa: PLC0415 -- startup time
 
-        return host_findings(self.installation or Installation(), needed=needed)
+        return host_findings(self.installation or Installation())
 
 
 def docker_target(environ: Mapping[str, str] = os.environ) -> DockerTarget:

@@ -43,7 +43,7 @@ def codes(findings, *severities):
 def test_a_model_is_looked_at_from_the_interpreter_to_the_hub(around):
     found = examine(around, FakeInspector(), wanted=plan(chosen=G))
     assert codes(found) == [
-        "python", "state_folder", "extras", "docker", "identity", "clock", "region", "machine_image", "zones",
+        "python", "state_folder", "extras", "identity", "clock", "region", "machine_image", "zones",
         "permissions", "quota", "subnet", "route", "disk", "user_data", "hub_access",
     ]  # fmt: skip
     assert codes(found, "warning", "error") == []
@@ -68,7 +68,7 @@ def test_every_action_is_rehearsed(around):
 def test_without_credentials_all_that_can_be_said_is_reported(around):
     nobody = DeployError("no_credentials", "nobody", hint="aws configure")
     found = examine(around, FakeInspector(who=nobody, status=nobody), wanted=plan(chosen=G))
-    assert codes(found) == ["python", "state_folder", "extras", "docker", "no_credentials"]
+    assert codes(found) == ["python", "state_folder", "extras", "no_credentials"]
     assert codes(found, "error") == ["no_credentials"]
 
 

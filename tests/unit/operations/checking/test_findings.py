@@ -172,21 +172,18 @@ def test_missing_extras_are_warnings_that_say_how_to_get_them():
 
 
 @pytest.mark.parametrize(
-    ("installation", "needed", "codes"),
+    ("installation", "codes"),
     [
-        (FakeInstallation(), True, ["ok docker", "ok nvidia_runtime", "ok gpu"]),
-        (FakeInstallation(), False, ["ok docker"]),
-        (FakeInstallation(docker=DeployError("docker_missing", "m", hint="h")), True, ["error docker_missing"]),
-        (FakeInstallation(docker=DeployError("docker_missing", "m", hint="h")), False, ["warning docker_missing"]),
+        (FakeInstallation(), ["ok docker", "ok nvidia_runtime", "ok gpu"]),
+        (FakeInstallation(docker=DeployError("docker_missing", "m", hint="h")), ["error docker_missing"]),
         (
             FakeInstallation(docker=Engine(version="29", runtimes=("runc",)), gpus=()),
-            True,
             ["ok docker", "error nvidia_runtime_missing", "error no_gpu"],
         ),
     ],
 )
-def test_an_engine_matters_where_it_is_needed(installation, needed, codes):
-    found = host_findings(installation, needed=needed)
+def test_a_docker_host_lacks_nothing(installation, codes):
+    found = host_findings(installation)
     assert [f"{item.severity} {item.code}" for item in found] == codes
 
 

@@ -91,7 +91,7 @@ def test_the_hint_is_the_intended_amount(text: str, hint: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "hint"),
     [
-        ({"context": "8k"}, "write --context 8192, for example"),
+        ({"context": "32k"}, "write --context 32768: digits only"),
         ({"context": "8,192"}, "write --context 8192, for example"),
         ({"port": "99999"}, "write --port 8080, for example"),
         ({"num_shard": "two"}, "write --num-shard 2, for example"),

@@ -118,9 +118,18 @@ def test_refusals_keep_every_code_and_sentence(reports, thirteen):
 
 def test_commands_are_what_render_writes(reports):
     assert [command.file_name for command in reports["plan"].commands] == [
-        "user-data.yaml", "launch-template.json", "docker-run.sh", "compose.yaml",
+        "", "user-data.yaml", "launch-template.json", "docker-run.sh", "compose.yaml",
     ]  # fmt: skip
-    assert "--model-id" in reports["plan"].commands[0].text
+    assert "--model-id" in reports["plan"].commands[1].text
+
+
+def test_the_first_command_deploys_the_plan_with_its_options(reports):
+    """A page for whoever pays also has what a month costs, and of when the price is."""
+    first, figures = reports["plan"].commands[0], {figure.label: figure for figure in reports["plan"].figures}
+    assert first.text == "tgi-deploy up llama3-13b --budget 5\n"
+    assert figures["a month"].value == "$745.91"
+    assert "listed 20" in figures["an hour"].note
+    assert "tgi-deploy up" not in {command.title for command in reports["owned"].commands}
 
 
 def test_what_cannot_be_written_says_why(reports):
