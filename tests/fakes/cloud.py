@@ -32,6 +32,7 @@ KINDS = (
 
 
 UNIQUE = ("security-group", "launch-template")
+STATIC = "127.0.0.9"
 BEGINNING = datetime(2026, 1, 9, tzinfo=UTC)
 
 
@@ -123,6 +124,15 @@ class FakeWorld:
     def holds(self, group_id: str) -> bool:
         return self.holds_groups and bool(self.users_of(group_id))
 
+    def holder_of(self, address: Found) -> Found | None:
+        """Return the machine that has an address, also while it is stopped."""
+        machine = self.things.get(address.attributes.get("machine", ""))
+        return machine if machine is not None and machine.state != "terminated" else None
+
+    def address_of(self, machine: Found) -> str:
+        mine = (item for item in self.there("address") if item.attributes.get("machine") == machine.id)
+        return next((item.attributes["address"] for item in mine), machine.attributes["address"])
+
     def running(self) -> list[Found]:
         return [found for found in self.there("instance") if found.alive]
 
@@ -154,7 +164,7 @@ class FakeHandler:
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
         self.world.enter(f"create {self.kind}", properties)
         self.world.creations.append((self.kind, properties, token))
-        made = self.world.tokens.get(token) if self.kind != "security-group" else None
+        made = self.world.tokens.get(token) if self.kind not in {"security-group", "address"} else None
         if made is None:
             made = self._make(properties, tags)
             self.world.tokens[token] = made
@@ -176,13 +186,22 @@ class FakeHandler:
             tags=dict([*tags.items(), *([READS_TAGS] if self.kind == "instance" else ())]),
             state="running" if self.kind == "instance" else "available",
             is_machine=self.runs_engines,
+            billed=self.kind == "address",
         ))  # fmt: skip
         self.world.properties[made] = properties
         if self.kind == "instance" and self.world.deaths:
             self.world.reasons[made] = self.world.deaths.pop(0)
         return made
 
+    @property
+    def unrepeatable(self) -> bool:
+        if self.kind != "address":
+            raise AttributeError(self.kind)  # so that it lacks the member
+        return True
+
     def _attributes(self, properties: Mapping[str, Any]) -> dict[str, str]:
+        if self.kind == "address":
+            return {"address": STATIC, "machine": ""}
         if self.kind != "instance":
             return {"name": properties["name"], "version": "1", "arn": f"arn:aws:iam::1:role/{properties['name']}"}
         request = properties["request"]
@@ -200,6 +219,11 @@ class FakeHandler:
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         self.world.enter(f"update {self.kind}", attributes)
+        if self.kind == "address":
+            found = self.world.things[attributes["id"]]
+            self._add(replaced(found, attributes={**found.attributes, "machine": properties["machine"]}))
+            self.world.leave("update address")
+            return
         if "tags" in properties:
             found = self.world.things[attributes["id"]]
             changed = replaced(found, tags={**found.tags, **properties["tags"]})
@@ -236,6 +260,8 @@ class FakeHandler:
         found = self.world.things.get(attributes["id"]) if self.world.knows(attributes["id"]) else None
         if found is not None and self.kind == "security-group" and self.world.holds(found.id):
             raise InUseError("an interface holds the group")
+        if self.kind == "address" and found is not None and self.world.holder_of(found) is not None:
+            raise InUseError("a machine has the address")
         if found is not None:
             self._end(found)
         self.world.leave(f"delete {self.kind}")
@@ -355,7 +381,7 @@ class FakeCloud:
         if reason:
             self.world.things[instance_id] = replaced(found, state="terminated", alive=False)
             return MachineState(state="terminated", reason_code=reason, reason=reason)
-        return MachineState(state=found.state, address=found.attributes["address"])  # type: ignore[arg-type]
+        return MachineState(state=found.state, address=self.world.address_of(found))  # type: ignore[arg-type]
 
     def console(self, instance_id: str) -> str:
         return f"[tgi-deploy] phase=booting\nAPI_KEY=planted hf_abcdefghijkl of {instance_id}\n{self.world.reported}"

@@ -9,7 +9,7 @@ from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.docker.host_checks import Engine
-from tgi_deploy.targets.ec2.dry_run import REQUESTS
+from tgi_deploy.targets.ec2.dry_run import OF_STATIC_IP, REQUESTS
 from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, RehearsedLaunch, Usage, Verdict
 from tgi_deploy.targets.ec2.survey import Survey
 
@@ -35,6 +35,7 @@ class FakeInspector:
     limit: Any = 768.0
     machines: Any = ()
     free: Any = 250
+    addresses: Any = (0, 5)
     leads_to: Any = "internet gateway igw-1"
     boundary: Any = field(default_factory=lambda: AccountPolicy(arn=BOUNDARY_ARN, document=BOUNDARY.document()))
     verdicts: Mapping[str, Any] = field(default_factory=dict)
@@ -47,7 +48,7 @@ class FakeInspector:
     def region_status(self) -> str:
         return self._answer("region", self.status)
 
-    def quota_vcpus(self, code: str) -> float:
+    def quota(self, code: str) -> float:
         return self._answer(f"quota {code}", self.limit)
 
     def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
@@ -55,6 +56,9 @@ class FakeInspector:
 
     def free_addresses(self, subnet: str) -> int:
         return self._answer(f"addresses {subnet}", self.free)
+
+    def elastic_addresses(self) -> tuple[int, int]:
+        return self._answer("elastic addresses", self.addresses)
 
     def way_out(self, subnet: str, network: str) -> str | None:
         return self._answer(f"route {subnet} {network}", self.leads_to)
@@ -64,7 +68,7 @@ class FakeInspector:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return tuple(REQUESTS)
+        return tuple(name for name in REQUESTS if name not in OF_STATIC_IP)
 
     def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
         self.launches.append(launch)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FILE: Final = "aws/quotas.json"
+# "EC2-VPC Elastic IPs", 5 a region by default: Amazon VPC User Guide, "Amazon VPC quotas".
+ADDRESSES: Final = "L-0263D0A3"
 _QUOTA: Final = {
     "name": REQUIRED_TEXT,
     "market": Field(check=one_of("on-demand", "spot")),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.plan import Cost, Storage
 from tgi_deploy.values.sizes import GIB
-from tgi_deploy.values.supply import HOURS_PER_MONTH, ROOT_VOLUME, CostLine
+from tgi_deploy.values.supply import HOURS_PER_MONTH, PUBLIC_ADDRESS, ROOT_VOLUME, CostLine
 
 if TYPE_CHECKING:
     from tgi_deploy.values.hardware import InstanceType
@@ -60,7 +60,7 @@ def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, m
         volume = extras.gp3_usd_per_gib_month * storage.root_volume_gib / HOURS_PER_MONTH
         gib = f"{several}{ROOT_VOLUME}, {storage.root_volume_gib} GiB gp3"
         lines.append((gib, volume.quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)))
-        lines.append((f"{several}public IPv4 address", extras.public_ipv4_usd_per_hour))
+        lines.append((f"{several}{PUBLIC_ADDRESS}", extras.public_ipv4_usd_per_hour))
     bill = [CostLine(item=item, usd_per_hour=usd_per_hour * machines) for item, usd_per_hour in lines]
     if machines > 1 and extras is not None:
         bill.append(CostLine(item="load balancer", usd_per_hour=extras.load_balancer_usd_per_hour))

@@ -28,6 +28,7 @@ from tgi_deploy.reconcile.errors import (
     StaleTokenError,
     TokenMismatchError,
 )
+from tgi_deploy.reconcile.ports import Unrepeatable
 from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.reconcile.tagged import serving_tags
 from tgi_deploy.values.base import replaced
@@ -187,7 +188,7 @@ class Executor:
         doubts: list[LostReplyError] = []
         for _ in chain((0.0,), looks(self.clock, self.visibility_timeout)):
             try:
-                found, outcome = self._find_or_create(deployment, resource)
+                found, outcome = self._find_or_create(deployment, resource, doubtful=repeated or bool(doubts))
             except LostReplyError as lost:
                 if not doubts:
                     self.reporter.note(f"{lost.message}; checking for up to a minute whether it took effect")
@@ -235,12 +236,15 @@ class Executor:
                 return found
         return None
 
-    def _find_or_create(self, deployment: Deployment, resource: Resource) -> tuple[Found, str]:
-        present = self._find(deployment, resource)
+    def _find_or_create(self, deployment: Deployment, resource: Resource, *, doubtful: bool) -> tuple[Found, str]:
+        """`doubtful`: an earlier request may have created it. Where another would create a second one, wait for it."""
+        handler = self.handler(resource.place, resource.kind)
+        patiently = doubtful and isinstance(handler, Unrepeatable)
+        present = (self._come_to_light if patiently else self._find)(deployment, resource)
         if present is not None:
             return present, "adopted"
         properties = resolve(resource.properties, deployment)
-        handler, tags = self.handler(resource.place, resource.kind), self._tags(deployment, resource)
+        tags = self._tags(deployment, resource)
         return handler.create(properties, tags=tags, token=_token(deployment, resource)), "created"
 
     def _find(self, deployment: Deployment, resource: Resource) -> Found | None:
@@ -277,6 +281,7 @@ class Executor:
             request_number=number,
             notes={**resource.notes, INTENDED: now},
             is_machine=resource.is_machine,
+            usd_per_hour=resource.usd_per_hour,
         )
         return self.save(replaced(deployment, request_number=number).with_record(record))
 
@@ -386,9 +391,11 @@ def resolve(value: Any, deployment: Deployment) -> Any:  # noqa: ANN401 -- any J
 def event_data(
     thing: Resource | ResourceRecord | Step, attributes: Mapping[str, str], deployment: Deployment
 ) -> dict[str, Any]:
-    """Return a resource event's data for the receipt. The price covers all resources of its revision."""
-    price, expires = deployment.price_of(thing.key), deployment.ends.expires_at
+    """Return a resource event's data for the receipt. Unless it is `billed`, its price is that of its revision."""
+    price, expires, record = deployment.price_of(thing.key), deployment.ends.expires_at, deployment.record(thing.key)
+    billed = record is not None and record.usd_per_hour is not None
     return {
+        **({"billed": True} if billed else {}),
         "kind": thing.kind,
         "id": attributes.get("id", ""),
         "region": thing.place,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,6 +53,13 @@ class Handler(Protocol):
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Start the deletion; `read` shows when it is gone. Raises InUseError while something uses it."""
+
+
+@runtime_checkable
+class Unrepeatable(Protocol):
+    """A handler whose `create` makes another one each time: neither a token nor a unique name prevents it."""
+
+    unrepeatable: ClassVar[bool]
 
 
 @runtime_checkable

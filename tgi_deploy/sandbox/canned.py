@@ -10,8 +10,8 @@ from xml.sax.saxutils import escape
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
-from tgi_deploy.catalog.quotas import read_quotas
-from tgi_deploy.sandbox import world
+from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
+from tgi_deploy.sandbox import rules, world
 from tgi_deploy.sandbox.wire import Answer, Call, json_answer
 
 if TYPE_CHECKING:
@@ -72,17 +72,19 @@ def _get_parameters(call: Call, ask_moto: Callable[[Call], Answer]) -> Answer:
 
 
 def _quota(call: Call) -> Answer | None:
-    """EC2's vCPU quotas of accelerated machines."""
-    quota = _known_quotas().get(call.text("QuotaCode"))
-    if call.text("ServiceCode") != "ec2" or quota is None:
+    """EC2's vCPU quotas of accelerated machines, and its quota of Elastic IP addresses."""
+    code = call.text("QuotaCode")
+    quota = _known_quotas().get(code)
+    name = "EC2-VPC Elastic IPs" if code == ADDRESSES else quota.name if quota else ""
+    if call.text("ServiceCode") != "ec2" or not name:
         return None
     document = {
         "ServiceCode": "ec2",
         "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
-        "QuotaArn": f"arn:aws:servicequotas:{call.region}:{DEFAULT_ACCOUNT_ID}:ec2/{quota.code}",
-        "QuotaCode": quota.code,
-        "QuotaName": quota.name,
-        "Value": QUOTA_VCPUS,
+        "QuotaArn": f"arn:aws:servicequotas:{call.region}:{DEFAULT_ACCOUNT_ID}:ec2/{code}",
+        "QuotaCode": code,
+        "QuotaName": name,
+        "Value": float(rules.MOST_ADDRESSES) if code == ADDRESSES else QUOTA_VCPUS,
         "Unit": "None",
         "Adjustable": True,
         "GlobalQuota": False,

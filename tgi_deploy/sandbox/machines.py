@@ -17,6 +17,7 @@ from tgi_deploy.sandbox.fast_clock import FastClock
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
 from tgi_deploy.sandbox.metadata import Metadata
 from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
+from tgi_deploy.sandbox.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -80,6 +81,7 @@ class Machines:
         self._timer_speed = timer_speed
         self._clock = FastClock(epoch=time.time(), speed=timer_speed)
         self._metadata = Metadata(self._clock)
+        self._routes = Routes()
         self._lock = lock
         self._machines: dict[str, HostedMachine] = {}
         self._over: set[str] = set()  # terminated ones, which moto keeps
@@ -97,6 +99,7 @@ class Machines:
                 for region, instance in world.instances():
                     if instance.id not in self._over:
                         self._step(region, instance)
+                self._routes.sync(world.ways())
 
     def console(self, instance_id: str) -> bytes | None:
         machine = self._machines.get(instance_id)
@@ -151,6 +154,7 @@ class Machines:
             machines = list(self._machines.values())
             self._machines.clear()
             self._over.clear()
+            self._routes.sync({})
             for machine in machines:
                 self._end(machine, at_once=True)
         for machine in machines:

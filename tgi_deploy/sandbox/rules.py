@@ -16,6 +16,8 @@ MAX_USER_DATA_BYTES: Final = 16 * 1024
 _ALL: Final = 1_000_000
 _RESOLVE: Final = "resolve:ssm:"
 _LEAVING: Final = ("shutting-down", "terminated")
+# Elastic IP addresses of a region, by default: Amazon VPC User Guide, "Amazon VPC quotas".
+MOST_ADDRESSES: Final = 5
 _SWITCHES: Final = {
     "StopInstances": ("stopped", ("pending", *_LEAVING)),
     "StartInstances": ("started", ("stopping", *_LEAVING)),
@@ -67,7 +69,24 @@ def refuse(call: Call) -> Answer | None:
         return _user_data(call, "UserData") or _profile(call) or _zone(call) or _image(call)
     if call.action in {"CreateLaunchTemplate", "CreateLaunchTemplateVersion"}:
         return _user_data(call, "LaunchTemplateData.UserData")
+    if call.action in {"AllocateAddress", "AssociateAddress", "ReleaseAddress"}:
+        return _address(call)
     return _group_in_use(call) if call.action == "DeleteSecurityGroup" else _switch(call)
+
+
+def _address(call: Call) -> Answer | None:
+    """EC2 API Reference, "Error codes"; moto allocates any number, and releases what is in use."""
+    known = world.backend(call.region).addresses
+    if call.action == "AllocateAddress" and len(known) >= MOST_ADDRESSES:
+        return error(call, "AddressLimitExceeded", "The maximum number of addresses has been reached.")
+    for held in known:
+        if call.action == "ReleaseAddress" and held.id == call.text("AllocationId") and held.instance is not None:
+            return error(call, "InvalidIPAddress.InUse", f"Address {held.public_ip} is in use.")
+    instance = world.find_instance(call.text("InstanceId"))
+    if instance is not None and instance.state not in {"running", "stopped"}:
+        message = f"The {instance.state} instance '{instance.id}' is not in a valid state for this operation."
+        return error(call, "IncorrectInstanceState", message)
+    return None
 
 
 def _switch(call: Call) -> Answer | None:

@@ -8,13 +8,15 @@ import time
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.ec2.models import ec2_backends
+from moto.ec2.models import ec2_backends, elastic_ip_addresses
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix
 from moto.iam.models import iam_backends
+
+from tgi_deploy.sandbox.routes import Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,7 +80,7 @@ class SandboxInstance(moto_instances.Instance):
         self.sandbox_lease = self.addresses.lease(_opened_ports(self))
         self.sandbox_launched = time.monotonic()
         self.sandbox_reboot_wanted = False
-        self._sandbox_place()
+        self.sandbox_place()
         self.sandbox_state("pending")
 
     @property
@@ -87,14 +89,22 @@ class SandboxInstance(moto_instances.Instance):
 
     def sandbox_state(self, name: str) -> None:
         self._state = moto_instances.InstanceState(name, _STATE_CODES[name])
+        if name == "terminated":
+            for held in [item for item in self.ec2_backend.addresses if item.instance is self]:
+                held.instance = held.eni = held.association_id = None
 
-    def _sandbox_place(self) -> None:
+    def sandbox_place(self) -> None:
         nic = self.nics[0]
         nic.private_ip_address = self.sandbox_address
         for item in nic.private_ip_addresses[:1]:
             item["PrivateIpAddress"] = self.sandbox_address
         if nic.public_ip:
-            nic.public_ip = self.sandbox_address
+            nic.public_ip = self._sandbox_elastic_address or self.sandbox_address
+
+    @property
+    def _sandbox_elastic_address(self) -> str | None:
+        held = (item.public_ip for item in self.ec2_backend.addresses if item.instance is self)
+        return next(held, None)
 
     @property
     def private_dns_name(self) -> str:
@@ -111,7 +121,7 @@ class SandboxInstance(moto_instances.Instance):
         before = super().start()
         self.sandbox_lease = self.addresses.lease(_opened_ports(self))
         self.sandbox_launched = time.monotonic()
-        self._sandbox_place()
+        self.sandbox_place()
         self.sandbox_state("pending")
         return before
 
@@ -150,6 +160,7 @@ def install(addresses: AddressPool) -> None:
     SandboxInstance.addresses = addresses
     setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is not a variable to mypy
     setattr(TaggedEC2Resource, "get_tags", _tags_of)  # noqa: B010 -- as above
+    setattr(elastic_ip_addresses, "random_ip", addresses.take)  # noqa: B010 -- as above
 
 
 def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's things with tags
@@ -205,6 +216,21 @@ def instances() -> Iterator[tuple[str, SandboxInstance]]:
             for instance in reservation.instances:
                 if isinstance(instance, SandboxInstance):
                     yield region, instance
+
+
+def ways() -> dict[tuple[str, int], Way]:
+    """Return where connections to Elastic IP addresses go. A machine that lost its address gets its own one back."""
+    held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
+    if held:
+        for _, instance in instances():
+            if instance.state not in _LEAVING:
+                instance.sandbox_place()
+    return {
+        (item.public_ip, port): Way(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
+        for item in held
+        if item.instance is not None and item.public_ip != item.instance.sandbox_address
+        for port in _opened_ports(item.instance)
+    }
 
 
 def find_instance(instance_id: str) -> SandboxInstance | None:

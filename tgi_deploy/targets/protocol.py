@@ -51,6 +51,7 @@ class TargetOptions(TypedDict, total=False):
     plaintext: bool
     instance_profile: str | None
     external_ttl: bool
+    static_ip: bool
     bind: str | None
     front: Literal["proxy"] | None
 
@@ -307,10 +308,10 @@ class Front(Protocol):
         Return the host that callers use, for probes; None if it is the machine's own address.
         """
 
-    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:
-        """Stop new requests to this machine; return once none is open, or at the deadline. Idempotent.
+    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:
+        """Stop new requests to this machine; end once none is open, or at the deadline. Idempotent.
 
-        The machine is deleted afterwards.
+        Yields at each look that finds some open. The machine is deleted afterwards.
         """
 
 

@@ -39,7 +39,7 @@ class UpdateData(Value, frozen=True, kw_only=True):
     """What an update changes, before it begins.
 
     `silent_s` is the expected time without an answer, `drain_s` how long open requests may take. For at most
-    `overlap_s` two machines run, which costs an additional `extra_usd`.
+    `overlap_s` two machines run, which costs an additional `extra_usd`. `stable`: the URL stays.
     """
 
     source: int
@@ -48,6 +48,7 @@ class UpdateData(Value, frozen=True, kw_only=True):
     usd_per_hour_before: Decimal | None
     usd_per_hour_after: Decimal | None
     silent_s: int
+    stable: bool
     drain_s: int
     strategy: Strategy
     overlap_s: int
@@ -95,7 +96,7 @@ class ProofData(Value, frozen=True, kw_only=True):
 class UpData(Value, frozen=True, kw_only=True):
     """`data` of `up` and `rollback`. `changed` is False if there was nothing to do, or it was declined.
 
-    `refused_s` is how long an update by `recreate` refused new requests.
+    `refused_s` is how long an update refused new requests.
     """
 
     deployment: DeploymentData

@@ -162,7 +162,8 @@ class Rollout(Value, frozen=True, kw_only=True):
 class ResourceRecord(Value, frozen=True, kw_only=True):
     """The record of a resource. An `intent` may or may not exist and has to be looked up.
 
-    A machine is `stopping` or `starting` from before the call until its effect was observed.
+    A machine is `stopping` or `starting` from before the call until its effect was observed. `usd_per_hour` is the
+    price of what is billed while there is no machine.
     """
 
     key: str
@@ -174,6 +175,7 @@ class ResourceRecord(Value, frozen=True, kw_only=True):
     attributes: Mapping[str, str] = {}
     notes: Mapping[str, str] = {}
     is_machine: bool = False
+    usd_per_hour: Decimal | None = None
 
 
 class Deployment(Value, frozen=True, kw_only=True):
@@ -249,9 +251,17 @@ class Deployment(Value, frozen=True, kw_only=True):
         return self.current.usd_per_hour
 
     def price_of(self, key: str) -> Decimal | None:
-        """Return the price of the machine that has this key, or that a resource with this key belongs to."""
+        """Return the price of what has this key, or else of the machine that it belongs to."""
+        record = self.record(key)
+        if record is not None and record.usd_per_hour is not None:
+            return record.usd_per_hour
         revision = self.numbered(revision_of(key)) or self.current
         return revision.usd_per_hour
+
+    @property
+    def standing_usd_per_hour(self) -> Decimal:
+        """The price of what is billed while there is no machine."""
+        return sum((item.usd_per_hour for item in self.resources if item.usd_per_hour is not None), Decimal(0))
 
     @property
     def estimated(self) -> bool:

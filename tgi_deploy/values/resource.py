@@ -75,8 +75,8 @@ class Resource(Value, frozen=True, kw_only=True):
     """A desired resource.
 
     `mutable` names the properties that can change in place; they are not part of `spec`. `notes` are in its record from
-    the
-    intent on. `is_machine`: the engine runs in it, and it is billed.
+    the intent on. `is_machine`: the engine runs in it, and it is billed. `usd_per_hour` is the price of another one
+    that is billed by itself.
     """
 
     key: str
@@ -86,6 +86,7 @@ class Resource(Value, frozen=True, kw_only=True):
     mutable: tuple[str, ...] = ()
     notes: Mapping[str, str] = {}
     is_machine: bool = False
+    usd_per_hour: Decimal | None = None
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -102,7 +103,8 @@ class Resource(Value, frozen=True, kw_only=True):
 class Found(Value, frozen=True, kw_only=True):
     """An existing resource. `attributes["id"]` identifies it; not `alive` means being deleted.
 
-    `attached` resources belong to another one and are deleted with it; only leftovers are deleted separately.
+    `attached` resources belong to another one and are deleted with it; only leftovers are deleted separately. `billed`:
+    it is not a machine and is billed while there is none.
     """
 
     key: str
@@ -114,6 +116,7 @@ class Found(Value, frozen=True, kw_only=True):
     alive: bool = True
     attached: bool = False
     is_machine: bool = False
+    billed: bool = False
 
     @property
     def id(self) -> str:

@@ -16,6 +16,7 @@ from tgi_deploy.values.speed_constants import Constants
 
 HOURS_PER_MONTH: Final = Decimal(730)
 ROOT_VOLUME: Final = "root volume"
+PUBLIC_ADDRESS: Final = "public IPv4 address"
 _CENT: Final = Decimal("0.01")
 
 

@@ -41,6 +41,7 @@ RUNS = {
         ("extend", "demo", "--ttl", "4h"),
         DOWN,
     ),
+    "static-ip": ((*UP, "--static-ip"), DOWN),
 }
 NEEDS = {"external-ttl": ("lease",)}
 # Granted, but not requested by any command above.

@@ -25,11 +25,13 @@ JSON = {"Content-Type": "application/json"}
 # Machines and engines are this much faster than real ones, and so are the timers of a machine.
 SPEED = 60.0
 UP = ("up", "llama3-13b", "--budget", "5", "--quantize", "none", "--context", "4096", "--yes", "--name", "demo")
+STATIC = (*UP, "--static-ip")
 # An answer of a length that is known: about a minute of a real engine, which has 90 s to finish what is open.
 FIELDS = {"type": "object", "properties": {f"field_{number}": {"type": "string"} for number in range(30)}}
 BODY = json.dumps(
     {"inputs": "go on", "parameters": {"max_new_tokens": 3000, "grammar": {"type": "json", "value": FIELDS}}}
 ).encode()
+SHORT = {"inputs": "go on", "parameters": {"max_new_tokens": 200, "details": True}}
 
 
 @dataclass
@@ -115,11 +117,8 @@ def test_no_stream_is_cut_by_a_rolling_update(program: Program) -> None:
 def test_no_stream_is_cut_by_an_update_that_recreates_and_its_refusal_is_measured(program: Program) -> None:
     first = program.here(*UP, "--num-shard", "1")
     assert first.code == 0, first.out
-    url, body = (
-        first.json["data"]["endpoint"],
-        {"inputs": "go on", "parameters": {"max_new_tokens": 200, "details": True}},
-    )
-    with crowd_at(url, "/generate_stream", body, last=b'"finish_reason"', streams=50, renewed=True) as crowd:
+    url = first.json["data"]["endpoint"]
+    with crowd_at(url, "/generate_stream", SHORT, last=b'"finish_reason"', streams=50, renewed=True) as crowd:
         second = program.here(*UP, "--num-shard", "2", "--strategy", "recreate")
     assert second.code == 0, second.out
     data = second.json["data"]
@@ -127,3 +126,35 @@ def test_no_stream_is_cut_by_an_update_that_recreates_and_its_refusal_is_measure
     assert (crowd.cut, crowd.whole > 50) == ([], True)
     # The callers stay at the old address until the command has ended, a moment after the new machine is proved.
     assert 0 < crowd.refused_s < data["refused_s"] + 2
+
+
+def done(program, *words):
+    run = program.here(*words)
+    assert run.code == 0, run.out + run.err
+    return run.json["data"]
+
+
+def addresses(program):
+    return program.client("ec2").describe_addresses()["Addresses"]
+
+
+def test_a_static_ip_address_stays_through_an_update_and_a_stop(program: Program) -> None:
+    url = done(program, *STATIC, "--num-shard", "1")["endpoint"]
+    (address,) = addresses(program)
+    assert address["PublicIp"] in url
+    with crowd_at(url, "/generate_stream", SHORT, last=b'"finish_reason"', streams=50, renewed=True) as crowd:
+        data = done(program, *STATIC, "--num-shard", "2")
+    assert (data["update"]["strategy"], data["update"]["stable"], data["endpoint"]) == ("rolling", True, url)
+    assert data["update"]["silent_s"] == data["update"]["drain_s"] > 0
+    assert (crowd.cut, crowd.whole > 50) == ([], True)
+    assert 0 < crowd.refused_s < data["refused_s"] + 1
+    (held,) = addresses(program)
+    (machine,) = [one for one in program.control("GET", "machines")["machines"] if one["state"] == "running"]
+    assert (held["AllocationId"], held["InstanceId"]) == (address["AllocationId"], machine["instance_id"])
+    done(program, "stop", "demo", "--yes")
+    assert done(program, "start", "demo", "--yes")["endpoint"] == url
+    (receipt,) = done(program, "down", "demo", "--yes")["receipts"]
+    assert addresses(program) == []
+    (line,) = [line for line in receipt["resources"] if line["kind"] == "address"]
+    assert (line["id"], line["usd_per_hour"]) == (address["AllocationId"], "0.005")
+    assert 0 < line["seconds"] < 120, "it is billed by itself while the machine is stopped"

@@ -267,6 +267,27 @@ def test_a_unique_name_whose_reply_got_lost_has_a_minute_to_come_to_light(bench,
     assert bench.clock.seconds <= 60
 
 
+@pytest.mark.parametrize("shows_after_s", [0, 12, 59])
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_address_that_no_token_makes_repeatable_is_awaited_before_another_is_allocated(bench, shows_after_s, killed):
+    address = Resource(key="address", kind="address", place="us-east-1", properties={"domain": "vpc"})
+    lose_reply(bench, "create address", shows_after_s=shows_after_s)
+    if killed:
+
+        def kill(name):
+            if name == "create address":
+                raise KilledError
+
+        bench.world.after_call = kill
+        with pytest.raises(KilledError):
+            bench.run((address,))
+        bench.world.live_on()
+    deployment = bench.run((address,), bench.store.saved[-1] if killed else None)
+    (made,) = bench.world.there("address")
+    assert deployment.record("address").attributes["id"] == made.id
+    assert bench.clock.seconds <= 60
+
+
 def test_a_unique_name_that_is_taken_at_the_first_request_may_be_our_own(bench):
     """A request that the service failed on is repeated below this layer, and may have taken effect the first time."""
     bench.run((group(),))

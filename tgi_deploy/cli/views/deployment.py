@@ -89,6 +89,8 @@ def update_text(update: Update) -> str:
 def _recreating(update: Update) -> Iterator[str]:
     yield f"  requests  in-flight ones have {duration(update.drain_s)} to finish; new ones are refused from then on"
     yield f"  downtime  about {duration(update.silent_s)} after that, until the new one is proved"
+    if update.stable:
+        yield "  address   stays: the new machine has it once it is proved"
 
 
 def _rolling(update: Update) -> Iterator[str]:
@@ -96,11 +98,13 @@ def _rolling(update: Update) -> Iterator[str]:
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
     yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
     if update.silent_s:
+        yield "  address   stays: it moves to the new machine once that is proved and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.silent_s)}, while the old one drains"
     elif update.stable:
         yield "  front     new requests go to the new machine once it is proved: none are refused"
     else:
         yield "  address   changes once the new machine is proved; the old one refuses new requests from then on"
+        yield "            (with --static-ip it stays in later updates)"
     yield f"  requests  in-flight ones have {duration(update.drain_s)} to finish"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tgi_deploy.errors import ConflictError, DeployError, InputError, Problem, warning
+from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError, Problem, warning
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.removing.down import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
@@ -16,20 +17,24 @@ from tgi_deploy.operations.watching.limits import Running, keep_ceiling
 from tgi_deploy.reconcile.claim import is_of_other_update, owned_by
 from tgi_deploy.reconcile.ends import moved_tag, reads_tags
 from tgi_deploy.reconcile.observe import observe
+from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.rollout.stages import (
     begin_update,
     has_outdated,
+    mark_draining,
     mark_old_gone,
     mark_promoted,
     mark_withdrawn,
     outdated_steps,
     serving_resources,
 )
+from tgi_deploy.text import duration
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_EXPIRES, ChangeSet, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import datetime
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.rollout import Again
@@ -38,6 +43,9 @@ if TYPE_CHECKING:
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found
+
+# How long a moved address may take to lead to the new machine.
+_MOVED_S: Final = 60.0
 
 
 def front_of(context: Context, deployment: Deployment) -> Front | None:
@@ -182,6 +190,14 @@ def restore_ceiling(
     return keep_ceiling(context, at, deployment.ends.max_spend_usd or Decimal(0)).recorded or deployment
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """`refused_s` is how long new requests were refused while the old machine drained; None if they were not."""
+
+    deployment: Deployment
+    refused_s: float | None = None
+
+
 def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
     """Record that the revision that is proved serves, and where. Of a first machine the traffic is sent there, too."""
     front, host = front_of(context, deployment), None
@@ -190,52 +206,100 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
         url = deployment.endpoint or url
     elif front is not None and machine is not None:
         host = front.shift(deployment, machine)
-    if host is not None:
+    if front is not None and machine is not None and host is not None:
         url = url_to(machine, host, urlsplit(url).port or 0)
+        if front.cuts and not _answers(context, replaced(deployment, endpoint=url)):
+            raise _silent(deployment.name, url)
     if deployment.rolling:
         return context.executor().save(mark_promoted(deployment, url))
     serving = replaced(deployment.in_state("serving"), status="ready", endpoint=url, rollout=None)
     return context.executor().save(serving)
 
 
-def finish(context: Context, deployment: Deployment) -> Deployment:
+def finish(context: Context, deployment: Deployment) -> Finished:
     """Finish a promoted update: drain and delete the old machine. Safe to repeat.
 
     Without one, delete what a lost request made for another revision. An error says which revision serves.
     """
     promoted = deployment.rollout is not None and deployment.rollout.stage == "promoted"
     if not promoted and (deployment.rollout is not None or not has_outdated(deployment)):
-        return deployment
+        return Finished(deployment=deployment)
     try:
         if promoted:
-            _hand_over(context, deployment)
-        else:
-            await_settled(context, deployment)
-        return _without_outdated(context, deployment, replaced(deployment, rollout=None))
+            return _handed_over(context, deployment)
+        await_settled(context, deployment)
+        return Finished(deployment=_without_outdated(context, deployment, replaced(deployment, rollout=None)))
     except DeployError as error:
         now, name = f"revision {deployment.current.number} serves at {deployment.endpoint}", deployment.name
         words = f"{now}; the old machine still runs: the same 'up' ends it, 'tgi-deploy down {name}' ends both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 
-def _hand_over(context: Context, deployment: Deployment) -> None:
-    """Send new requests to the new machine, and wait until the old one has finished its in-flight ones."""
+def _handed_over(context: Context, deployment: Deployment) -> Finished:
+    """Send new requests to the new machine, wait until the old one has finished its in-flight ones, and delete it.
+
+    Raises NotHealthyError if nothing answers at an address that was moved.
+    """
     front, new = front_of(context, deployment), deployment.machine
-    if front is None or new is None:
-        return
-    if not front.cuts:
+    answers, refused_s = True, None
+    if front is not None and new is not None and not front.cuts:
         front.shift(deployment, new)
-    _drain(context, deployment, front)
-    if front.cuts:
+        for _ in _draining(context, deployment, front):
+            pass
+    elif front is not None and new is not None:
+        deployment, since = _drained(context, deployment, front)
         front.shift(deployment, new)
+        answers = _answers(context, deployment)
+        refused_s = (context.clock.now() - since).total_seconds()
+        context.reporter.note(f"new requests were refused for at most {duration(refused_s)}")
+    deployment = _without_outdated(context, deployment, replaced(deployment, rollout=None))
+    if not answers:
+        raise _silent(deployment.name, deployment.endpoint or "")
+    return Finished(deployment=deployment, refused_s=refused_s)
 
 
-def _drain(context: Context, deployment: Deployment, front: Front) -> None:
+def _drained(context: Context, deployment: Deployment, front: Front) -> tuple[Deployment, datetime]:
+    """Return the record once the old machine has drained, and when its engine was last seen to accept requests."""
+    answered_at, executor = context.clock.now(), context.executor()
+    for number in _draining(context, deployment, front):
+        now = context.clock.now()
+        if deployment.rollout and deployment.rollout.refuses_since:
+            continue
+        probe = context.probe_of(replaced(deployment, active=number))
+        if probe is not None and probe.ok:
+            answered_at = now
+        else:
+            deployment = executor.save(mark_draining(deployment, answered_at))
+    deployment = executor.save(mark_draining(deployment, answered_at))
+    return deployment, (deployment.rollout and deployment.rollout.refuses_since) or answered_at
+
+
+def _draining(context: Context, deployment: Deployment, front: Front) -> Iterator[int | None]:
+    """Drain the old machine, and yield its revision at each look that finds requests in flight."""
     for machine in deployment.machines:
         number = revision_of(machine.key)
         if number != deployment.current.number and "id" in machine.attributes:
             context.reporter.note(f"revision {number} finishes its in-flight requests: {machine.attributes['id']}")
-            front.drain(deployment, machine, (deployment.numbered(number) or deployment.current).grace_s)
+            grace_s = (deployment.numbered(number) or deployment.current).grace_s
+            for _ in front.drain(deployment, machine, grace_s):
+                yield number
+
+
+def _answers(context: Context, deployment: Deployment) -> bool:
+    """Return whether the engine answers at the deployment's URL, which takes a moment after a move."""
+    for _ in looks(context.clock, replace(context.pace.sweep, deadline_s=_MOVED_S)):
+        probe = context.probe_of(deployment)
+        if probe is not None and probe.ok:
+            return True
+    return False
+
+
+def _silent(name: str, url: str) -> NotHealthyError:
+    return NotHealthyError(
+        "address_silent",
+        f"the proved machine of '{name}' has the address now, and nothing answers at {url}",
+        hint=f"'tgi-deploy status {name}' shows what exists; the same 'up' tries again",
+    )
 
 
 def withdraw(context: Context, deployment: Deployment) -> Deployment:

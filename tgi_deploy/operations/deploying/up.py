@@ -194,8 +194,8 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 class UpOutcome:
     """`changed` is False if everything already existed, or nothing was done (`declined`, dry run).
 
-    `remarks` are about what is there and stays as it is. `refused_s` is how long an update by `recreate` refused new
-    requests: from the moment its old machine began to end until the new one was proved.
+    `remarks` are about what is there and stays as it is. `refused_s` is how long an update refused new requests: from
+    the moment its old machine began to end until the new one was proved, or had the address.
     """
 
     deployment: Deployment
@@ -227,7 +227,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
         if recorded is not None and not request.dry_run:
-            recorded = finish(context, recorded)
+            recorded = finish(context, recorded).deployment
         places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
         everything = look(context, name, recorded, places, side=launch.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
@@ -417,7 +417,7 @@ def _bring_up(
 def _proposal(
     context: Context, request: UpRequest, deployment: Deployment, attempt: Attempt, networks: tuple[Step, ...]
 ) -> Proposal:
-    front = front_of(context, deployment) if deployment.rolling else None
+    front = front_of(context, deployment) if attempt.place == deployment.region else None
     return Proposal(
         deployment=deployment,
         candidate=attempt.candidate,
@@ -508,8 +508,9 @@ def _make_ready(
     refused = context.clock.now() - update.refuses_since if update and update.refuses_since else None
     what = f"{deployment.endpoint} serves {request.plan.request.model.name}"
     executor.event(deployment, "ready", what, data=proof.measured)
-    outcome = replace(outcome, ready=ready, proof=proof, refused_s=refused.total_seconds() if refused else None)
-    return replace(outcome, deployment=finish(context, deployment))
+    finished = finish(context, deployment)
+    refused_s = refused.total_seconds() if refused else finished.refused_s
+    return replace(outcome, ready=ready, proof=proof, refused_s=refused_s, deployment=finished.deployment)
 
 
 def _proof_request(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> ProofRequest:

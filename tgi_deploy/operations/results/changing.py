@@ -115,6 +115,7 @@ def _update(update: Update) -> UpdateData:
         usd_per_hour_before=update.usd_per_hour_before,
         usd_per_hour_after=update.usd_per_hour_after,
         silent_s=update.silent_s,
+        stable=update.stable,
         drain_s=update.drain_s,
         strategy=update.strategy,
         overlap_s=update.overlap_s,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.operations.watching.fleet import is_late, look_at_all, not_asked
 from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
-from tgi_deploy.operations.watching.lookup import is_stopped, machine_of, price_of, tagged_deployment
+from tgi_deploy.operations.watching.lookup import is_stopped, machine_of, price_of, standing_price, tagged_deployment
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.values.base import as_dict, replaced
 from tgi_deploy.values.results import AmountsData, CostsData, DeploymentCostData, GoneData, OwnerCostData
@@ -61,7 +61,7 @@ def _row(
     place = deployment.region if deployment else ""
     unknown = place in unasked or is_late(context, recorded, seen)
     at_rest = is_stopped(recorded, machine_of(recorded, seen))
-    rate = price_of(recorded, seen) if machines or at_rest or unknown else Decimal(0)
+    rate = price_of(recorded, seen) if machines or at_rest or unknown else standing_price(recorded, seen)
     return DeploymentCostData(
         name=item.name,
         owner=deployment.owner if deployment else "",

@@ -45,10 +45,10 @@ class Line:
     """A resource that existed; a machine that was stopped and started has one line per run.
 
     `gone` is when its disappearance was observed or, if `exact` is False, its latest possible time. Machines have a
-    price, which covers everything billed by the hour, and so does the disk of a stopped one. `expires` is the end set
-    at creation, if known. `clocks_agree` is False if this computer and the cloud differ about the creation time:
-    `created` is then the earlier one, and the duration may be too long by the difference. `run` is 1 until the machine
-    is started again.
+    price, which covers everything billed by the hour, and so does the disk of a stopped one. What is billed without a
+    machine is not billed for `covered_s`, which the price of a machine covers. `expires` is the end set at creation, if
+    known. `clocks_agree` is False if this computer and the cloud differ about the creation time: `created` is then the
+    earlier one, and the duration may be too long by the difference. `run` is 1 until the machine is started again.
     """
 
     kind: str
@@ -62,12 +62,13 @@ class Line:
     clocks_agree: bool = True
     is_machine: bool = False
     run: int = 1
+    covered_s: int = 0
 
     @property
     def seconds(self) -> int | None:
         if self.created is None or self.gone is None:
             return None
-        return max(0, round((self.gone - self.created).total_seconds()))
+        return max(0, round((self.gone - self.created).total_seconds()) - self.covered_s)
 
     @property
     def usd(self) -> Decimal | None:
@@ -176,7 +177,7 @@ class Ledger:
             if known.run == 1
             else known.created,
             gone=event.at if event.code == "deleted" and alive else known.gone,
-            usd_per_hour=price if known.is_machine else None,
+            usd_per_hour=price if known.is_machine or known.usd_per_hour or data.get("billed") is True else None,
             expires=moment_of(data.get("expires"))
             if event.code == MOVED
             else known.expires or moment_of(data.get("expires")),
@@ -195,10 +196,24 @@ class Ledger:
         Resources that vanished unobserved count until now, machines at most until their end.
         """
         still = {item.id for item in left}
-        return tuple(
+        lines = tuple(
             line if line.gone is not None or line.id in still else _gone_by(line, at, expires)
             for line in self.lines.values()
         )
+        machines = sorted((line.created, line.gone) for line in lines if line.is_machine and line.created and line.gone)
+        return tuple(_beside(line, machines) for line in lines)
+
+
+def _beside(line: Line, machines: Iterable[tuple[datetime, datetime]]) -> Line:
+    """Return what has a price of its own without the time in which one of the machines ran."""
+    if line.is_machine or line.kind == _DISK or not line.usd_per_hour or line.created is None or line.gone is None:
+        return line
+    covered, since = timedelta(), line.created
+    for began, ended in machines:
+        until = min(ended, line.gone)
+        covered += max(timedelta(), until - max(began, since))
+        since = max(since, until)
+    return replace(line, covered_s=round(covered.total_seconds()))
 
 
 def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
@@ -218,6 +233,7 @@ def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name:
         "is_machine": found.is_machine,
         "created": made_at.isoformat() if made_at else None,
         "usd_per_hour": found.tags.get(TAG_PRICE) or (str(price) if price is not None else None),
+        **({"billed": True} if found.billed else {}),
     }
     if found.is_machine and code == "seen":
         data["alive"] = found.alive or rests
@@ -248,7 +264,8 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
     disk. Without a price it counts as zero.
     """
     costs = costs_by_id(context, deployment.name, deployment)
-    return Spent(usd=sum(costs.values(), Decimal(0)), machines=len(costs))
+    beside = {item.attributes.get("id") for item in deployment.resources if item.usd_per_hour is not None}
+    return Spent(usd=sum(costs.values(), Decimal(0)), machines=len(costs.keys() - beside))
 
 
 def costs_by_id(
@@ -257,9 +274,11 @@ def costs_by_id(
     """Return the cost so far of each resource of the name: recorded, given up by `up`, or a machine `seen`."""
     now = context.clock.now()
     recorded = recorded_things(deployment) if deployment else ()
-    there = (found for found in seen if found.is_machine and (found.alive or found.state == "stopped"))
-    machines = (sighting(found, deployment, now, name=name) for found in there)
-    ledger = Ledger.of((*context.store.events(name), *recorded, *machines))
+    there = (
+        found for found in seen if found.billed or (found.is_machine and (found.alive or found.state == "stopped"))
+    )
+    shown = (sighting(found, deployment, now, name=name) for found in there)
+    ledger = Ledger.of((*context.store.events(name), *recorded, *shown))
     expires = deployment.ends.expires_at if deployment else None
     costs = _by_id((line.id, line.usd) for line in ledger.closed(now, expires=expires, left=()))
     # A machine may be in both, after an unfinished removal or if its id reappears.

@@ -228,7 +228,15 @@ def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | No
     if recorded is not None:
         first = recorded.stopped_usd_per_hour if stopped else recorded.usd_per_hour
     others = price_of_all(recorded, other_machines(recorded, seen))
-    return None if first is None or others is None else first + others
+    beside = standing_price(recorded, seen) if stopped else Decimal(0)
+    return None if first is None or others is None else first + others + beside
+
+
+def standing_price(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal:
+    """Return what is billed an hour while no machine runs, beside the disk of a stopped one."""
+    if recorded is not None:
+        return recorded.standing_usd_per_hour
+    return sum((money(found.tags.get(TAG_PRICE)) or Decimal(0) for found in seen if found.billed), Decimal(0))
 
 
 def price_of_all(recorded: Deployment | None, machines: Sequence[Found]) -> Decimal | None:

@@ -11,6 +11,8 @@ from tgi_deploy.targets.docker.proxy import Proxies
 from tgi_deploy.targets.docker.resources import PROXY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.targets.docker.api import Api
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -42,13 +44,14 @@ class ProxyFront:
         self._send(proxy_id, _id_of(machine))
         return proxies.inspect(proxy_id, proxies.address) or ""
 
-    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:
+    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:
         """Wait until the old workers, which finish the responses of earlier machines, have ended."""
         proxies, proxy_id = Proxies(self.api), _proxy_of(deployment)
         if proxies.serves(proxy_id, _id_of(machine)):
             self._send(proxy_id, "")
         until = self.clock.monotonic() + deadline_s
         while proxies.workers(proxy_id) > 1 and self.clock.monotonic() < until:
+            yield
             self.clock.sleep(_LOOK_S)
 
     def _send(self, proxy_id: str, machine_id: str) -> None:

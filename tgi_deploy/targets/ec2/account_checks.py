@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, error, ok, warning
 from tgi_deploy.reconcile.errors import PermissionDeniedError
+from tgi_deploy.targets.ec2.quota import more_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ SKEW_NOTICED_S: Final = 30.0
 # Actions on existing resources, which a policy may allow by tag: a dry run can't prove a denial.
 ON_OURS: Final = frozenset(
     {
+        "ec2:AssociateAddress",
         "ec2:AuthorizeSecurityGroupIngress",
         "ec2:CancelSpotInstanceRequests",
         "ec2:DeleteLaunchTemplate",
@@ -146,8 +148,18 @@ def addresses_finding(subnet: str, free: int | DeployError) -> Problem:
     return warning("subnet_full", message, "other zones will be tried; or choose another --subnet", subnet=subnet)
 
 
-def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool) -> Problem:
-    """`public`: whether the machine gets a public address."""
+def static_ip_finding(region: str, answer: tuple[int, int] | DeployError) -> Problem:
+    if isinstance(answer, DeployError):
+        return unanswered("address_quota", answer)
+    used, limit = answer
+    message = f"{region} has {used} of at most {limit} Elastic IP addresses"
+    if used < limit:
+        return ok("address_quota", message, used=used, limit=limit)
+    return error("address_quota", message, more_addresses(region, used), used=used, limit=limit)
+
+
+def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool, static_ip: bool = False) -> Problem:
+    """`public`: whether the machine gets a public address, `static_ip` whether it is reached at one that stays."""
     if isinstance(way_out, DeployError):
         return unanswered("route", way_out)
     if way_out is None:
@@ -159,4 +171,8 @@ def route_finding(subnet: str, way_out: str | DeployError | None, *, public: boo
     if way_out.startswith("internet gateway") and not public:
         message = f"{subnet} routes to an {way_out}, which does not work without a public address"
         return error("no_public_address", message, "choose a --subnet behind a NAT gateway", subnet=subnet)
+    if static_ip and not way_out.startswith("internet gateway"):
+        message = f"{subnet} routes to a {way_out}: a static IP address needs an internet gateway"
+        remedy = "choose a --subnet with a route to an internet gateway, or omit --static-ip"
+        return error("no_public_address", message, remedy, subnet=subnet)
     return ok("route", f"{subnet} routes to {way_out}", subnet=subnet, way_out=way_out)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import ClientError
 
+from tgi_deploy.catalog.quotas import ADDRESSES
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
 from tgi_deploy.targets.aws.api import acknowledged, each, read_pages, read_reply
 from tgi_deploy.targets.aws.errors import refusal_of, translated
 from tgi_deploy.targets.aws.session import is_loopback
-from tgi_deploy.targets.ec2.dry_run import REQUESTS, request_of
+from tgi_deploy.targets.ec2.dry_run import OF_STATIC_IP, REQUESTS, request_of
 from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Usage
 from tgi_deploy.targets.reply import ReplyError
 
@@ -62,7 +63,7 @@ class Ec2Inspector:
         regions = self._ask("ec2", "describe_regions", "reading the region's status", read, **parameters)
         return regions[0] if regions else ""
 
-    def quota_vcpus(self, code: str) -> float:
+    def quota(self, code: str) -> float:
         return self._ask(
             "service-quotas",
             "get_service_quota",
@@ -91,6 +92,11 @@ class Ec2Inspector:
             return int(reply.first("Subnets").number("AvailableIpAddressCount"))
 
         return self._ask("ec2", "describe_subnets", "reading the subnet", read, SubnetIds=[subnet])
+
+    def elastic_addresses(self) -> tuple[int, int]:
+        read = each("Addresses", lambda _item: None)
+        used = self._ask("ec2", "describe_addresses", "counting Elastic IP addresses", read)
+        return len(used), int(self.quota(ADDRESSES))
 
     def way_out(self, subnet: str, network: str) -> str | None:
         """Return None for a local endpoint, where an EC2 emulator routes nothing."""
@@ -127,7 +133,7 @@ class Ec2Inspector:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        return tuple(REQUESTS)
+        return tuple(name for name in REQUESTS if name not in OF_STATIC_IP)
 
     def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
         client = self.sessions.client("ec2", self.region, creating=True)

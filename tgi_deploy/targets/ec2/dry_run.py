@@ -64,6 +64,10 @@ def _create_template(launch: RehearsedLaunch) -> Request:
     }
 
 
+def _allocate_address(launch: RehearsedLaunch) -> Request:
+    return "allocate_address", {"Domain": "vpc", "TagSpecifications": tag_specifications(launch.tags, "elastic-ip")}
+
+
 _INGRESS: Final = {
     "IpProtocol": "tcp",
     "FromPort": _PORT,
@@ -71,12 +75,18 @@ _INGRESS: Final = {
     "IpRanges": [{"CidrIp": "192.0.2.1/32", "Description": "tgi-deploy"}],
 }
 
+# Needed by few launches.
+OF_STATIC_IP: Final = ("ec2:AllocateAddress", "ec2:AssociateAddress")
 REQUESTS: Final[dict[str, Callable[[RehearsedLaunch], Request]]] = {
     "ec2:RunInstances": _run_instances,
     "ec2:CreateSecurityGroup": _create_group,
     "ec2:CreateLaunchTemplate": _create_template,
     "ec2:AuthorizeSecurityGroupIngress": _fixed(
         "authorize_security_group_ingress", GroupId=f"sg-{_NOBODYS}", IpPermissions=[_INGRESS]
+    ),
+    "ec2:AllocateAddress": _allocate_address,
+    "ec2:AssociateAddress": _fixed(
+        "associate_address", AllocationId=f"eipalloc-{_NOBODYS}", InstanceId=f"i-{_NOBODYS}"
     ),
     "ec2:DescribeAddresses": _fixed("describe_addresses"),
     "ec2:DescribeImages": _fixed("describe_images", Owners=["self"]),

@@ -1,4 +1,4 @@
-"""Two machines of one deployment side by side, each at its own address: the URL changes with the update.
+"""Two machines of one deployment side by side, each at its own address: the URL changes with the update, or moves.
 
 A machine drains by ending itself, like `expire` at the end of its time: it reads its end from its tags every 30 s, and
 its shutdown lets the engine finish open requests. EC2 does not document how long a shutdown after TerminateInstances
@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.reconcile.ends import moved_tag, reads_tags
 from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.targets.ec2.resources import ADDRESS
 from tgi_deploy.values.resource import TAG_EXPIRES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tgi_deploy.targets.ec2.region import Region
     from tgi_deploy.targets.protocol import Surroundings
@@ -33,16 +35,17 @@ class DirectFront:
 
     around: Surroundings
     region: Callable[[str], Region]
-    stable: ClassVar = False
-    cuts: ClassVar = False
+    stable: ClassVar[bool] = False
+    cuts: ClassVar[bool] = False
 
     def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- EC2 says when the new one is asked for
         return ""
 
-    def shift(self, deployment: Deployment, machine: ResourceRecord) -> None:
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:  # noqa: ARG002 -- the protocol's
         """Do nothing: callers use the new address once they know it."""
+        return None
 
-    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> None:  # noqa: ARG002 -- the protocol's
+    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """Let the machine end itself. Machines of the first release don't read their tags and are just deleted."""
         cloud = self.region(machine.place)
         handler, found = cloud.handler(machine.kind), cloud.handler(machine.kind).read(machine.attributes)
@@ -54,3 +57,25 @@ class DirectFront:
         for _ in looks(self.around.clock, patience):
             if cloud.machine(found.id).state not in {"pending", "running"}:
                 return
+            yield
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StaticFront(DirectFront):
+    """All machines share an Elastic IP address, which the serving one has. Moving it may cut open connections."""
+
+    stable: ClassVar[bool] = True
+    cuts: ClassVar[bool] = True
+
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str:
+        """Move the address, unless the machine has ended meanwhile: then nothing can have it."""
+        record = deployment.record(ADDRESS)
+        if record is None:
+            raise NotHealthyError(
+                "front_gone", f"the record of '{deployment.name}' has no address", hint="'up' creates a new one"
+            )
+        cloud = self.region(record.place)
+        found = cloud.handler(machine.kind).read(machine.attributes)
+        if found is not None and found.alive:
+            cloud.handler(record.kind).update(record.attributes, {"machine": found.id})
+        return record.attributes["address"]

@@ -64,12 +64,15 @@ class Inspector(Protocol):
     def region_status(self) -> str:
         """Return `opt-in-not-required`, `opted-in`, `not-opted-in`, or empty for an unknown region."""
 
-    def quota_vcpus(self, code: str) -> float: ...
+    def quota(self, code: str) -> float: ...
 
     def usage(self, patterns: Sequence[str], market: str) -> tuple[Usage, ...]:
         """Return the machines that count toward a quota: pending and running ones of types like `g*`."""
 
     def free_addresses(self, subnet: str) -> int: ...
+
+    def elastic_addresses(self) -> tuple[int, int]:
+        """Return how many Elastic IP addresses the region has, and the quota."""
 
     def way_out(self, subnet: str, network: str) -> str | None:
         """Return the target of the subnet's default route; empty for none, None if unknown."""
@@ -79,7 +82,7 @@ class Inspector(Protocol):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """All actions that `rehearse` supports."""
+        """All actions that `rehearse` supports and that any launch may need."""
 
     def rehearse(self, action: str, launch: RehearsedLaunch) -> Verdict:
         """Check by dry run whether `action` is allowed."""

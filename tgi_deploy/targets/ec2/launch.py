@@ -96,7 +96,8 @@ class Ec2Launch:
     @property
     def marks(self) -> Mapping[str, Any]:
         wanted = {"api_key": self.secrets.api_key is not None, "external_ttl": self.options.external_ttl}
-        return {"extras": wanted} if any(wanted.values()) else {}
+        extras = {"extras": wanted} if any(wanted.values()) else {}
+        return {**extras, "static_ip": True} if self.options.static_ip else extras
 
     @property
     def rare_kinds(self) -> bool:
@@ -265,6 +266,7 @@ class Ec2Launch:
             placement=placement,
             image=image,
             cidrs=self.cidrs,
+            static_ip=self.options.static_ip,
             before=extras.before,
             after=extras.after,
             notes={**extras.notes, **({CERTIFICATE_NOTE: UNREAD} if encrypts else {})},

@@ -44,6 +44,10 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     instance_profile: Annotated[
         str | None, option("Instance profile that may read them.  [default: created if needed]", "NAME")
     ] = None
+    static_ip: Annotated[
+        bool,
+        option("Elastic IP address for the URL, which updates keep; billed until 'down'.", commands=("up", "doctor")),
+    ] = False
     external_ttl: Annotated[bool, option("Also have AWS end it 5 minutes after its end time, as a backstop.")] = False
 
     def __post_init__(self) -> None:

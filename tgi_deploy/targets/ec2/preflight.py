@@ -19,11 +19,13 @@ from tgi_deploy.targets.ec2.account_checks import (
     permission_findings,
     quota_finding,
     route_finding,
+    static_ip_finding,
 )
+from tgi_deploy.targets.ec2.dry_run import OF_STATIC_IP
 from tgi_deploy.targets.ec2.inspection import Identity, RehearsedLaunch
 from tgi_deploy.targets.ec2.launch_checks import disk_finding, hub_finding, user_data_finding
 from tgi_deploy.targets.ec2.quota import headroom_of, quota_code, used_vcpus
-from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, TEMPLATE
+from tgi_deploy.targets.ec2.resources import ADDRESS, GROUP, INSTANCE, TEMPLATE
 from tgi_deploy.targets.ec2.secrets import PROFILE, ROLE
 from tgi_deploy.targets.ec2.survey import ask_all
 
@@ -43,7 +45,8 @@ CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:R
 class Flight:
     """A launch, from its planned resources. `roles`: whether it creates any.
 
-    `ending`: type and market of the machines in its region that end before it.
+    `ending`: type and market of the machines in its region that end before it. `static_ip`: whether it has one, and
+    `new_ip` whether that is still to be allocated.
     """
 
     candidate: Candidate
@@ -53,6 +56,8 @@ class Flight:
     user_data: str
     roles: bool = False
     ending: tuple[tuple[str, str], ...] = ()
+    static_ip: bool = False
+    new_ip: bool = False
 
     @property
     def region(self) -> str:
@@ -86,6 +91,8 @@ def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
             for step in attempt.changes.steps
             if (step.action, step.kind, step.place) == ("delete", INSTANCE, attempt.place)
         ),
+        static_ip=ADDRESS in made,
+        new_ip=any((step.action, step.kind) == ("create", ADDRESS) for step in attempt.changes.steps),
     )
 
 
@@ -93,6 +100,7 @@ def launch_findings(
     survey: Survey, plan: Plan, flight: Flight, *, token_parameter: str | None, actions: tuple[str, ...] = CREATING
 ) -> tuple[Problem, ...]:
     """Return all findings about one launch, those of the account first."""
+    actions = (*actions, *OF_STATIC_IP) if flight.new_ip else actions
     answers: dict[str, Any] = ask_all(_questions(survey, plan, flight, token_parameter, actions))
     who = answers["identity"]
     arn = who.arn if isinstance(who, Identity) else ""
@@ -106,7 +114,8 @@ def launch_findings(
         boundary_finding(answers["boundary"], read_actions().boundary) if flight.roles else None,
         quota_finding(room, kind, elsewhere=has_elsewhere(plan, flight.candidate)),
         addresses_finding(flight.launch.subnet, answers["addresses"]),
-        route_finding(flight.launch.subnet, answers["route"], public=flight.public),
+        static_ip_finding(flight.region, answers["static_ip"]) if flight.new_ip else None,
+        route_finding(flight.launch.subnet, answers["route"], public=flight.public, static_ip=flight.static_ip),
         disk_finding(flight.candidate, flight.root_gib, None),
         user_data_finding(flight.user_data),
         answers["hub"],
@@ -128,8 +137,10 @@ def _questions(
     }
     if flight.roles:
         questions["boundary"] = lambda: inspector.policy(read_actions().boundary.name)
+    if flight.new_ip:
+        questions["static_ip"] = inspector.elastic_addresses
     if code is not None:
-        questions["quota"] = lambda: inspector.quota_vcpus(code)
+        questions["quota"] = lambda: inspector.quota(code)
         questions["used"] = lambda: used_vcpus(survey, flight.region, code, flight.ending)
     return questions
 

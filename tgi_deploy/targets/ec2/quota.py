@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from tgi_deploy.catalog.quotas import ADDRESSES
 from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.ec2.survey import try_call
 
@@ -53,8 +54,7 @@ class Headroom:
         enough = (self.used or 0) + self.needed
         if self.limit is not None and enough <= self.limit:
             enough = self.limit + self.needed
-        words = ("aws", "service-quotas", "request-service-quota-increase", "--service-code", "ec2")
-        return shlex.join((*words, "--quota-code", self.code, "--desired-value", str(enough), "--region", self.region))
+        return _increase(self.code, enough, self.region)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -66,6 +66,16 @@ class Headroom:
             "needed_vcpus": self.needed,
             "command": self.command,
         }
+
+
+def _increase(code: str, enough: int, region: str) -> str:
+    words = ("aws", "service-quotas", "request-service-quota-increase", "--service-code", "ec2")
+    return shlex.join((*words, "--quota-code", code, "--desired-value", str(enough), "--region", region))
+
+
+def more_addresses(region: str, used: int) -> str:
+    """Return what to do where all Elastic IP addresses of a region are `used`."""
+    return f"release one that is not needed, or request more: {_increase(ADDRESSES, used + 1, region)}"
 
 
 def quota_code(candidate: Candidate) -> str | None:
@@ -83,7 +93,7 @@ def headroom(survey: Survey | None, candidate: Candidate) -> Headroom | None:
     code, region = quota_code(candidate), candidate.offer.region
     if survey is None or code is None:
         return headroom_of(survey, candidate, None, None)
-    limit = try_call(lambda: survey.inspector(region).quota_vcpus(code))
+    limit = try_call(lambda: survey.inspector(region).quota(code))
     return headroom_of(survey, candidate, limit, try_call(lambda: used_vcpus(survey, region, code)))
 
 

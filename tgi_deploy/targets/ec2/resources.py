@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.values.resource import Ref, Resource, machine_key, revision_key
+from tgi_deploy.values.supply import PUBLIC_ADDRESS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate
 
 GROUP: Final = "security-group"
+ADDRESS: Final = "address"
 TEMPLATE: Final = "launch-template"
 INSTANCE: Final = "instance"
 # Also sent with the launch itself: not every EC2-compatible endpoint reads them from a template, and a machine without
@@ -42,6 +44,7 @@ class Machine:
     placement: Placement
     image: MachineImage
     cidrs: tuple[str, ...]
+    static_ip: bool = False
     before: tuple[Resource, ...] = ()
     after: tuple[Resource, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -58,13 +61,14 @@ def pool_name(candidate: Candidate, zone: str) -> str:
 
 
 def resources(machine: Machine) -> tuple[Resource, ...]:
-    """Return security group, launch template, the resources before, the instance, and the resources after.
+    """Return security group, launch template, address, the resources before, the instance, and the resources after.
 
     The first two come first because their names reserve the deployment's name.
     """
     return (
         _security_group(machine),
         _launch_template(machine),
+        *((_address(machine),) if machine.static_ip else ()),
         *machine.before,
         _instance(machine),
         *machine.after,
@@ -99,6 +103,15 @@ def _launch_template(machine: Machine) -> Resource:
             "data": data,
         },
     )
+
+
+def _address(machine: Machine) -> Resource:
+    """Return the address. A machine's price has a public address in it: without one, this one is billed by itself."""
+    lines = machine.candidate.cost.lines
+    price = next((line.usd_per_hour for line in lines if line.item == PUBLIC_ADDRESS), None)
+    properties = {"domain": "vpc"}
+    place = machine.candidate.offer.region
+    return Resource(key=ADDRESS, kind=ADDRESS, place=place, properties=properties, usd_per_hour=price)
 
 
 def _template_name(machine: Machine) -> str:

@@ -129,13 +129,14 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return self.region(place)
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
-        """Return the front; None with an external schedule, which ends only one machine."""
+        """Return the front; None with an external schedule, which ends only one machine, or a new address."""
         from tgi_deploy.targets.ec2.external_end import SCHEDULE  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.ec2.front import DirectFront  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.ec2.front import DirectFront, StaticFront  # noqa: PLC0415 -- startup time
 
-        if any(record.kind == SCHEDULE for record in deployment.resources):
+        static = {item.options.get("static_ip", False) for item in (deployment.current, deployment.wanted)}
+        if len(static) > 1 or any(record.kind == SCHEDULE for record in deployment.resources):
             return None
-        return DirectFront(around=around, region=self.region)
+        return (StaticFront if True in static else DirectFront)(around=around, region=self.region)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
         from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- startup time

@@ -150,7 +150,7 @@ def _steps() -> dict[str, Callable[[Life], Any]]:
         "look at the console": lambda life: life.cloud.console(life.found["instance"].id),
         "look who asks": lambda life: life.inspector.identity(),
         "look at the region": lambda life: life.inspector.region_status(),
-        "look at the quota": lambda life: life.inspector.quota_vcpus("L-DB2E81BA"),
+        "look at the quota": lambda life: life.inspector.quota("L-DB2E81BA"),
         "look at the usage": lambda life: life.inspector.usage(("g*",), "spot"),
         "look at the addresses": lambda life: life.inspector.free_addresses(life.place.subnet),
         "rehearse a launch": lambda life: life.inspector.rehearse("ec2:RunInstances", life.launch()),

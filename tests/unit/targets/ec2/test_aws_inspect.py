@@ -65,12 +65,12 @@ def test_regions(bench):
 
 
 def test_the_sandbox_has_generous_quotas_and_a_fault_that_lowers_them(bench, inspector):
-    assert inspector.quota_vcpus(G_ON_DEMAND) == 768
+    assert inspector.quota(G_ON_DEMAND) == 768
     bench.fault(name="low-quota", vcpus=4)
-    assert inspector.quota_vcpus(G_ON_DEMAND) == 4
-    assert inspector.quota_vcpus(G_ON_DEMAND) == 768
+    assert inspector.quota(G_ON_DEMAND) == 4
+    assert inspector.quota(G_ON_DEMAND) == 768
     with pytest.raises(DeployError):
-        inspector.quota_vcpus("L-00000000")
+        inspector.quota("L-00000000")
 
 
 def test_usage_counts_what_the_quota_counts(bench, inspector):

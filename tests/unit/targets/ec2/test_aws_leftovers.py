@@ -1,9 +1,11 @@
-"""Addresses and spot requests: never made here, found by tags and taken away all the same."""
+"""Addresses and spot requests: found by tags and taken away; spot requests are never made by themselves."""
 
 from __future__ import annotations
 
 import pytest
+from botocore.exceptions import ClientError
 
+from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.errors import BadRequestError, InUseError
 from tgi_deploy.targets.ec2.instance import Instances
 from tgi_deploy.targets.ec2.spot_request import SpotRequests
@@ -42,7 +44,7 @@ def test_an_address_is_found_by_its_tags_and_released(bench, ec2):
     allocate(ec2, {"team": "ml"})
     handler = bench.cloud().handler("address")
     (found,) = handler.find({"tgi-deploy:id": "abc"})
-    assert (found.id, found.kind, found.state, found.attached) == (mine, "address", "available", True)
+    assert (found.id, found.kind, found.state, found.billed) == (mine, "address", "available", True)
     assert handler.find({"tgi-deploy:id": "other"}) == ()
     handler.delete(found.attributes)
     assert handler.read(found.attributes) is None
@@ -114,10 +116,39 @@ def test_a_spot_request_shows_that_its_machine_goes(code, reclaimed):
     assert found.attributes.get(RECLAIMED) == reclaimed
 
 
-@pytest.mark.parametrize("kind", ["address", "spot-request"])
-def test_neither_is_ever_made(bench, kind):
+def test_a_spot_request_is_never_made_by_itself(bench):
     with pytest.raises(BadRequestError):
-        bench.cloud().handler(kind).create({}, tags={}, token="t")
+        bench.cloud().handler("spot-request").create({}, tags={}, token="t")
+
+
+def test_an_address_is_tagged_as_it_is_allocated_and_moved_only_if_needed(bench, ec2):
+    handler = bench.cloud().handler("address")
+    made = handler.create({"domain": "vpc"}, tags={**TAGS, "tgi-deploy:key": "address"}, token="t")
+    assert handler.find(TAGS) == (made,)
+    image = bench.cloud().image(architecture="x86_64", wanted=None).id
+    machines = ec2.run_instances(ImageId=image, InstanceType="g6e.xlarge", MinCount=2, MaxCount=2)["Instances"]
+    ids = [item["InstanceId"] for item in machines]
+    associations = []
+    for machine in (ids[0], ids[1], ids[1]):
+        handler.update(made.attributes, {"machine": machine})
+        (known,) = ec2.describe_addresses()["Addresses"]
+        assert (known["InstanceId"], known["PublicIp"]) == (machine, made.attributes["address"])
+        associations.append(known["AssociationId"])
+    assert associations[1] == associations[2]
+
+
+def test_no_address_is_left_in_the_region_and_the_error_has_the_command_for_more(bench, ec2):
+    allocate(ec2, {"team": "ml"})
+
+    def refuse(**_parameters):
+        said = {"Error": {"Code": "AddressLimitExceeded", "Message": "The maximum number has been reached."}}
+        raise ClientError(said, "AllocateAddress")
+
+    bench.sessions.client("ec2", "us-east-1", creating=True).allocate_address = refuse
+    with pytest.raises(DeployError) as caught:
+        bench.cloud().handler("address").create({"domain": "vpc"}, tags=TAGS, token="t")
+    assert (caught.value.code, caught.value.refused) == ("address_quota", True)
+    assert "--quota-code L-0263D0A3 --desired-value 2 --region us-east-1" in caught.value.hint
 
 
 def test_a_region_is_searched_forevery_kind_in_the_order_of_creation(bench, ec2):
