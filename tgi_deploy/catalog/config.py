@@ -125,7 +125,21 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
         flat[key] = outer.get(key) or nested.get(key)
     if "kv_n_heads" in flat:
         flat.setdefault("num_key_value_heads", flat["kv_n_heads"])
-    return flat
+    return {**flat, **_llama4(flat)} if "intermediate_size_mlp" in flat else flat
+
+
+def _llama4(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Llama 4's fields under the names of other mixtures: each layer of experts has a shared one.
+
+    Source: transformers 4.51, `modeling_llama4.py`.
+    """
+    layers, step = _required(flat, _LAYERS), _optional(flat, ("interleave_moe_layer_step",)) or 1
+    return {
+        "intermediate_size": flat["intermediate_size_mlp"],
+        "moe_intermediate_size": flat.get("intermediate_size"),
+        "n_shared_experts": 1,
+        "first_k_dense_replace": layers - layers // step,
+    }
 
 
 def _dimensions(flat: Mapping[str, Any]) -> dict[str, Any]:

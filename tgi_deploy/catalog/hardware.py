@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog import mig, names
+from tgi_deploy.catalog.elsewhere import elsewhere
 from tgi_deploy.catalog.fields import (
     IGNORED,
     OPTIONAL_TEXT,
@@ -60,7 +61,7 @@ _ACCELERATOR: Final = {
     "note": OPTIONAL_TEXT,
 }
 _INSTANCE_TYPE: Final = {
-    "status": Field(check=one_of("offered", "gone", "announced")),
+    "status": Field(check=one_of("offered", "gone", "bundled")),
     "accelerator": REQUIRED_TEXT,
     "count": Field(check=positive, target="accelerator_count"),
     "memory_mib": Field(check=positive),
@@ -154,6 +155,13 @@ class Hardware:
         return self.instance_types[name]
 
     def _types_of(self, name: str) -> str:
+        """Return a sentence about what else the name means; empty for an unknown one."""
+        there = next((item for item in elsewhere(self._store, self.accelerators) if item.machine == name), None)
+        if there is not None:
+            return f"It is a machine of {there.cloud}: --hardware {there.count}x{there.accelerator} plans for it. "
+        return self._family(name)
+
+    def _family(self, name: str) -> str:
         """Return a sentence with the types of a family (`g6e`) or of a GPU (`L40S`); empty for other names."""
         card = self._names.get(names.folded_card(name))
         family = f"{name.casefold()}."

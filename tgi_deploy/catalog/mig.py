@@ -68,6 +68,9 @@ def slice_of(chip: Accelerator, profile: str, content: Mapping[str, Any]) -> Acc
         confidence=card.confidence,
         source=content["sources"][card.source],
         note=card.note,
+        loses=f"a slice has {cut.multiprocessors} of the card's {card.multiprocessors} multiprocessors and "
+        f"{cut.parts} of {card.parts} parts of its bandwidth, and no link to other slices; nothing here cuts it: "
+        f"nvidia-smi mig -cgi {profile} -C",
     )
 
 

@@ -17,7 +17,7 @@ _VENDOR_WORDS: Final = r"nvidia|geforce|tesla|amd|instinct|intel|habana"
 # Memory sizes of GPUs; the "10G" of an A10G is not one.
 _SIZE: Final = r"(8|12|16|24|32|40|48|64|80|94|96|128|141|144|180|192|256|288) ?g(i?b)?(?![a-z0-9])"
 _HARDWARE: Final = r"(?:(\d{1,3}) ?[x*] ?)?([A-Za-z0-9].*)"
-_MOST_CARDS: Final = 64
+_MOST_CARDS: Final = 999
 
 
 def suggestion(text: str, known: Iterable[str]) -> str | None:

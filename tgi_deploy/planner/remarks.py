@@ -42,6 +42,8 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
     if chosen.engine.container.host is not None:
         yield chosen.engine.container.host.remark
         yield f"the prediction is based on the figures of {chip.name}, not on measured speed"
+    if chip.loses:
+        yield chip.loses
     if request.utilization < 1:
         yield f"tokens are priced for that load during {request.utilization * 100:.4g} % of the time"
     if chip.confidence != "high":

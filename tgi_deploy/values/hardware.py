@@ -11,7 +11,7 @@ from typing import Literal
 from tgi_deploy.values.base import Value
 
 Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
-TypeStatus = Literal["offered", "gone", "announced", "owned"]
+TypeStatus = Literal["offered", "gone", "bundled", "owned"]
 # What the catalog lists.
 EntryKind = Literal["accelerators", "instances", "regions", "engines", "models"]
 
@@ -22,7 +22,7 @@ class Accelerator(Value, frozen=True, kw_only=True):
     """A chip, or a slice of one. Figures are dense (without sparsity) and per chip.
 
     `driver_name` is its name in nvidia-smi, `most_per_host` the maximum per host, `slice` its share of the chip's
-    memory: below 1, it can't communicate with other slices.
+    memory: below 1, it can't communicate with other slices. `loses` says what a slice lacks of the chip.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Accelerator(Value, frozen=True, kw_only=True):
     confidence: str = "high"
     source: str = ""
     note: str | None = None
+    loses: str | None = None
 
 
 class InstanceType(Value, frozen=True, kw_only=True):

@@ -65,7 +65,7 @@ def test_owned_hardware(text, name, count, interconnect):
     assert supply.extra_prices["local"].public_ipv4_usd_per_hour == 0
 
 
-@pytest.mark.parametrize("text", ["", "0xL40S", "65xL40S", "-1xT4", "2x", "x" * 1000, "\n", "2x\x00"])
+@pytest.mark.parametrize("text", ["", "0xL40S", "1000xL40S", "-1xT4", "2x", "x" * 1000, "\n", "2x\x00"])
 def test_bad_hardware(text):
     with pytest.raises(InputError) as caught:
         CATALOG.owned_supply(release="3.3.7", hardware=text)

@@ -488,14 +488,26 @@ GLM4_9B = {
     "vocab_size": 151_552, "tie_word_embeddings": False, "max_position_embeddings": 32768,
 }  # fmt: skip
 
+LLAMA4 = {
+    "model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48, "intermediate_size": 8192,
+    "intermediate_size_mlp": 16384, "num_attention_heads": 40, "num_key_value_heads": 8, "head_dim": 128,
+    "vocab_size": 202_048, "num_experts_per_tok": 1, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def llama4(experts, step):
+    text = {**LLAMA4, "num_local_experts": experts, "interleave_moe_layer_step": step}
+    return {"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": text}
+
 
 @pytest.mark.parametrize(
     ("config", "billions"),
     [
         (FLAN_T5_XXL, 11.14), (MAMBA_HF, 2.77), (MAMBA_FIRST, 2.77), (QWEN_MOE, 14.3), (STABLELM, 2.80),
-        (COMMAND_R7B, 8.03), (GLM4_9B, 9.40),
+        (COMMAND_R7B, 8.03), (GLM4_9B, 9.40), (llama4(16, 1), 107.8), (llama4(128, 2), 400.7),
     ],
-    ids=["T5-XXL", "Mamba", "Mamba of the first kind", "Qwen1.5-MoE", "StableLM", "Command R7B", "GLM-4"],
+    ids=["T5-XXL", "Mamba", "Mamba of the first kind", "Qwen1.5-MoE", "StableLM", "Command R7B", "GLM-4",
+         "Llama 4 Scout", "Llama 4 Maverick"],
 )  # fmt: skip
 def test_sizes_by_the_config_alone(config, billions, tmp_path):
     """Against the sizes on the model cards: T5's encoder and cross attention count, so do shared experts."""

@@ -31,6 +31,8 @@ def machine(catalog: Catalog, text: str) -> InstanceType:
         ("H100-80GB-PCIe", "4g.40gb", 39.50, 62 / 114),
         ("H100-NVL", "1g.12gb", 10.62, 16 / 132),
         ("H200-141GB", "1g.18gb", 16.00, 16 / 132),
+        ("B200", "1g.23gb", 20.50, 18 / 148),
+        ("B200", "2g.45gb", 44.25, 36 / 148),
     ],
 )
 def test_a_slice_has_what_the_driver_prints(catalog, card, profile, printed_gib, multiprocessors):
@@ -99,3 +101,28 @@ def test_chips_that_the_engine_never_runs_on_get_a_sentence(catalog, text):
 
 def test_an_arm_host_is_known_by_its_card(catalog):
     assert machine(catalog, "1xGB200").cpu_arch == "arm64"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("NVL72", "4xGB200"),
+        ("DGX SuperPOD", "the cards of one"),
+        ("Trainium3", "does not name Trainium3"),
+        ("MI300A", "does not name the MI300A"),
+    ],
+)
+def test_what_is_more_or_newer_than_an_image_serves_gets_a_sentence(catalog, text, says):
+    with pytest.raises(InputError, match=says):
+        catalog.accelerator(text)
+
+
+def test_a_rack_is_more_than_one_host(catalog):
+    with pytest.raises(InputError, match="72 x GB200 is more than one host has"):
+        machine(catalog, "72xGB200")
+
+
+def test_a_machine_of_another_cloud_is_planned_by_its_cards(catalog):
+    with pytest.raises(InputError) as caught:
+        catalog.instance_type("Standard_ND96asr_v4")
+    assert "a machine of Azure: --hardware 8xA100-40GB" in caught.value.hint

@@ -240,6 +240,7 @@ def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_reported(ca
     spare = (several.chosen.cost.usd_per_hour - lines["load balancer"]) / 3
     assert several.spare_usd_per_hour == spare
     text = re.sub(r"\s+", " ", click.unstyle(details(several)))
+    assert "1. 3 x p5.4xlarge us-east-1 3 x H100-80GB" in text
     assert f"of the load; all of it with one more machine for ${spare:.4f}/h." in text
     assert plan(OptionTexts(model="llama3.1-8b"), catalog, {}).spare_usd_per_hour is None
 

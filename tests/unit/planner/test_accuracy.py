@@ -73,6 +73,12 @@ def test_no_card_is_outside_its_intervals_by_more_than_chance(scripts, foreign):
         assert chance > 0.01, name
 
 
+def test_what_chance_allows_widens_as_rows_get_fewer(scripts):
+    """By hand: eight of 8 rows have 0.8^8 = 17 %, three 0.9 %; of 5, one has 0.6 % and two 5 %."""
+    by_chance = scripts["accuracy"].by_chance
+    assert (by_chance(5), by_chance(8), by_chance(29)) == ((2, 5), (4, 8), (19, 27))
+
+
 def test_the_plain_roofline_is_beaten(scripts, foreign):
     items = [one.item for one in foreign]
     plain = scripts["speed_rows"].score(items, [math.log(scripts["plain_roofline"].median(i.case)) for i in items])

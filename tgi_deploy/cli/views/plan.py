@@ -312,7 +312,8 @@ def _row(number: int, candidate: Candidate, here: str) -> tuple[str, ...]:
     price = "" if offer.usd_per_hour is None else price_of(candidate)
     speed = f"{count(candidate.performance.output_tokens_per_s)} tokens/s"
     used = f"{candidate.replicas * candidate.num_shard} x {offer.instance_type.accelerator.name}"
-    return (f"{number}.", offer.instance_type.name, place, used, method, price, speed)
+    several = f"{candidate.machines} x " if candidate.machines > 1 else ""
+    return (f"{number}.", f"{several}{offer.instance_type.name}", place, used, method, price, speed)
 
 
 def _rejections(rejections: Sequence[Rejection]) -> str:

@@ -31,9 +31,8 @@ def summary_text(plan: PlanDocument) -> str:
 
 def _headline(plan: PlanDocument) -> str:
     model, chosen = plan.model, plan.chosen
-    several = f"{chosen.machines} x " if chosen.machines > 1 else ""
     price = _price(chosen)
-    sentence = f"{one_line(model.profile)} on {several}{chosen.instance_type}{price and f' for {price}'}"
+    sentence = f"{one_line(model.profile)} on {_machine(chosen)}{price and f' for {price}'}"
     return click.style(wrapped(sentence, first="", rest=""), bold=True)
 
 
@@ -50,6 +49,10 @@ def _facts(plan: PlanDocument) -> Iterator[tuple[str, str]]:
     yield "speed", _speed(plan)
     engine = f"{plan.engine.name} {plan.engine.version}, {count(plan.engine.max_total_tokens)} tokens of context"
     yield "engine", f"{engine}; ready in about {duration(sum(phase.expected_s for phase in plan.time_to_ready))}"
+
+
+def _machine(choice: Choice) -> str:
+    return f"{choice.machines} x {choice.instance_type}" if choice.machines > 1 else choice.instance_type
 
 
 def _cards(choice: Choice) -> str:
@@ -125,7 +128,7 @@ def _alternatives(plan: PlanDocument) -> str:
         return ""
     rows = [
         (
-            item.instance_type, _cards(item), _precision(item), item.quality_class or "",
+            _machine(item), _cards(item), _precision(item), item.quality_class or "",
             _price(item), f"{count(item.output_tokens_per_s)} tokens/s",
             "" if _place(item) == _place(plan.chosen) else _place(item),
         )
