@@ -26,7 +26,6 @@ _DERIVED: Final = {
     "half_tokens": ("tokens", 1, 2),
     "half_prefill": ("prefill", 1, 2),
     "half_context": ("context", 1, 2),
-    "double_shards": ("num_shard", 2, 1),
     "half_shards": ("num_shard", 1, 2),
     "double_disk_gib": ("disk_gib", 2, 1),
 }

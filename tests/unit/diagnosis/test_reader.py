@@ -114,7 +114,7 @@ def test_the_remedy_is_the_exact_command_with_what_is_known():
     remedy = read(wrapped, GRAMMAR, subject=Subject(facts={"name": "chat", "model": "llama3-8b"})).findings[0].remedy
     assert "tgi-deploy up llama3-8b --name chat --set max-batch-prefill-tokens=4096" in remedy
     few = read(
-        wrapped.replace("8192", "256"), GRAMMAR, subject=Subject(facts={"num_shard": "2", "model": "m"})
+        wrapped.replace("8192", "256"), GRAMMAR, subject=Subject(facts={"more_shards": "4", "model": "m"})
     ).findings[0]
     assert "--num-shard 4" in few.remedy
     assert "weights alone" in few.cause

@@ -193,10 +193,13 @@ def test_an_interrupted_answer_keeps_what_came(program, around):
 
 
 def test_an_answer_that_breaks_off_keeps_what_came(program, around):
-    around.engine = Engine(chat=(delta("It "), NotHealthyError("engine_unreachable", "reset")))
+    """The commands of the hint have the deployment's name, so that they can be pasted."""
+    hint = "'status NAME' shows whether it still runs, 'logs NAME' its log"
+    around.engine = Engine(chat=(delta("It "), NotHealthyError("engine_unreachable", "reset", hint=hint)))
     code, out, err = program("Why?")
     assert (code, out) == (5, "It \n")
     assert "error[engine_unreachable]" in err
+    assert "'tgi-deploy status demo' shows whether it still runs, 'tgi-deploy logs demo' its log" in err
 
 
 def test_an_answer_steers_no_terminal(program, around):

@@ -10,16 +10,21 @@ from builders.records import is_untouched
 from fakes.cloud import FakeCloud
 from fakes.surroundings import FakeEngine, request
 
+from tgi_deploy.catalog.phases import read_failures
 from tgi_deploy.cli.views.failure import failure_text
+from tgi_deploy.diagnosis.finding import remedy_text
+from tgi_deploy.diagnosis.patterns import pages_from
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.option_texts import resolve, texts_of
 from tgi_deploy.operations.planning.plan import plan as make
+from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.operations.watching.lookup import typed_request
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.values.ends import Ends
+from tgi_deploy.values.plan import Plan
 from tgi_deploy.values.probing import HttpReply
 from tgi_deploy.wiring import open_catalog
 
@@ -121,7 +126,7 @@ def test_the_command_knows_the_plan(around, monkeypatch):
     around.probe = Probe(outcome="refused")
     data = failure(around).data
     assert (data["phase"], data["finding"], data["line"]) == ("loading", "oom_load", 3)
-    assert data["command"] == "tgi-deploy up example-13b --budget 5 --name demo --num-shard 2"
+    assert data["command"] == "tgi-deploy up example-13b --budget 5 --name demo --quantize auto"
     assert data["remedy"].endswith(f" Command: {data['command']}")
 
 
@@ -287,6 +292,26 @@ def test_a_remedy_keeps_the_options_that_were_given(given, around):
     planned = make(as_typed("llama3-8b", *given.split()), catalog, {})
     typed = shlex.split(typed_request(around.context(), plan_document(planned), Ends()))
     assert resolve(as_typed(*typed), {}, catalog) == planned.request
+
+
+@pytest.mark.parametrize(
+    ("given", "change"),
+    [
+        ("qwen2.5-7b --budget 3", "--quantize fp8"),
+        ("llama3-13b --budget 5", "--num-shard 4"),
+        ("phi3-mini --budget 0.9 --quantize none", "--quantize auto"),
+    ],
+)
+def test_a_remedy_for_want_of_memory_can_be_planned_with_the_options_that_were_given(given, change, around):
+    """More shards or fewer bits only where the plan knows that they meet the request."""
+    catalog, (model, *words) = open_catalog(), given.split()
+    planned = make(as_typed(model, *words), catalog, {})
+    deployment = up(around.context(), request()).deployment
+    facts = subject_of(around.context(), deployment, "us-east-1", plan=plan_document(planned)).facts
+    remedy = remedy_text(pages_from(read_failures("tgi"))["oom_load"].remedy, facts)
+    command = remedy.rpartition("tgi-deploy up ")[2].replace(" --name demo", "")
+    assert command.endswith(change)
+    assert isinstance(make(as_typed(*shlex.split(command)), catalog, {}), Plan)
 
 
 def as_typed(model, *words):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +19,8 @@ from tgi_deploy.values.results import AccessData
 from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_KEY_NOTE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.probing import ProbeRequest
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
+_NAMELESS: Final = re.compile(r"'(diagnose|logs|status) NAME'")
 _JSON: Final = "-H 'Content-Type: application/json'"
 
 
@@ -66,6 +71,15 @@ def reached(context: Context, deployment: Deployment) -> tuple[Address, Resource
         else f"'{name}' has no endpoint yet",
         hint=f"'tgi-deploy status {name}' shows its progress; 'up' resumes it",
     )
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Write the commands in the hints of errors so that they can be pasted: below, NAME is not known."""
+    try:
+        yield
+    except DeployError as error:
+        raise error.copy(hint=error.hint and _NAMELESS.sub(rf"'tgi-deploy \1 {name}'", error.hint)) from error.__cause__
 
 
 def pinned(public_key: str | None) -> str:

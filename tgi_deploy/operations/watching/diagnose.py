@@ -9,6 +9,7 @@ from tgi_deploy.diagnosis.reader import HANG_S, Subject, read, state_line, witho
 from tgi_deploy.operations.watching.logs import locate
 from tgi_deploy.operations.watching.lookup import target_option, typed_request
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.engine import UNQUANTIZED
 from tgi_deploy.values.results import COMMAND, command_of, sentence_of
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Ends
-    from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.plan import FrontierPoint
+    from tgi_deploy.values.plan_document import Choice, PlanDocument
     from tgi_deploy.values.resource import MachineState
 
 _UP: Final = "tgi-deploy up "
@@ -76,6 +78,15 @@ def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> 
     )
 
 
+def _smaller(plan: PlanDocument) -> dict[str, str]:
+    """Return what needs less memory on each accelerator, where the plan knows that the request can be met with it."""
+    others: tuple[Choice | FrontierPoint, ...] = (*plan.alternatives, *plan.fallbacks, *plan.frontier)
+    shards = (item.num_shard for item in others if item.num_shard > plan.chosen.num_shard)
+    schemes = (item.quantize for item in others if item.quantize != plan.chosen.quantize == UNQUANTIZED)
+    found = {"more_shards": min(shards, default=None), "fewer_bits": next(schemes, None)}
+    return {fact: str(value) for fact, value in found.items() if value is not None}
+
+
 def _facts(context: Context, plan: PlanDocument, ends: Ends) -> dict[str, str]:
     """Return the values for placeholders in remedies. MODEL includes the caller's options: a later one wins."""
     found = {
@@ -85,6 +96,7 @@ def _facts(context: Context, plan: PlanDocument, ends: Ends) -> dict[str, str]:
         "instance": plan.chosen.instance_type,
         "model": typed_request(context, plan, ends),
     }
+    found |= _smaller(plan)
     args = plan.engine.args
     for fact, flag in context.engine(plan.engine.name).remedy_flags:
         if flag in args[:-1]:
