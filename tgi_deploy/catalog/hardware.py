@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog import mig, names
-from tgi_deploy.catalog.elsewhere import elsewhere
 from tgi_deploy.catalog.fields import (
     IGNORED,
     OPTIONAL_TEXT,
@@ -156,6 +155,8 @@ class Hardware:
 
     def _types_of(self, name: str) -> str:
         """Return a sentence about what else the name means; empty for an unknown one."""
+        from tgi_deploy.catalog.elsewhere import elsewhere  # noqa: PLC0415 -- only needed when something is wrong
+
         there = next((item for item in elsewhere(self._store, self.accelerators) if item.machine == name), None)
         if there is not None:
             return f"It is a machine of {there.cloud}: --hardware {there.count}x{there.accelerator} plans for it. "

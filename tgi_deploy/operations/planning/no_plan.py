@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.planning.documents import no_plan_document
@@ -33,9 +34,9 @@ def _nothing_near(made: NoFeasiblePlan) -> str:
     if made.request.flags:
         return "no change to the request helps, but removing a --set may: --json shows every rejection"
     against_all = set.intersection(*(set(item.codes) for item in made.rejections))
-    reason = next((item.message for item in made.rejections if item.code in against_all), None)
-    if reason is not None:
-        return f"every machine is rejected: {reason}"
+    shared = [item for item in made.rejections if item.code in against_all]
+    if shared:
+        return f"every machine is rejected: {min(shared, key=attrgetter('distance')).message}"
     return "no change to the request helps: --json shows every rejection; or choose another model"
 
 

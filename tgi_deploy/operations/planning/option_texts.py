@@ -363,7 +363,12 @@ def _lengths(setting: Setting, row: PlanOption) -> Lengths:
     one = whole_number(Setting(value=mean, source=setting.source), row.flag)
     if not colon:
         return Lengths(mean=one, most=one)
-    longer = max(one, whole_number(Setting(value=p95, source=setting.source), row.flag))
+    longer = whole_number(Setting(value=p95, source=setting.source), row.flag)
+    if longer < one:
+        raise InputError(
+            "bad_number", f"{setting.named(row.flag)}: the 95th percentile, {longer}, is below the mean, {one}",
+            hint=f"write the mean first: {row.flag} {longer}:{one}",
+        )  # fmt: skip
     return Lengths(mean=one, p95=longer, most=longer)
 
 

@@ -101,6 +101,7 @@ def test_the_hint_is_the_intended_amount(text: str, hint: str) -> None:
         ({"market": "SPOT"}, "did you mean spot?"),
         ({"market": "on demand"}, "did you mean on-demand?"),
         ({"quantize": "AWQ"}, "did you mean awq?"),
+        ({"input_tokens": "3000:700"}, "write the mean first: --input-tokens 700:3000"),
         ({"prefer": "cheap"}, "choose one of cost, quality, speed, value"),
     ],
 )
