@@ -3,7 +3,7 @@
     scripts/fuzz.py                             20,000 inputs of all kinds
     scripts/fuzz.py --inputs 500 --kind header --seed 7
 
-Each kind runs in a process of its own. Exit code 1 when an input ended in `internal_error`, wrote where it should not
+Each kind runs in a separate process. Exit code 1 when an input ended in `internal_error`, wrote where it should not
 or took too long, or when a process needed more than 300 MB; the smallest such input is printed.
 """
 

@@ -84,7 +84,7 @@ def show(what: str) -> int:
 
 
 def search(count: int, number: int) -> str | None:
-    """Run histories with one planted bug, in a process of its own; return the first seed that fails, and how."""
+    """Run histories with one planted bug in a separate process; return the first seed that fails, and how."""
     done = subprocess.run(  # noqa: S603 -- this interpreter
         [sys.executable, "-m", "simulation.planted", str(number), str(count)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Write the expectations of the file cases anew: `update_cases.py [--check] [NAME ...]`.
+"""Regenerate the expected results of the file cases: `update_cases.py [--check] [NAME ...]`.
 
 A case is a folder with a `case.toml` somewhere under `tests/cases/KIND/`; `outputs(folder)` of
 `tests/builders/case_KIND.py` says what should lie beside it. Read the diff before committing it: it is the change.

@@ -1,4 +1,4 @@
-"""Look at the report anew: write docs/report-light.png and docs/report-phone-dark.png from a plan of today.
+"""Regenerate the screenshots docs/report-light.png and docs/report-phone-dark.png from today's plan.
 
 Run it as `python scripts/update_screenshots.py`; it needs Chromium. Pixels differ from machine to machine with its
 fonts, so no test compares them.

@@ -287,7 +287,7 @@ def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
 def _hub() -> HuggingFaceHub:
     """Raises InputError `hub_extra_missing` without its extra."""
     try:
-        from tgi_deploy.hub.client import HuggingFaceHub  # noqa: PLC0415 -- only models that nobody knows need it
+        from tgi_deploy.hub.client import HuggingFaceHub  # noqa: PLC0415 -- only unknown models need it
     except ImportError as error:
         from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
 

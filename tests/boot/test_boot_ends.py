@@ -76,7 +76,7 @@ def test_a_dead_docker_is_idle(docker_engine):
 
 
 @pytest.mark.parametrize("broken", ["size=16k", "ro"])
-def test_a_disk_that_takes_nothing_keeps_no_end_from_coming(docker_engine, broken):
+def test_a_full_disk_does_not_prevent_the_end(docker_engine, broken):
     with idle(docker_engine) as machine:
         looked(machine, "idle-since")
         machine.run("mount", "-t", "tmpfs", "-o", broken, "tmpfs", STATE)
@@ -109,7 +109,7 @@ def test_limits_that_are_moved_and_lifted(docker_engine):
         ended_by(machine, "lease")
 
 
-def test_a_reboot_moves_no_end_and_brings_the_engine_back(docker_engine):
+def test_a_reboot_keeps_the_end_and_restarts_the_engine(docker_engine):
     kind = KINDS["everything"]
     with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as machine:
         machine.check_boot()

@@ -94,7 +94,7 @@ class Machine:
         return self.run("systemctl", "show", "--value", f"--property={key}", unit).strip()
 
     def place(self, path: str, text: str) -> None:
-        """A file of the stand-ins (`metadata/…`, `parameters/…`), at once and whole."""
+        """Write a file of the simulated services (`metadata/…`, `parameters/…`) atomically."""
         _write(self.folder / "stand-in" / path, text)
 
     def reboot(self) -> None:

@@ -19,9 +19,9 @@ _HOST = os.environ.get("TGI_DEPLOY_TEST_DOCKER_HOST", "")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerEngine:
-    """`host` is what DOCKER_HOST takes, `home` the folder of the engine. Both engine images are stand-ins.
+    """`host` is what DOCKER_HOST takes, `home` the folder of the engine. Both engine images are stubs.
 
-    The engine's host has 4 cards of 46068 MiB, an L40S each. A container's environment steers its stand-in:
+    The engine's host has 4 cards of 46068 MiB, an L40S each. A container's environment controls its stub server:
     STAND_IN_SPEED (divides real durations, 600 if unset), STAND_IN_FAULTS (names by commas) and STAND_IN_REFUSAL (what
     the NVIDIA driver says when it refuses the container). The folder `stand_in` steers all: `accelerators.json`,
     `engine.json` with the first two, `refusal`; a test that writes there puts it back, and runs in no parallel.

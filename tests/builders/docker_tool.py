@@ -1,4 +1,4 @@
-"""The real program against the real Docker Engine, with a home of its own."""
+"""Runs the real program against the real Docker Engine, with a separate home folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY = "planted-key-of-the-engine"
 
 
 class Tool:
-    """Runs `tgi-deploy` with a home of its own against the engine."""
+    """Runs `tgi-deploy` with a separate home folder against the engine."""
 
     def __init__(self, engine, home, name):
         self.engine, self.home, self.name = engine, home, name

@@ -1,4 +1,4 @@
-"""The rendered user data on a make-believe machine: its files under a folder, its commands recorded stand-ins."""
+"""Runs the rendered user data on a fake machine: its files in a folder, its commands replaced by recording fakes."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_nothing_is_allowed_everywhere_but_looking():
     assert all(action.partition(":")[2].startswith(("Describe", "Get", "List")) for action in wide)
 
 
-def test_a_policy_foreverything_fits_into_one():
+def test_a_policy_for_everything_fits_into_one():
     actions = read_actions()
     document = policy(actions, tuple(actions.features))
     assert set(allowed_actions(document)) == LISTED

@@ -98,7 +98,7 @@ def test_interrupted_while_waiting(home):
     assert json.loads(run("list", "--sandbox", "--json").stdout)["data"]["deployments"] == []
 
 
-def test_nobody_to_ask_starts_nothing(home):
+def test_without_a_terminal_nothing_starts(home):
     finished = run("up", "smollm2-135m", "--budget", "5", "--sandbox")
     assert finished.returncode == 2
     assert last_error(finished)[0] == "confirmation_needed"

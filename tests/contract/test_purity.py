@@ -146,7 +146,7 @@ def test_a_second_reader_is_found(source):
     assert list(data_readers(source)) == ["profiles_dir"]
 
 
-def test_an_option_of_that_name_is_no_reader():
+def test_an_option_of_that_name_is_not_a_reader():
     assert list(data_readers("def f(setup):\n    return setup.profiles_dir")) == []
 
 

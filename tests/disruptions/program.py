@@ -53,7 +53,7 @@ control._START_S = TIMEOUT_S
 
 
 class Program:
-    """One sandbox with a home of its own, and the program run against it. A context manager."""
+    """One sandbox with a separate home folder, and the program run against it. A context manager."""
 
     def __init__(self, home, *, speed=SPEED):
         self.home = home

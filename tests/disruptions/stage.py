@@ -44,7 +44,7 @@ class Result:
 
 
 class Stage:
-    """One sandbox. A deployment that serves is used for up to `chain` points, then taken down and begun anew."""
+    """One sandbox. A deployment that serves is used for up to `chain` points, then taken down and recreated."""
 
     def __init__(self, program, account, *, chain=1):
         self._program, self._account, self._chain = program, account, chain

@@ -75,7 +75,7 @@ def _is_as_promised(item, port):
     assert [(mount["Name"], mount["Destination"]) for mount in item["Mounts"]] == [(CACHE, "/data")]
 
 
-def test_it_plans_for_the_cards_that_nvidia_smi_tells_of(tool):
+def test_it_plans_for_the_cards_that_nvidia_smi_lists(tool):
     folder = tool.home / "bin"
     folder.mkdir()
     rows = "".join(f"{at}, GPU-{at}, NVIDIA L40S, 46068, 3, 8.9, [N/A]\n" for at in range(4))

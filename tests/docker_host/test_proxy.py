@@ -129,7 +129,7 @@ def host(docker_engine):
     made.api.client.close()
 
 
-def test_a_hundred_streams_outlive_a_shift_and_nobody_is_refused(host):
+def test_a_hundred_streams_survive_a_shift_and_no_request_is_refused(host):
     first, second = host.server("A"), host.server("B")
     assert host.front.shift(host.record, first) == "127.0.0.1"
     with crowd_at(host.url, "/generate", {}, last=b"data: last", streams=STREAMS) as crowd:
@@ -142,7 +142,7 @@ def test_a_hundred_streams_outlive_a_shift_and_nobody_is_refused(host):
     assert crowd.asked > 20
 
 
-def test_nobody_is_sent_to_a_machine_before_the_first_shift_or_once_it_drains(host):
+def test_no_request_is_sent_before_the_first_shift_or_while_draining(host):
     first = host.server("A")
     assert host.get() == (503, "")
     host.front.shift(host.record, first)

@@ -114,11 +114,11 @@ class Wire:
         self._http.close()
 
     def watch(self) -> None:
-        """Count anew, and spoil nothing."""
+        """Reset the count, and spoil nothing."""
         self.calls, self.kind = [], ""
 
     def spoil(self, kind: str, *, at: int, times: int = 1) -> None:
-        """Count anew, and spoil."""
+        """Reset the count, and spoil."""
         self.calls, self.kind, self.at, self.times = [], kind, at, times
 
     @property

@@ -112,7 +112,7 @@ def _table():
 
 @cache
 def _healer():
-    """Cures that plan nothing anew: the same again, and the next machine of the plan."""
+    """Remedies that don't replan: the same again, and the plan's next machine."""
     edits = {
         code: [edit for edit in edits if edit in {"again", "other_machine"}] for code, edits in read_cures().items()
     }

@@ -1,4 +1,4 @@
-"""The simulator on histories of its own making, on those that once failed, and on planted bugs."""
+"""The simulator on generated histories, on those that once failed, and on planted bugs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Output on stderr while a command runs: progress, a live line on a terminal, and questions.
 
-If nobody can answer a question, nothing is spent and nothing is deleted.
+Without a terminal to answer a question, nothing is spent and nothing is deleted.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def start_command(*, client: Client, progress: Progress, name: str, ready: ReadyLevel, yes: bool) -> Result:
     """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers.
 
-    It gets a new address unless it has a static one. If there is no capacity, it stays stopped, its disk is kept, and
-    the exit code is 1.
+    The machine gets a new IP address unless it has a static one. If there is no capacity, it stays stopped, its disk is
+    kept, and the exit code is 1.
     """
     return switch(client.start, progress, name, yes=yes, ready=ready)

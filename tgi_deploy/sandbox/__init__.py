@@ -1,3 +1,3 @@
-"""The local cloud: an AWS API on loopback, machines that boot, a stub engine."""
+"""The local cloud: an AWS API on loopback, machines that boot, a stub server."""
 
 from __future__ import annotations

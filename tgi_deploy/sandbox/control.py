@@ -111,7 +111,7 @@ def _usable(home: Path) -> Path:
         raise InputError(
             "sandbox_home_unusable",
             f"The sandbox cannot keep its files in {home}: {problem.strerror}.",
-            hint="Set TGI_DEPLOY_HOME to a folder of your own that nobody else may write to.",
+            hint="Set TGI_DEPLOY_HOME to a folder that only you can write to.",
         ) from problem
     if not _SAFE_PATH.match(str(resolved)):
         raise InputError(
@@ -201,7 +201,7 @@ def _clean(home: Path) -> None:
     _end_processes(f"{_SERVER[-1]} --detach --home {home} ")
     for folder in sorted((home / "machines").glob("*")):
         end_recorded_groups(folder / "groups", marker=str(folder))
-    # Machines notice by themselves that their cloud is gone; this waits for those that are not through with it.
+    # Machines notice that their cloud is gone; this waits for those still shutting down.
     _end_processes(f"tgi_deploy.sandbox.machine {home}/")
     remove(home)
 

@@ -52,10 +52,10 @@ _SLOW_BOOT_S: Final = 5.0
 # Faults of the engine and its machine, which recur on every start.
 _ENGINE: Final = {
     "oom-load": "the same as oom",
-    "oom-warmup": "the prefill of the warm-up needs more memory than the weights leave",
+    "oom-warmup": "the warm-up's prefill needs more memory than the weights leave free",
     "oom-serving": "the longest promised request needs more memory than is left",
-    "disk-full": "the disk is full before the weights are there",
-    "bad-flag": "the launcher does not know an option that it is given",
+    "disk-full": "the disk fills up before the weights are downloaded",
+    "bad-flag": "the launcher rejects an unknown option",
     "port-taken": "another process on the machine uses the engine's port",
     "network": "the machine can't reach the hub",
     "wrong-model": "the engine serves another model than the plan's",
@@ -80,7 +80,7 @@ TROUBLES: Final = (
     ),
     Trouble(
         name="lost-reply",
-        description="the launch takes effect, and its reply never arrives",
+        description="the launch succeeds, but its reply never arrives",
         documents=_always(name="lost-reply"),
     ),
     Trouble(
@@ -105,7 +105,7 @@ TROUBLES: Final = (
     ),
     Trouble(
         name="oom",
-        description="the weights do not fit into the GPU's memory after all",
+        description="the weights do not fit in the GPU's memory after all",
         documents=_always(name="engine", engine="oom-load", times=_EVERY),
     ),
     Trouble(

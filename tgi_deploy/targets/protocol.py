@@ -75,16 +75,14 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     """Constants of a target.
 
     `machine_kind`: the kind of resource that runs an engine; `state_label` introduces the reason for its state.
-    `begins` completes "…, which needs a yes".
-    `shows_at_once`: new resources are visible immediately. `regions`: `--region` selects locations.
-    `refuses`: unsupported options; `who_connects`: the hint when an option of another target is given.
-    `not_changed`: options of a remedy's `up` that have no effect on this target.
-    `one_at_a_time`: why deployments can't be brought up in parallel; empty if they can.
-    `removed_together`: kinds that may be deleted in parallel across deployments.
-    `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
-    `extra`: the package that the extra with the target's name installs; empty if none.
-    `no_shell`: why its machines can't run commands, and `shell_by_hand` the manual alternative, with `{place}` and
-    `{id}`; both empty if the target is a `Shell`.
+    `begins` completes "…, which needs a yes". `shows_at_once`: new resources are visible immediately. `regions`:
+    `--region` selects locations. `refuses`: unsupported options; `who_connects`: the hint when an option of another
+    target is given. `not_changed`: options of a remedy's `up` that have no effect on this target. `one_at_a_time`: why
+    deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
+    parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
+    `extra`: the package that the extra with the target's name installs; empty if none. `no_shell`: why its machines
+    can't run commands, and `shell_by_hand` the manual alternative, with `{place}` and `{id}`; both empty if the target
+    is a `Shell`.
     """
 
     begins: str

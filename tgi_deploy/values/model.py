@@ -29,9 +29,9 @@ class ModelSpec(Value, frozen=True, kw_only=True):
 
     Known only if the weights' headers were read: `tensor_bytes` (loaded bytes by safetensors dtype),
     `quantized_parameters` and `quantized_bytes` (packed linear layers with scales and zeros), `active_parameters` (per
-    token, in a mixture of experts), `head_stored`.
-    `stored_bytes` is the download size, `duplicate_bytes` the part that is never loaded; `needs_conversion`: there is
-    no safetensors file, and the converted copy needs the same disk space again.
+    token, in a mixture of experts), `head_stored`. `stored_bytes` is the download size, `duplicate_bytes` the part that
+    is never loaded; `needs_conversion`: there is no safetensors file, and the converted copy needs the same disk space
+    again.
     """
 
     hub_id: str

@@ -75,8 +75,8 @@ class Resource(Value, frozen=True, kw_only=True):
     """A desired resource.
 
     `mutable` names the properties that can change in place; they are not part of `spec`. `notes` are in its record from
-    the intent on. `is_machine`: the engine runs in it, and it is billed. `usd_per_hour` is the price of another one
-    that is billed by itself.
+    the intent on. `is_machine`: the engine runs in it, and it is billed. `usd_per_hour` is the price of another
+    resource that is billed separately.
     """
 
     key: str

@@ -35,7 +35,7 @@ def test_a_launch_fails_as_often_as_asked_for(cloud, name, code, status):
     assert cloud.run(ImageId=image)
 
 
-def test_a_fault_hits_what_it_is_meant_for(cloud):
+def test_a_fault_applies_to_its_target(cloud):
     subnets = {one["AvailabilityZone"]: one["SubnetId"] for one in cloud.ec2.describe_subnets()["Subnets"]}
     cloud.fault(name="capacity", times=9, when={"SubnetId": subnets["us-east-1a"]})
     code, _ = failure(lambda: cloud.run(SubnetId=subnets["us-east-1a"], InstanceType="g4dn.xlarge"))

@@ -28,7 +28,7 @@ def test_time_spans(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 parsecs", "1h x"])
-def test_what_is_no_time_span(text):
+def test_invalid_time_spans(text):
     with pytest.raises(BadUnitError):
         parse_span(text)
 

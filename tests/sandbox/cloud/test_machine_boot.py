@@ -177,7 +177,7 @@ def test_environment_reaches_the_service(cloud):
     assert "1 and two words" in cloud.wait_for_line(cloud.run(unit(service)), "Deactivated")
 
 
-def test_systemctl_tells_the_state(cloud):
+def test_systemctl_prints_the_state(cloud):
     instance_id, console = cloud.booted(
         unit(
             "ExecStart=/bin/sleep 600\nExecStop=/bin/echo stopping",

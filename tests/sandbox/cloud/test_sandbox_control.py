@@ -176,7 +176,7 @@ def test_a_stale_record_is_not_believed(home):
         '{"url": "http://127.0.0.1:port", "pid": 1, "started": "s", "access_key": "k"}',
     ],
 )
-def test_a_damaged_record_is_no_record(home, text):
+def test_a_damaged_record_is_ignored(home, text):
     claim(home)
     (home / "sandbox.json").write_text(text)
     assert control.status(home) is None

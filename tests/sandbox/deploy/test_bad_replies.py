@@ -189,7 +189,7 @@ def bench(program, planned, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", some(KINDS, 2))
-def test_one_bad_reply_is_no_obstacle_to_up(bench, kind):
+def test_up_survives_one_bad_reply(bench, kind):
     for at in bench.places(UP, kind, 1):
         bench.empty()
         struck = bench.strike(UP, kind, at, 1)
@@ -198,7 +198,7 @@ def test_one_bad_reply_is_no_obstacle_to_up(bench, kind):
 
 
 @pytest.mark.parametrize("kind", some(KINDS, 1))
-def test_one_bad_reply_is_no_obstacle_to_up_with_a_secret_and_an_end_from_outside(bench, kind):
+def test_up_with_secrets_and_an_external_end_survives_one_bad_reply(bench, kind):
     bench.works(UP)
     plain = set(bench.wire.calls)
     bench.works(DOWN)
@@ -223,7 +223,7 @@ def test_a_cloud_that_is_lost_during_up_leaves_nothing_unnamed(bench, kind):
 
 
 @pytest.mark.parametrize("kind", some(KINDS, 1))
-def test_one_bad_reply_is_no_obstacle_to_down(bench, kind):
+def test_down_survives_one_bad_reply(bench, kind):
     bench.works(EVERYTHING)
     for at in bench.places(DOWN, kind, 1):
         bench.empty()
@@ -249,7 +249,7 @@ def test_a_cloud_that_is_lost_during_down_leaves_nothing_unnamed(bench, kind):
 
 
 @pytest.mark.parametrize(("command", "kind"), some([*product(LOOKING, KINDS)], 2))
-def test_one_bad_reply_is_no_obstacle_to_looking(bench, command, kind):
+def test_read_only_commands_survive_one_bad_reply(bench, command, kind):
     bench.works(bench.fullest)
     for at in bench.places(LOOKING[command], kind, 1):
         struck = bench.strike(LOOKING[command], kind, at, 1)
@@ -257,7 +257,7 @@ def test_one_bad_reply_is_no_obstacle_to_looking(bench, command, kind):
 
 
 @pytest.mark.parametrize(("command", "kind"), some([*product(LOOKING, LASTING)], 2))
-def test_a_cloud_that_is_lost_is_no_defect_of_looking(bench, command, kind):
+def test_an_unreachable_cloud_is_not_reported_as_a_bug(bench, command, kind):
     bench.works(bench.fullest)
     for at in bench.places(LOOKING[command], kind, FOR_EVER):
         said = (struck := bench.strike(LOOKING[command], kind, at, FOR_EVER)).said

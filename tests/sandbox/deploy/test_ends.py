@@ -106,7 +106,7 @@ def ours_besides_the_sandbox() -> list[str]:
     return [one.command for one in processes() if "tgi-deploy" in one.command.split(" ")[0]]
 
 
-def test_machines_end_themselves_with_nobody_around(fleet):
+def test_machines_end_themselves_unattended(fleet):
     """Each by its own end, all at once; the command line has long gone."""
     fleet.up("by-ttl", "--ttl", "6m")
     fleet.up("by-spend", "--max-spend", "0.19")

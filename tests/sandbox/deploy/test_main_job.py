@@ -156,7 +156,7 @@ def test_options_of_up_that_the_cloud_cannot_meet(program, words, code):
     assert program.calls("CreateSecurityGroup") + program.calls("RunInstances") == []
 
 
-def test_who_is_named_is_let_in_and_nobody_else(program):
+def test_only_named_networks_may_connect(program):
     named = ("2001:db8::/32", "10.0.0.0/8")
     words = [word for cidr in ("2001:0DB8::/32", "10.0.0.0/8") for word in ("--allow-cidr", cidr)]
     program.here(*UP, "--no-wait", "--expose-to-world", *words)

@@ -1,4 +1,4 @@
-"""`rehearse` in a sandbox of its own: safe, repeatable, and nothing of the user's is touched."""
+"""`rehearse` in a separate sandbox: safe, repeatable, and without effect on the user's state."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_cannot_happen_to_this_plan_is_refused(capsys):
     assert (code, answer["errors"][0]["code"]) == (2, "fault_cannot_happen")
 
 
-def test_the_same_seed_tells_the_same_story_and_leaves_nothing(capsys):
+def test_the_same_seed_gives_the_same_run_and_leaves_nothing(capsys):
     """Two runs, each with a cloud of its own; the user's home stays as it is."""
     home = os.environ["TGI_DEPLOY_HOME"]
     stories = []

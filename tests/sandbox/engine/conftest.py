@@ -1,4 +1,4 @@
-"""A stand-in engine as a process of its own, and the pieces to run one inside the test."""
+"""A stub server as a separate process, and parts to run one inside the test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def watched():
 
 @dataclass
 class Engine:
-    """A running stand-in. `log` grows while it runs."""
+    """A running stub server. `log` grows while it runs."""
 
     process: subprocess.Popen
     port: int

@@ -1,4 +1,4 @@
-"""What the planner chooses and renders starts in the stand-in, and a little less machine does not do."""
+"""The planner's choices start in the stub server, and a slightly smaller machine is not enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients people really use are content with the stand-in."""
+"""Widely used clients work with the stub server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The grammar and the stand-in agree: its real output is read by the same reader, waited for, proved."""
+"""The grammar and the stub server agree: its output is read by the same reader, waited for, and proved."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RealClock:
 
 @dataclass
 class Watcher:
-    """Observer and listener of one stand-in. The box's own marker for an exit is added as run-engine prints it."""
+    """Observer and listener of one stub server. The machine's exit marker is added as run-engine prints it."""
 
     engine: object
     phases: list = field(default_factory=list)
@@ -180,7 +180,7 @@ def test_a_hanging_shard_is_a_time_out_of_its_phase(start_engine):
         assert "Waiting for shard" in caught.value.message
 
 
-def test_a_crash_right_after_ready_is_no_success(start_engine):
+def test_a_crash_right_after_ready_is_a_failure(start_engine):
     with start_engine(options=["--fault", "crash-after-ready"], speed=500) as engine:
         engine.wait_until_ready()
         engine.end()

@@ -1,4 +1,4 @@
-"""The stand-in as a process: sockets, signals, exit codes, what it leaves on disk."""
+"""The stub server as a process: sockets, signals, exit codes, files on disk."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_long_prompt_takes_the_engine_down(start_engine):
         engine.wait_for("CUDA out of memory")
 
 
-def test_another_programs_default_metrics_port_is_no_failure(start_engine):
+def test_another_program_at_the_default_metrics_port_is_harmless(start_engine):
     """A container has its own network: what listens at 9000 on this computer is not in its way."""
     with ExitStack() as held:
         with suppress(OSError):  # a program may listen there already

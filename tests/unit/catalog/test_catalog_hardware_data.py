@@ -67,7 +67,7 @@ def test_every_nvidia_card_of_ec2_has_the_name_that_its_driver_prints(catalog):
     assert (named["Tesla T4"], named["NVIDIA H100 80GB HBM3"]) == ("T4", "H100-80GB")
 
 
-def test_ambiguous_names_are_nobodys_and_their_choices_exist(catalog):
+def test_ambiguous_names_match_nothing_and_their_choices_exist(catalog):
     spellings = {folded_card(text) for chip in catalog.accelerators().values() for text in (chip.name, *chip.aliases)}
     for short, choices in raw("accelerators.json")["ambiguous"].items():
         assert folded_card(short) not in spellings, short

@@ -138,7 +138,7 @@ def test_profiles_folder_that_is_not_there(tmp_path):
     assert caught.value.code == "unreadable_path"
 
 
-def test_config_that_is_no_text(tmp_path):
+def test_a_config_that_is_not_text(tmp_path):
     folder = model_directory(tmp_path, "{}")
     (folder / "config.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError) as caught:
@@ -192,7 +192,7 @@ def test_bad_prices_are_named(tmp_path, change, message):
     assert caught.value.message == f"aws/prices/us-east-1.json: prices/g6e.xlarge/{message}"
 
 
-def test_a_band_of_interruptions_that_nobody_described_is_named(tmp_path):
+def test_an_unknown_band_of_interruptions_is_named(tmp_path):
     content = json.loads((profiles_dir() / "aws" / "prices" / "us-east-1.json").read_text())
     content["prices"]["g6e.xlarge"]["spot"]["interruptions"] = "often"
     catalog = put(tmp_path, "aws/prices/us-east-1.json", json.dumps(content))

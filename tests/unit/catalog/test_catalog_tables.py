@@ -77,7 +77,7 @@ def test_broken_cures(mine, edits):
     assert caught.value.code == "bad_phase_table"
 
 
-def test_a_cure_that_nobody_knows_is_refused_before_anything_is_made(mine):
+def test_an_unknown_edit_is_rejected_before_anything_is_created(mine):
     cures = read_cures(user_dir=mine("diagnosis/heal.json", {"edits": {"oom_load": ["pray"]}}))
     with pytest.raises(InputError, match="there is no change 'pray'") as caught:
         Healer(engine=Tgi(), edits=cures, plan_again=lambda texts: texts)

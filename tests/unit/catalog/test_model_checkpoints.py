@@ -135,7 +135,7 @@ def test_a_tied_head_that_is_stored_counts_once(tmp_path):
     assert model.stored_bytes > 1_503_264_768
 
 
-def test_a_head_nobody_stored_is_tied_whatever_the_config_says(tmp_path):
+def test_a_head_that_is_not_stored_is_tied_despite_the_config(tmp_path):
     config = checkpoints.config_of(LLAMA)
     tensors = checkpoints.tensors_of(config)
     del tensors["lm_head.weight"]
@@ -399,7 +399,7 @@ def test_a_broken_checkpoint_is_named(case, tmp_path):
     assert caught.value.hint
 
 
-def test_gguf_is_no_checkpoint_of_this_engine(tmp_path):
+def test_gguf_is_rejected(tmp_path):
     folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(LLAMA), **{"model.Q4_K_M.gguf": "GGUF"})
     with pytest.raises(InputError, match="GGUF files only") as caught:
         resolve(folder)

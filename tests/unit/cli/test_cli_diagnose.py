@@ -165,7 +165,7 @@ def test_a_missing_file_is_bad_input(capsys):
     assert "error[unreadable_path]" in err
 
 
-def test_a_file_that_is_no_text_is_read_anyway(capsys, tmp_path):
+def test_a_binary_file_is_read_anyway(capsys, tmp_path):
     file = tmp_path / "engine.log"
     file.write_bytes(b"\xff\xfe" + "docker: Error response from daemon: manifest unknown\n".encode("utf-16-le"))
     assert "image_not_found" in said(capsys, "diagnose", str(file))[1]

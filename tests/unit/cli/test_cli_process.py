@@ -33,7 +33,7 @@ def test_version():
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "tgi-deploy 0.1.0\n", "")
 
 
-def test_a_reader_that_goes_away_is_no_error():
+def test_a_closed_pipe_is_not_an_error():
     reader, writer = os.pipe()
     os.close(reader)
     finished = subprocess.run(

@@ -42,7 +42,7 @@ def test_every_fate_is_a_sentence_with_exit_130(fate):
     assert error.data["fate"] == fate
 
 
-def test_an_intent_without_an_id_is_no_nothing():
+def test_an_intent_without_an_id_may_exist():
     error = interruption("demo", Settled(fate="left", exists=(replaced(THING, id=""),)), target_of)
     assert "requested, not confirmed" in error.message
 

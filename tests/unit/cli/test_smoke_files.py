@@ -69,7 +69,7 @@ def test_so_is_a_summary(program, summary):
     assert not began
 
 
-def test_a_summary_that_nobody_asked_for_is_not_looked_at(program, summary):
+def test_an_unrequested_summary_is_ignored(program, summary):
     summary.mkdir()
     assert program()[0] == 0
 

@@ -83,7 +83,7 @@ def test_annotations_are_one_line_each_and_escaped():
     assert len(lines) == 2
 
 
-def test_a_machine_of_ones_own_has_no_price():
+def test_an_owned_machine_has_no_price():
     assert github_annotations([replace(OK, usd=None)]).endswith("::ok in 62 s\n")
 
 

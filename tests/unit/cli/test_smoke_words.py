@@ -31,7 +31,7 @@ def test_a_smoke_ends_itself_even_if_nobody_says_when(job):
 
 
 @pytest.mark.parametrize("end", ["--ttl", "--max-spend", "--lease", "--idle-timeout"])
-def test_an_end_of_ones_own_stands(end, job):
+def test_an_explicit_end_is_kept(end, job):
     words = job(**{end.removeprefix("--").replace("-", "_"): "2"}).plan_words
     assert words[:2] == (end, "2")
     assert "1h" not in words
@@ -42,7 +42,7 @@ def test_an_end_of_the_environment_stands(monkeypatch, job):
     assert "--ttl" not in job().plan_words
 
 
-def test_a_host_of_ones_own_has_no_end(job):
+def test_an_owned_host_has_no_end(job):
     assert "--ttl" not in job(target="docker").plan_words
 
 

@@ -92,7 +92,7 @@ def test_the_script_ends_with_0_while_all_are_right(capsys):
     assert "0 clean ones accused" in capsys.readouterr().out
 
 
-def test_one_line_with_two_causes_gives_both_and_what_tells_them_apart():
+def test_one_line_with_two_causes_gives_both_and_how_to_distinguish_them():
     text = LOADING + "RuntimeError: An error occurred while downloading using `hf_transfer`.\n"
     found = read(text.replace("Starting shard", "Starting check and download process for m/m"), GRAMMAR).findings
     assert [item.code for item in found] == ["disk_full", "network"]
@@ -121,14 +121,14 @@ def test_the_remedy_is_the_exact_command_with_what_is_known():
     assert "tgi-deploy up MODEL" in read(wrapped, GRAMMAR).findings[0].remedy
 
 
-def test_quiet_lines_accuse_nobody_and_warnings_only_where_the_attempt_failed():
+def test_info_lines_are_never_evidence_and_warnings_only_after_a_failure():
     warned = LOADING + "2025-09-14T08:21:31.1Z  WARN text_generation_launcher: No space left on device\n"
     assert codes(warned) == []
     assert codes(warned + "Error: ShardCannotStart\n") == ["disk_full"]
     assert codes(warned.replace("WARN", "INFO") + "Error: ShardCannotStart\n") == []
 
 
-def test_words_of_users_accuse_nobody():
+def test_text_of_users_is_not_evidence():
     spans = 'generate{parameters="CUDA out of memory"}: text_generation_router::server: router/src/server.rs:1: refused'
     assert codes(READY + f"2025-09-14T08:22:30.1Z ERROR {spans}\n") == []
     assert codes(READY + "2025-09-14T08:22:30.1Z DEBUG x: Input: a\ntorch.OutOfMemoryError: CUDA out of memory\n") == []
@@ -232,14 +232,14 @@ def test_the_kernel_speaks_of_other_processes_too():
         "tgi exited with code 0",
     ],
 )
-def test_an_end_that_was_asked_for_is_no_failure(line):
+def test_a_requested_stop_is_not_a_failure(line):
     assert not read(READY + line + "\n", GRAMMAR).failed
 
 
 @pytest.mark.parametrize(
     "said", ["Error: ArgumentValidation(x)", "docker: manifest unknown", "Error: ShardCannotStart"]
 )
-def test_further_lines_of_a_users_words_accuse_nobody(said):
+def test_further_lines_of_a_users_text_are_not_evidence(said):
     asked = "2025-09-14T08:22:30.1Z DEBUG x: Input: what is this?\n"
     assert not read(READY + asked + said + "\n", GRAMMAR).failed
     assert codes(asked.replace("DEBUG", "INFO") + "docker: manifest unknown\n") == ["image_not_found"]
@@ -251,13 +251,13 @@ def test_a_survived_error_is_forgiven_with_its_traceback():
     assert codes(warming + graphs + "torch.OutOfMemoryError: CUDA out of memory\n") == []
 
 
-def test_daemons_beside_the_engine_accuse_nobody():
+def test_daemons_next_to_the_engine_are_not_evidence():
     line = "Nov 21 10:00:00 host sshd[991]: Connection reset by peer\n"
     assert codes(line) == []
     assert codes(line.replace("sshd", "docker-tgi")) == ["network"]
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_line():
+def test_a_byte_order_mark_is_stripped():
     assert [(item.text, item.level) for item in read_lines("\ufeffERROR x: hello\r\n", GRAMMAR)] == [
         ("ERROR x: hello", "ERROR")
     ]
@@ -323,12 +323,12 @@ def test_a_line_of_source_counts_where_the_exception_says_nothing(after):
         ),
     ],
 )
-def test_what_docker_says_tells_the_phase(text, code, phase):
+def test_dockers_messages_show_the_phase(text, code, phase):
     found = read(text + "\n", GRAMMAR).findings[0]
     assert (found.code, found.phase) == (code, phase)
 
 
-def test_a_line_that_speaks_of_something_else_is_no_evidence():
+def test_a_line_about_something_else_is_not_evidence():
     refused = "dial tcp {}: connect: connection refused\n"
     assert codes(refused.format("140.82.112.34:443")) == ["network"]
     assert codes("err: Get http://tgi/health: " + refused.format("172.18.0.3:80")) == []
@@ -349,14 +349,14 @@ def test_a_record_spread_over_lines_keeps_its_level():
 @pytest.mark.parametrize(
     "why", ["GPU with CUDA capability 7 5 is not supported for Flash Attention V2", "No module named 'x'"]
 )
-def test_a_card_without_flash_attention_is_no_missing_gpu(why):
+def test_a_card_without_flash_attention_is_not_a_missing_gpu(why):
     warned = f"2025-09-14T08:22:30.1Z  WARN x: Could not import Flash Attention enabled models: {why}\n"
     assert "gpu_not_visible" not in codes(LOADING + warned + "AttributeError: x\nError: ShardCannotStart\n")
     cpu = warned.replace(why, "CUDA is not available")
     assert codes(LOADING + cpu + "AttributeError: x\nError: ShardCannotStart\n") == ["gpu_not_visible"]
 
 
-def test_any_part_of_what_an_engine_that_serves_says_accuses_nobody():
+def test_no_part_of_a_serving_engines_log_is_evidence():
     for name in ("clean-requests-go-wrong", "clean-prompts-echo-errors-json", "clean-neighbours-ask-too-early"):
         log = next(case.log for case in EVERY if case.name == name).splitlines(keepends=True)
         for at in range(len(log)):

@@ -192,7 +192,7 @@ def test_a_streamed_chat_is_whole_once_it_has_its_end(
 
 
 @every_engine
-def test_a_streamed_chat_that_breaks_off_is_no_answer(engine: ServingEngine) -> None:
+def test_an_interrupted_chat_stream_is_not_an_answer(engine: ServingEngine) -> None:
     asked = engine.question("org/model", "What is it?", 20, chat=True, streamed=True)
     for events in (CHAT_STREAM[:2], (*CHAT_STREAM[:2], '{"error":{"message":"CUDA error"}}')):
         assert isinstance(engine.read_reply(asked, HttpReply(status=200, events=events)), Problem)

@@ -215,7 +215,7 @@ def test_whether_every_token_passes_every_expert(
     assert runs_all_experts(profile.model, scheme, model_class) is everyone
 
 
-def test_gathered_experts_take_every_token_forevery_expert(catalog: Catalog) -> None:
+def test_gathered_experts_take_every_token_for_every_expert(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "meta-llama/Llama-4-Maverick-17B-128E-Instruct")
     layout = layout_of(catalog, model, num_shard=8)
     assert activation_bytes(model, scheme, layout, warm_up(4096), 1) > 128 * 4096 * 3 * 5120 * 2

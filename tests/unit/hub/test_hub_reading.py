@@ -69,7 +69,7 @@ def test_each_call_is_named_for_verbose_without_the_token(place, caplog, monkeyp
     assert TOKEN not in caplog.text
 
 
-def test_a_model_nobody_knows_is_read_from_its_headers(place):
+def test_an_unknown_model_is_read_from_its_headers(place):
     place.add("acme/llama", shards=4, tags=["transformers", "license:apache-2.0"])
     profile = place.resolve("acme/llama")
     model = profile.model
@@ -156,7 +156,7 @@ def test_offline_knows_what_was_read_before(place):
     assert place.connections == 1
 
 
-def test_a_hub_that_is_gone_is_no_reason_to_forget(place):
+def test_an_unreachable_hub_does_not_clear_the_cache(place):
     place.add("acme/llama")
     online = place.resolve("acme/llama")
     place.hub.fails_with = 503
@@ -177,7 +177,7 @@ def test_what_was_kept_and_got_broken_is_read_again(content, place):
     assert json.loads(kept.read_text())["format"] == 2
 
 
-def test_a_place_that_cannot_be_written_is_no_reason_to_fail(place):
+def test_an_unwritable_cache_is_not_an_error(place):
     place.add("acme/llama")
     (place.folder / "cache").write_text("a file where a folder should be")
     assert place.resolve("acme/llama").model.parameters == LLAMA["parameters"]
@@ -265,7 +265,7 @@ def test_repositories_that_are_no_model(files, problem, place):
     assert problem in refusal.message
 
 
-def test_a_repository_without_weights_is_no_model(place):
+def test_a_repository_without_weights_is_rejected(place):
     place.hub.add("acme/empty", checkpoints.write_tree(place.folder / "e", checkpoints.config_of(LLAMA)))
     refusal = place.refusal("acme/empty")
     assert refusal.code == "bad_checkpoint"

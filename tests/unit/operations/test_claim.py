@@ -84,7 +84,7 @@ def check_one_deployment(office, results):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_whoever_comes_in_between_at_any_call_there_is_one_deployment(tmp_path, after):
+def test_a_competitor_at_any_call_leaves_one_deployment(tmp_path, after):
     calls = calls_of_one_up(tmp_path)
     assert calls > 10
     for at in range(1, calls + 1):
@@ -102,7 +102,7 @@ def test_whoever_comes_in_between_at_any_call_there_is_one_deployment(tmp_path, 
 @pytest.mark.parametrize("strategy", ["rolling", "recreate"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("knows", ["the record", "nothing"])
-def test_of_two_who_update_one_name_at_once_one_wins_and_the_other_reads_by_whom(tmp_path, strategy, after, knows):
+def test_of_two_concurrent_updates_one_wins_and_the_other_names_its_owner(tmp_path, strategy, after, knows):
     """The other arrives at any call, with a copy of the record or without one."""
     old, anns, bobs = plan(), _scheme("awq"), _scheme("gptq")
     plans = {"none": old, "awq": anns, "gptq": bobs}
@@ -134,7 +134,7 @@ def _scheme(name):
     return plan(chosen=candidate(engine=engine(quantize=name)), quantize=name)
 
 
-def test_whoever_comes_in_between_from_another_network_there_is_one_deployment(tmp_path):
+def test_a_competitor_from_another_network_leaves_one_deployment(tmp_path):
     calls = calls_of_one_up(tmp_path)
     for at in range(1, calls + 1, 2):
         office = Office(tmp_path / str(at))
@@ -143,7 +143,7 @@ def test_whoever_comes_in_between_from_another_network_there_is_one_deployment(t
         check_one_deployment(office, [bring_up(office.ann), *bobs])
 
 
-def test_whoever_comes_in_between_while_it_fails_over_to_another_region_there_is_one_deployment(tmp_path):
+def test_a_competitor_during_a_failover_to_another_region_leaves_one_deployment(tmp_path):
     wanted = plan(on("p4d.24xlarge", region="eu-west-1"))
 
     def no_capacity_here(name, properties):
@@ -202,7 +202,7 @@ def killed_at_the_launch(office):
     office.world.on_call = None
 
 
-def test_a_claim_of_a_crashed_run_is_waited_for_and_then_gone_on_with(office):
+def test_a_claim_of_a_crashed_run_is_waited_for_and_then_resumed(office):
     killed_at_the_launch(office)
     refused = bring_up(office.bob)
     assert isinstance(refused, ClaimedError)
@@ -337,7 +337,7 @@ def test_a_claim_whose_clock_was_years_ahead_promises_no_time_of_day(office):
 
 
 @pytest.mark.parametrize("shows_after_s", [4, 12, 55])
-def test_a_group_whose_reply_got_lost_is_gone_on_with(office, shows_after_s):
+def test_a_group_whose_reply_got_lost_is_resumed(office, shows_after_s):
     office.world.time, office.world.shows_after_s = office.ann.clock.monotonic, shows_after_s
     lost = []
 
@@ -365,7 +365,7 @@ def test_what_a_refused_launch_made_a_moment_ago_goes_though_it_is_not_visible_y
     assert office.ann.store.load("demo") is None
 
 
-def test_what_was_made_before_there_were_owners_is_anybodys(office):
+def test_resources_without_an_owner_may_be_used_by_anyone(office):
     bring_up(office.ann)
     for found in office.world.left():
         tags = {name: value for name, value in found.tags.items() if name != TAG_OWNER}

@@ -186,7 +186,7 @@ def test_a_machine_that_has_ended_is_known_to_be_gone_however_new_it_is(tmp_path
     assert_nothing_left(around)
 
 
-def test_a_clock_that_was_hours_ahead_makes_nobody_wait_for_hours(tmp_path):
+def test_a_clock_that_was_hours_ahead_causes_no_long_wait(tmp_path):
     """Its record comes from a disk that was in a computer with such a clock."""
     around = computer(tmp_path, ahead_s=7200)
     break_off(around, "instance", "killed before it is asked for")

@@ -55,7 +55,7 @@ def test_an_hour_of_a_deployment_costs_its_price(ann):
     assert row.usd_per_month == (price * 730).quantize(Decimal("0.01"))
 
 
-def test_a_stopped_machine_costs_its_disk_whoever_looks(tmp_path):
+def test_a_stopped_machine_costs_its_disk_on_every_computer(tmp_path):
     disk = CostLine(item=ROOT_VOLUME, usd_per_hour=Decimal("0.0108"))
     chosen = candidate(cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("1.861")), disk)))
     ann = Surroundings(home=tmp_path / "ann")
@@ -118,7 +118,7 @@ def test_a_machine_that_ended_costs_nothing_now(ann):
     assert row.accrued_usd > 0
 
 
-def test_a_price_that_nobody_knows_is_no_price_and_not_zero(ann, bob):
+def test_an_unknown_price_is_not_zero(ann, bob):
     machine = next(
         found for found in ann.world.running() if found.id != ann.store.load("chat").machine.attributes["id"]
     )

@@ -250,7 +250,7 @@ def test_ends_are_known_from_tags_alone(around, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-01-09", "2026-01-09T00:00:00"])
-def test_tags_that_nobody_wrote_like_this_tell_nothing(text):
+def test_impossible_tags_are_ignored(text):
     assert ends_of(None, [{TAG_EXPIRES: text, TAG_LEASE: text, TAG_IDLE_S: text}]) == ()
 
 

@@ -178,7 +178,7 @@ def test_an_error_of_the_wait_keeps_its_class_and_exit_code(around, met):
     assert (type(error), error.exit_code, error.failure.phase) == (type(met), met.exit_code, "booting")
 
 
-def test_whoever_decides_what_becomes_of_it_knows_the_cause(around, monkeypatch):
+def test_the_decision_about_a_failed_machine_sees_the_cause(around, monkeypatch):
     logs(monkeypatch, OOM)
     around.engine = Refusing()
     recorder = []
@@ -196,7 +196,7 @@ def test_a_log_that_says_nothing_is_not_waited_for_without_end(around, monkeypat
     assert len(looks) <= 5
 
 
-def test_an_engine_of_another_model_is_no_matter_of_its_log(around, monkeypatch):
+def test_a_wrong_model_is_not_explained_by_the_log(around, monkeypatch):
     looks = logs(monkeypatch, OOM)
     around.engine.model_id = "someone/else"
     error = failure(around, on_failure=keep)
@@ -245,7 +245,7 @@ def test_a_log_that_cannot_be_read_keeps_nothing_from_being_reported(around, mon
     assert around.world.left() == []
 
 
-def test_a_cloud_that_is_lost_while_waiting_is_no_matter_of_the_proof(around):
+def test_an_unreachable_cloud_during_the_wait_is_not_a_failed_proof(around):
     around.probe = Probe(outcome="refused")
     looks = []
 

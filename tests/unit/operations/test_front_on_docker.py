@@ -121,7 +121,7 @@ def test_the_proxy_has_the_name_and_the_port_and_the_engine_is_behind_it_alone(h
     assert (outcome.deployment.endpoint, outcome.deployment.usd_per_hour) == (ENDPOINT, None)
 
 
-def test_nobody_is_sent_to_an_engine_that_is_not_proved(host):
+def test_no_request_is_sent_to_an_unproved_engine(host):
     host.up()
     own = f"{ENDPOINT}/machines/{host.container('tgi-deploy-demo.1')['Id'][:12]}/health"
     assert set(host.probed) == {own}

@@ -234,7 +234,7 @@ def test_what_somebody_is_working_on_is_skipped(around):
     assert len(around.world.left()) == 1
 
 
-def test_what_was_gone_on_with_since_it_was_shown_is_skipped(around):
+def test_deployments_resumed_since_they_were_shown_are_skipped(around):
     plant(around, "security-group")
 
     def meanwhile(_groups):
@@ -299,7 +299,7 @@ def test_a_deployment_with_a_region_that_can_not_be_asked_is_left_alone(around):
     assert len(around.world.left()) == 2
 
 
-def test_no_region_at_all_is_no_answer(around):
+def test_without_any_reachable_region_it_fails(around):
     with pytest.raises(DeployError, match="us-east-1 is switched off"):
         collect(around, context=broken_in(around, "us-east-1", "me-south-1"))
 

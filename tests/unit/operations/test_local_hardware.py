@@ -65,7 +65,7 @@ def test_of_two_single_cards_the_larger_one_is_taken(catalog):
 
 
 @pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA Quadro K2200"])
-def test_a_card_that_nobody_knows_is_refused_with_what_it_is(catalog, name):
+def test_an_unknown_card_is_rejected_with_its_facts(catalog, name):
     with pytest.raises(InputError) as caught:
         found(catalog, (name, 16376), compute_capability="8.9")
     assert caught.value.code == "unknown_card"

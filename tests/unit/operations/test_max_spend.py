@@ -131,7 +131,7 @@ def test_going_on_with_a_machine_leaves_its_end_alone(around, price):
     assert len(around.world.running()) == 1
 
 
-def test_a_launch_that_was_cut_off_is_gone_on_with(around, price):
+def test_a_launch_that_was_cut_off_is_resumed(around, price):
     bring_up(around, price * 4)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)

@@ -188,7 +188,7 @@ def kill_down(around, point, moment):
     around.world.on_call = around.world.after_call = None
 
 
-def test_with_the_record_lost_tags_tell_age_and_price(around):
+def test_with_the_record_lost_tags_show_age_and_price(around):
     price = bring_up(around).usd_per_hour
     around.store.remove("demo")
     around.clock.sleep(900)
@@ -360,12 +360,12 @@ def test_events_of_other_things_are_no_lines(around):
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", "2026-01-09T00:00:00", 7])
-def test_what_is_no_moment(text):
+def test_invalid_moments(text):
     assert moment_of(text) is None
 
 
 @pytest.mark.parametrize("text", [None, "", "free", "NaN", "Infinity", "-1"])
-def test_what_is_no_money(text):
+def test_invalid_money(text):
     assert money(text) is None
 
 

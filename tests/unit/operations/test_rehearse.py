@@ -112,7 +112,7 @@ def test_ids_become_numbers_in_the_order_of_appearance(here):
     assert [item.text for item in reported.moments] == ["i-1 and sg-1", "i-2, then i-1; not-an-id-1"]
 
 
-def test_phases_that_nobody_saw_are_reported_with_the_planned_time(here):
+def test_unobserved_phases_are_reported_with_the_planned_time(here):
     reported = story(here)
     reported.phase("launching", "", 0, 0)
     reported.phase("loading", "", 0, 0)
@@ -128,7 +128,7 @@ def test_a_delay_makes_its_phase_longer(here):
     assert reported.moments[-1].at_s == 40 + 90 + 300
 
 
-def test_what_comes_in_a_phase_befalls_the_machine_once(here):
+def test_a_fault_in_a_phase_is_applied_once(here):
     stage = Stage()
     reported = story(here, Trouble(at_phase="booting", strikes={"name": "dead-host"}), stage=stage)
     reported.step(step("create", "instance", "i-00000001"), "done")
@@ -159,7 +159,7 @@ def rehearsed_record(here):
     return here.store.load("demo")
 
 
-def test_what_passes_is_no_part_of_the_story(here):
+def test_transient_lines_are_not_in_the_timeline(here):
     reported = story(here)
     reported.note("security group sg-1 is in use; waiting")
     reported.line("booting takes longer than expected")

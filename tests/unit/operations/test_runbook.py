@@ -149,7 +149,7 @@ def test_every_field_of_a_request_is_known_here():
     assert set(as_dict(planned().plan.requirements)) == reported
 
 
-def test_a_machine_of_ones_own_is_brought_up_on_docker():
+def test_an_owned_machine_is_brought_up_on_docker():
     requested = of_ones_own()
     (line, *_) = commands(page(requested), "tgi-deploy up")
     assert "--hardware 1xL40S" in line

@@ -143,7 +143,7 @@ def test_settings_that_serve_less_are_another_spec(around, changes, asked):
     "asked",
     [{"port": 9090}, {"disk_gib": 5000}, {"regions": ("eu-west-1",)}, {"markets": ("spot",)}],
 )
-def test_what_a_machine_was_made_with_is_no_choice(around, asked):
+def test_creation_values_are_not_options(around, asked):
     bring_up(around)
     updated(around, plan(**asked), judge=lambda _running: candidate())
 
@@ -177,7 +177,7 @@ def test_networks_named_again_are_let_in_without_a_new_machine(around):
     assert untouched(around, plan(), settings=both).remarks == ()
 
 
-def test_networks_that_are_named_no_more_are_shut_out_if_somebody_says_so(around):
+def test_networks_no_longer_named_are_removed_on_request(around):
     bring_up(around, settings={"allow_cidr": ("203.0.113.0/24", "198.51.100.7/32")})
     (group,) = around.world.there("security-group")
     other = {"allow_cidr": ("203.0.113.0/24", "192.0.2.0/24")}
@@ -208,7 +208,7 @@ def test_an_update_shuts_out_networks_once_its_machine_is_launched(around):
     assert around.world.properties[group.id]["allowed"] == ["192.0.2.0/24"]
 
 
-def test_without_the_option_nobody_is_shut_out(around):
+def test_without_the_option_no_network_is_removed(around):
     bring_up(around, settings={"allow_cidr": ("192.0.2.0/24",)})
     (group,) = around.world.there("security-group")
     assert untouched(around, plan()).remarks == ()

@@ -79,7 +79,7 @@ def test_status_has_the_same_replicas_on_both(first, second):
     assert here["url"] == "http://127.0.0.1:8080"
 
 
-def test_an_engine_that_does_not_answer_is_no_success(first, second):
+def test_an_engine_that_does_not_answer_is_a_failure(first, second):
     second.probe = Probe(outcome="timeout")
     problem = not_serving(status(second.context(), "demo"))
     assert (problem.code, problem.exit_code) == ("not_answering", 5)
@@ -91,7 +91,7 @@ def test_since_when_it_does_not_answer_is_reported_where_that_is_known(first):
     assert "it was last proved at 2026-01-09" in not_serving(status(first.context(), "demo")).message
 
 
-def test_a_machine_that_is_gone_is_no_success(first):
+def test_a_missing_machine_is_a_failure(first):
     (machine,) = first.world.running()
     first.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     first.clock.sleep(3600)

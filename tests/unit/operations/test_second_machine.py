@@ -153,7 +153,7 @@ def copy_third(around):
     return machine, third
 
 
-def test_without_a_record_nobody_knows_which_one_serves_and_none_is_ended(around):
+def test_without_a_record_no_second_machine_is_ended(around):
     bring_up(around)
     serving, copied = copy_machine(around)
     around.store.remove("demo")

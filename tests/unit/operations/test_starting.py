@@ -106,7 +106,7 @@ def test_a_machine_that_ended_does_not_start(around, state):
     assert seen(around, PULL, state=state)[0].starting is None
 
 
-def test_a_console_that_cannot_be_read_is_no_error(around):
+def test_an_unreadable_console_is_not_an_error(around):
     found, cloud = seen(around, DeployError("denied", "not allowed"))
     assert (found.starting, len(cloud.reads)) == (None, 1)
 

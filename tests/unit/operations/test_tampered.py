@@ -187,7 +187,7 @@ def test_a_record_that_cannot_be_read_is_reported_and_nothing_is_touched(around,
     assert around.world.left() == []
 
 
-def test_status_and_up_tell_of_a_rule_that_was_added(around):
+def test_status_and_up_report_an_added_rule(around):
     add_rule(around)
     (drift,) = status(around.context(), "demo").drift
     assert drift.code == "rule_added"

@@ -145,7 +145,7 @@ def test_nothing_is_asked_before_the_certificate_is_known(around):
     assert address.certificate == SHA256
 
 
-def test_agreed_to_it_is_recorded_and_said_before_anybody_is_asked(around):
+def test_consent_is_recorded_and_shown_before_the_question(around):
     recorder = []
 
     def confirm(proposal):
@@ -198,7 +198,7 @@ def test_a_record_that_does_not_say_so_is_completed_by_up_with_the_word(around):
     assert around.store.load("demo").plaintext
 
 
-def test_smoke_sends_no_key_that_nobody_agreed_to_show(around):
+def test_smoke_sends_no_key_without_consent(around):
     without_agreement(around)
     sent = []
     keyed = public(around, keyed_engine_client=lambda url, _name: sent.append(url) or around.engine)
@@ -242,7 +242,7 @@ def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
         (None, {}, None),
     ],
 )
-def test_a_record_tells_by_its_endpoint_or_by_where_docker_publishes_it(around, endpoint, notes, said):
+def test_a_record_shows_it_by_endpoint_or_published_address(around, endpoint, notes, said):
     bring_up(around, plaintext=True)
     recorded = around.store.load("demo")
     machine = replaced(recorded.machine, notes=notes)

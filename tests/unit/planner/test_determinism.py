@@ -23,7 +23,7 @@ REQUESTS = (
 
 
 def digest() -> str:
-    """Of all answers, with a catalog read anew."""
+    """Return the digest of all answers, with a freshly read catalog."""
     catalog = open_catalog()
     made = [plan(texts, catalog, {}) for texts in REQUESTS]
     documents = [plan_document(one) if isinstance(one, Plan) else no_plan_document(one) for one in made]

@@ -122,7 +122,7 @@ def test_a_plan_on_demand_has_no_interruptions(catalog: Catalog, make_request: C
             assert made.chosen.cost.usd_per_hour <= low < likely < high
 
 
-def test_no_price_an_hour_is_no_price_of_tokens(make_request: Callable[..., Request]) -> None:
+def test_without_an_hourly_price_tokens_have_none(make_request: Callable[..., Request]) -> None:
     bare = with_prices(HUNDRED_A_SECOND, Decimal(0), make_request("llama3-8b"))
     assert bare.usd_per_million_output_tokens is None
     assert bare.usd_per_million_output_tokens_span is None

@@ -126,7 +126,7 @@ def test_at_the_same_price_what_surely_starts_comes_before_better_weights() -> N
 
 
 @pytest.mark.parametrize("prefer", get_args(Preference))
-def test_what_nobody_typed_comes_before_every_preference(prefer: Preference) -> None:
+def test_defaults_come_before_every_preference(prefer: Preference) -> None:
     """Met and near-lossless, bearably slow, in 4 bits, and only then what nobody would use, the least bad first."""
     in_order = [
         merit(),

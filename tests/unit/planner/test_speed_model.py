@@ -158,7 +158,7 @@ def test_a_small_prefill_flag_costs_throughput_where_chunks_outnumber_decoding_s
     assert rates[-1] > 1.1 * rates[0]
 
 
-def test_tgi_pays_forevery_running_request_in_a_step(setup, catalog):
+def test_tgi_pays_for_every_running_request_in_a_step(setup, catalog):
     """Its tokens are chosen and decoded one by one: 100 users of 8B on an A100 get 2,400 tokens/s, not 4,000."""
     own = replace(setup, engine=CONSTANTS.engine("tgi", "3.0.0"), accelerator=catalog.accelerator("A100-80GB"))
     work = Work(own, CONSTANTS)

@@ -125,7 +125,7 @@ def test_a_larger_step_may_take_longer_in_silence() -> None:
     assert all(large[phase] >= small[phase] for phase in ORDER)
 
 
-def test_a_machine_of_ones_own_is_neither_launched_nor_booted() -> None:
+def test_an_owned_machine_is_neither_launched_nor_booted() -> None:
     rented = candidate()
     owned = candidate(offer=offer(market="owned", usd_per_hour=None))
     assert [phase.phase for phase in to_go_through(rented)] == ORDER

@@ -193,14 +193,14 @@ def test_no_progress_is_reported_once_a_phase():
     assert len(tale.recorder.lines) == 1
 
 
-def test_progress_in_time_is_no_stall():
+def test_progress_in_time_is_not_a_stall():
     moving = [(at, ENGINE + f"Download: [{at // 40}/4] -- ETA: 0:01:00\n") for at in (0, 40, 80, 120)]
     tale = story(consoles=moving, probes=[(0, REFUSED), (140, OK)])
     tale.wait([replace(item, expected_s=500, deadline_s=900, stall_s=60) for item in DEADLINES])
     assert tale.recorder.lines == []
 
 
-def test_a_little_late_is_no_stall():
+def test_a_small_delay_is_not_a_stall():
     tale = story(consoles=[(0, WARM)], probes=[(0, REFUSED), (25, OK)])
     tale.wait()
     assert tale.recorder.lines == []

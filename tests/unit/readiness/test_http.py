@@ -15,7 +15,7 @@ SHORT = Timeouts(connect_s=1.0, read_s=0.2, total_s=0.4)
 
 
 @pytest.mark.parametrize("status", [200, 503, 404])
-def test_probe_tells_the_status(status):
+def test_probe_returns_the_status(status):
     with serving({"/health": (status, None)}) as server:
         probe = probe_health(server.url + "/health")
     assert (probe.outcome, probe.status, probe.ok) == ("status", status, status == 200)
@@ -33,7 +33,7 @@ def test_probe_of_a_closed_port_is_refused():
 
 
 @pytest.mark.parametrize("reply", [b"", b"SSH-2.0-OpenSSH_9.6\r\n\r\n", b"HTTP/1.1 20"])
-def test_probe_of_what_breaks_off_or_is_no_http_is_reset(reply):
+def test_probe_of_a_broken_or_non_http_reply_is_reset(reply):
     with raw_server(reply) as url:
         assert probe_health(url).outcome == "reset"
 
@@ -43,7 +43,7 @@ def test_probe_of_what_never_answers_is_a_timeout():
         assert probe_health(url, timeouts=SHORT).outcome == "timeout"
 
 
-def test_probe_of_a_redirect_is_no_answer():
+def test_probe_of_a_redirect_is_not_an_answer():
     with serving({"/health": (302, None)}) as server:
         assert probe_health(server.url + "/health").outcome == "reset"
 
@@ -51,7 +51,7 @@ def test_probe_of_a_redirect_is_no_answer():
 @pytest.mark.parametrize(
     "url", ["", "127.0.0.1:80", "ftp://x", "http://", "http://x:99999", "http://[::1", "file:///etc"]
 )
-def test_what_is_no_http_url_is_bad_input(url):
+def test_a_non_http_url_is_bad_input(url):
     with pytest.raises(InputError) as caught:
         probe_health(url)
     assert caught.value.code == "bad_url"
@@ -183,14 +183,14 @@ def test_caller_address_is_an_ip_address(address):
 @pytest.mark.parametrize(
     ("status", "body"), [(200, b"<html>"), (200, b""), (200, b"1.2.3.4/0"), (500, b"203.0.113.7"), (302, b"")]
 )
-def test_anything_else_is_no_caller_address(status, body):
+def test_an_invalid_caller_address_is_rejected(status, body):
     with serving({"/": (status, body)}) as server, pytest.raises(DeployError) as caught:
         caller_address(server.url)
     assert caught.value.code == "caller_address_unknown"
     assert caught.value.hint
 
 
-def test_no_network_is_no_caller_address():
+def test_without_a_network_there_is_no_caller_address():
     with pytest.raises(DeployError) as caught:
         caller_address(f"http://127.0.0.1:{closed_port()}")
     assert caught.value.code == "caller_address_unknown"

@@ -150,7 +150,7 @@ def test_a_download_shows_the_engines_own_estimate_as_it_runs_down():
     assert ("1 of 4 files, about 65 s left", 45) in reported
 
 
-def test_an_estimate_that_has_run_out_is_not_told():
+def test_an_expired_estimate_is_not_shown():
     said = ENGINE + "Download: [1/4] -- ETA: 0:00:10\n"
     tale = story(consoles=[(0, said), (60, WARM)], probes=[(0, REFUSED), (70, OK)])
     tale.wait()

@@ -119,7 +119,7 @@ def test_one_on_its_way_out_is_waited_for_and_made_again():
     assert changes.steps[0].reason == "is ending"
 
 
-def test_attached_things_are_nobodys_step():
+def test_attached_resources_have_no_step():
     volume = found(resource("volume"), attached=True)
     assert diff((), (), [volume]).steps == ()
 

@@ -220,7 +220,7 @@ def test_a_machine_that_had_this_token_for_another_request_is_ended_before_a_new
     assert bench.world.creations[-1][2] != bench.world.creations[-2][2]
 
 
-def test_a_mismatch_that_nothing_came_of_is_not_waited_for_forever(bench):
+def test_a_mismatch_without_a_result_is_not_awaited_forever(bench):
     mismatch = [TokenMismatchError("other parameters")]
 
     def refuse(name, _):
@@ -259,7 +259,7 @@ def lose_reply(bench, call, *, shows_after_s=0.0):
 
 
 @pytest.mark.parametrize("shows_after_s", [0, 4, 12, 30, 59])
-def test_a_unique_name_whose_reply_got_lost_has_a_minute_to_come_to_light(bench, shows_after_s):
+def test_a_unique_name_whose_reply_got_lost_has_a_minute_to_become_visible(bench, shows_after_s):
     lose_reply(bench, "create security-group", shows_after_s=shows_after_s)
     deployment = bench.run((group(),))
     (made,) = bench.world.there("security-group")

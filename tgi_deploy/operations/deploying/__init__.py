@@ -1,1 +1,1 @@
-"""From a plan to an engine that has proved what was promised, or to nothing left."""
+"""From a plan to a proved engine, or to a clean removal."""

@@ -1,8 +1,8 @@
 """Decides whether the running configuration satisfies the request: a healthy machine is then not replaced.
 
-It is where it runs the spec of the plan's choice or of another of its candidates, or where the planner, asked about
-exactly what runs, still accepts it. So a failover, a new price, a bigger budget or another version of this tool change
-nothing, however much they change the choice.
+It does if it runs the spec of the plan's choice or of another candidate, or if the planner still accepts exactly what
+runs. So a failover, a new price, a bigger budget or another version of this tool change nothing, even if they change
+the choice.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _is_allowed_place(running: PlanDocument, plan: Plan) -> bool:
 
 
 def _runs(revision: Revision, plan: Plan, candidate: Candidate) -> bool:
-    """Return whether this candidate is what runs. Records of schema 1 have only the engine's command line."""
+    """Return whether this candidate is running. Records of schema 1 have only the engine's command line."""
     spec, running = spec_of(plan, candidate), revision.plan
     if revision.spec is not None:
         return revision.spec.digest == spec.digest

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 class UpAnswers(Frozen, frozen=True, kw_only=True):
     """Callbacks that answer questions during a run.
 
-    `on_plan` may raise before anything is looked up. `on_interrupt` gets what exists, and returns whether to remove it.
+    `on_plan` may raise before anything is looked up. `on_interrupt` receives what exists and returns whether to remove
+    it.
     """
 
     on_plan: Callable[[Plan], None]
@@ -57,7 +58,7 @@ class UpAnswers(Frozen, frozen=True, kw_only=True):
         on_failure: Decision | Callable[[DeployError], Decision] | None,
         on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None,
     ) -> Self:
-        """Return the answers, with a default for each that is missing."""
+        """Return the callbacks, with defaults for missing ones."""
         decide = on_failure if callable(on_failure) else lambda _error: on_failure or "remove"
         return cls(
             on_plan=on_plan or (lambda _plan: None),

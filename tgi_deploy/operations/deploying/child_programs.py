@@ -20,9 +20,9 @@ _REMOVAL: Final = "down"
 
 
 class ChildPrograms:
-    """`on_line` gets every line that a child writes to stderr, with its words. Safe to use from several threads.
+    """Runs children. `on_line` receives every line of a child's stderr, with its arguments. Thread-safe.
 
-    Children have a session of their own: a Ctrl-C at the terminal reaches them only through `stop`, once.
+    Children run in separate sessions: a Ctrl-C at the terminal reaches them only through `stop`, once.
     """
 
     def __init__(self, on_line: Callable[[Sequence[str], str], None], *, program: Sequence[str] = _PROGRAM) -> None:
@@ -38,7 +38,7 @@ class ChildPrograms:
         return self._stops > 0
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Pass a request to stop on to whoever runs. Removals are let finish, unless it is not the first texts."""
+        """Pass a stop request on to the running children. Removals may finish, unless this is a repeated request."""
         with self._lock:
             self._stops += 1
             for process, command in tuple(self._running.items()):

@@ -1,7 +1,7 @@
 """Two users, one name: decides whether `up` may adopt what exists under its name.
 
-The clouds' own unique names decide between two that ask at once (reconcile/claim.py). Here it is judged what was there
-before: our own, somebody else's, or what a crashed run of a computer that is lost has left.
+The clouds' unique names decide between two concurrent runs (reconcile/claim.py). This module judges existing resources:
+our own, someone else's, or leftovers of a crashed run on a lost computer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _DAY: Final = timedelta(days=1)
 
 
 def settle_claim(context: Context, name: str, recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the part of `seen` that this run may adopt. Without a record: what a finished run left.
+    """Return the part of `seen` that this run may adopt.
 
-    Raises ClaimedError where somebody else has the name, or may be at work on it right now.
+    Without a record: what a finished run left. Raises ClaimedError if someone else has the name, or may be using it
+    right now.
     """
     if recorded is not None:
         ours = owned_by(seen, recorded.id)
@@ -87,7 +88,7 @@ def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None
 
 
 def _goes_on(context: Context, left: timedelta) -> str:
-    """Return when the name becomes free; nothing if the claim was written by a clock that is days ahead."""
+    """Return when the name becomes free; None if the claim was written by a clock that is days ahead."""
     if left > _DAY:
         return ""
     return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on, the same command resumes it"
@@ -102,7 +103,7 @@ def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
 def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[str]) -> None:
     """Resolve two launches in different regions: names are unique only per region. The older machine stays.
 
-    Raises ClaimedError in the younger one. Both see the same, so that exactly one gives way.
+    Raises ClaimedError in the younger one. Both see the same state, so exactly one backs off.
     """
     record = deployment.machine
     places = tuple(dict.fromkeys(regions))

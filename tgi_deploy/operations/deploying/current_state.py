@@ -39,7 +39,7 @@ def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bo
 
 
 def at_hand(context: Context, name: str) -> Running:
-    """Return a running or stopped machine that no other command is still working on.
+    """Return a running or stopped machine that no other command is changing.
 
     An update that is already promoted is finished first.
 
@@ -83,7 +83,7 @@ def _being_removed(name: str, also: str = "") -> ConflictError:
 def look(
     context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
 ) -> tuple[Found, ...]:
-    """Observe the deployment; of an update, wait for what was requested recently and is not visible yet."""
+    """Observe the deployment; during an update, wait for recently requested resources to become visible."""
     seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
     if recorded is None or not recorded.rolling or not await_settled(context, recorded, seen):
         return seen
@@ -91,7 +91,7 @@ def look(
 
 
 def regions_of(plan: Plan, launch: Launch) -> tuple[str, ...]:
-    """Return all regions of the plan, where another launch of the same name may have run."""
+    """Return all regions of the plan: another launch of the same name may have run there."""
     regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
     return tuple(dict.fromkeys(regions)) if launch.place in regions else (launch.place,)
 
@@ -162,7 +162,7 @@ def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[F
 def findings_of(
     context: Context, request: UpRequest, launch: Launch, deployment: Deployment, attempt: Attempt
 ) -> tuple[Problem, ...]:
-    """Return the warnings before the question. Raises if the attempt is impossible."""
+    """Return the warnings before confirmation. Raises if the attempt is impossible."""
     return (
         *_in_the_clear(context, launch),
         *check_restorable(context, request.again, deployment),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.results import Finding
 
 PROOF: Final = "proof"
-# These explain themselves: the log of a running engine adds nothing.
+# These need no diagnosis: the log of a running engine adds nothing.
 _SELF_EXPLANATORY: Final = frozenset(
     {"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"}
 )
@@ -48,7 +48,7 @@ def with_diagnosis(context: Context, deployment: Deployment, error: DeployError)
 
 
 def _finding(context: Context, deployment: Deployment) -> Finding | None:
-    """Return what the log shows about an engine that was ready and failed a probe; None if it shows nothing."""
+    """Return the log's finding for a ready engine that failed a probe; None if there is none."""
     for look in range(_LOOKS):
         if look:
             context.clock.sleep(context.pace.ready_poll_s)

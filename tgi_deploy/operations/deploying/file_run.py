@@ -1,4 +1,4 @@
-"""The use case `up -f`: the deployments of a file are all planned before the first is brought up, one after another."""
+"""The use case `up -f`: plans all deployments in a file, then brings them up one after another."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Pruned(Frozen, frozen=True, kw_only=True):
-    """The removal of these names in these places, or the error that says what it left."""
+    """The removal of these names in these locations, or the error with what is left."""
 
     names: tuple[str, ...]
     places: tuple[str, ...]
@@ -37,14 +37,14 @@ class Pruned(Frozen, frozen=True, kw_only=True):
 
 
 class FileOutcome(Frozen, frozen=True, kw_only=True):
-    """The results in the order of the file; `pruned` is None where nothing was to be deleted."""
+    """The results in the order of the file; `pruned` is None if there was nothing to delete."""
 
     deployments: tuple[Result[UpData, UpOutcome], ...]
     pruned: Pruned | None = None
 
 
 def read_described(path: Path, options: Sequence[Option], *, prune: bool) -> DeploymentFile:
-    """Return what a file describes. Raises InputError, also for a `prune` that has no owner to go by."""
+    """Return the content of a file. Raises InputError, also for `prune` without an owner in the file."""
     described = read_deployments(read_file(path, what="the deployments"), str(path), options)
     if prune and not described.owner:
         raise InputError(
@@ -61,7 +61,7 @@ def check_described(
     run: Mapping[str, object],
     environ: Mapping[str, str],
 ) -> None:
-    """Check a deployment's own options beside those of the run, before anything is planned. Raises InputError."""
+    """Check a deployment's options together with those of the run, before planning. Raises InputError."""
     own = own_options(target, targets, item.own)
     refuse(target, {**item.own, **run}, environ)
     UpOptions(target=target, own=own, name=item.name).check(force=False, heal=False)
@@ -87,7 +87,7 @@ def named(item: FileDeployment, path: Path, before: Sequence[FileDeployment] = (
 
 
 def file_result(done: Sequence[Result[UpData, UpOutcome]], pruned: Pruned | None) -> Result[UpFileData, FileOutcome]:
-    """Return one result of all. What a removal left is an error of the result, with exit code 6."""
+    """Return the combined result. Leftovers of a removal are an error of the result, with exit code 6."""
     removed, left = (pruned.result, pruned.left) if pruned else (None, None)
     return Result(
         data=UpFileData(deployments=tuple(item.data for item in done), pruned=removed.data if removed else None),

@@ -1,7 +1,7 @@
 """`up --heal`: after a failure that a change to the plan fixes, change it and try again, at most twice.
 
-Which failure calls for which change is data (`profiles/diagnosis/heal.json`). Every changed plan is made by the planner
-like any other, so it keeps to the budget, and what failed is removed before the next is begun.
+Which failure calls for which change is data (`profiles/diagnosis/heal.json`). The planner makes every changed plan like
+any other, so it stays within the budget, and the failed deployment is removed before the next one starts.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class Cure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Healer:
-    """`edits` by code, in the order to try them; `engine` has its own. `plan_again` makes a plan of changed options.
+    """Selects changes.
 
-    Raises InputError `bad_phase_table` for a change that nobody knows how to make.
+    `edits` by code, in the order to try; `engine` defines some. `plan_again` plans with changed options.  Raises
+    InputError `bad_phase_table` for an unknown change.
     """
 
     engine: Engine
@@ -109,7 +110,7 @@ class _Attempts:
         return otherwise(error) if self.next is None else "retry"
 
     def why_not(self, error: DeployError) -> str:
-        """Return why nothing more is changed after a failure, in one line."""
+        """Return in one line why there are no further changes after a failure."""
         code = _cause(error)
         if _is_left(error):
             return "something could not be removed, so nothing new is launched next to it"
@@ -124,7 +125,7 @@ class _Attempts:
     def take(self, error: DeployError) -> Cure | None:
         """Return the change for a failure. A failure before the wait for the engine has no decision yet.
 
-        None where something could not be removed: nothing is begun anew beside it.
+        None if something could not be removed: nothing new is launched next to it.
         """
         if _is_left(error) or _is_kept_from_before(error):
             return None
@@ -154,7 +155,7 @@ def up_and_heal(
 ) -> tuple[UpOutcome, tuple[Cure, ...]]:
     """Bring it up with automatic fixes; return the outcome and the changes. Raises like `up`.
 
-    The failure of an error lists under `healed` what was changed and did not help.
+    An error's failure lists changes that did not help under `healed`.
     """
     attempts = _Attempts(healer=healer, texts=texts, plan=plan)
     while True:

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
-NETWORK: Final = "network"  # what a step of a question is about, where it is not a resource
+NETWORK: Final = "network"  # the kind of a step that does not concern a resource
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """`ends` are all current ends, earliest first."""
+    """The result. `ends` are all current limits, earliest first."""
 
     name: str
     machine_id: str
@@ -49,7 +49,7 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
     Raises:
         InputError: `no_lease`; what `at_hand` and `move_limits` raise.
         ConflictError: `locked`; `already_ending`.
-        DeployError: what the cloud raises: then the limits are as they were.
+        DeployError: what the cloud raises: then the limits are unchanged.
     """
     with context.store.lock(name, command=context.command):
         running = at_hand(context, name)
@@ -63,7 +63,7 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
 
 
 def _living(context: Context, running: Running) -> tuple[End, ...]:
-    """Return its ends. One that has passed only by this computer's clock may be moved: the machine is alive.
+    """Return its ends. One that has passed only by this computer's clock may be moved, because the machine is alive.
 
     So may any end of a machine that is stopped.
     """
@@ -97,7 +97,7 @@ def networks_of(launch: Launch, seen: Sequence[Found]) -> NetworkChange:
 
 
 def network_steps(change: NetworkChange, place: str) -> tuple[Step, ...]:
-    """Return the steps that the question shows."""
+    """Return the steps to show before confirmation."""
 
     def step(action: Literal["create", "delete"], cidr: str, reason: str) -> Step:
         return Step(action=action, key=NETWORK, kind=NETWORK, place=place, reason=reason, attributes={"id": cidr})

@@ -1,8 +1,8 @@
-"""`stop`, `start` and `restart`: the same machine at the same revision, which keeps its disk and is proved again.
+"""`stop`, `start` and `restart`: the machine and its revision stay the same, its disk is kept, and it is proved again.
 
-What is about to be asked for is on record before, and what came of it after: a run that was killed is finished by the
-next `stop`, `start` or `up`, and `down` removes what there is. What a stopped machine costs is a line of the ledger.
-Its end by --ttl or --max-spend holds while it is stopped; its lease and its idle time restart.
+Each request is recorded before the call, and its outcome afterwards: the next `stop`, `start` or `up` finishes a killed
+run, and `down` removes what exists. The cost of a stopped machine is a line of the ledger. Its end by --ttl or
+--max-spend still applies while it is stopped; its lease and its idle time restart.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, DeploymentStatus, RecordState
 
 Switch = Literal["stop", "start", "restart"]
-# Beside the engine's own grace: for all else that a machine does before it is down. A cloud cuts it off after minutes.
+# In addition to the engine's grace period, for the rest of a shutdown. Clouds cut it off after some minutes.
 _SHUTDOWN_S: Final = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchProposal:
-    """What is about to be done: `usd_per_hour` is billed afterwards, `emptied` is whether weights are lost.
+    """The change to confirm: `usd_per_hour` is billed afterwards, `emptied` is whether weights are lost.
 
     `grace_s` is how long open requests may take to finish.
     """
@@ -84,7 +84,7 @@ class SwitchProposal:
 class SwitchOutcome:
     """The outcome. `changed` is False if there was nothing to do, or it was declined.
 
-    `deployment` is None without a record: then nothing waits for the engine, and nothing is proved.
+    `deployment` is None without a record: then the engine is neither awaited nor proved.
     """
 
     switch: Switch
@@ -102,7 +102,7 @@ class SwitchOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchRequest:
-    """`reported_as` returns all that a release may report itself as; without `wait` nothing is asked of the engine."""
+    """`reported_as` returns all versions that a release may report; without `wait` the engine is not contacted."""
 
     name: str
     confirm: Callable[[SwitchProposal], bool] = lambda _proposal: True
@@ -142,8 +142,8 @@ def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
     Raises:
         InputError: `unknown_deployment`; `max_spend_reached`.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`; `end_passed`.
-        DeployError: `no_machine`; `not_started`, also where there is no capacity: then it is stopped as before;
-            NotHealthyError for an engine that does not become ready: then the machine runs.
+        DeployError: `no_machine`; `not_started`, also without capacity: then it stays stopped; NotHealthyError for an
+        engine that does not become ready: then the machine is running.
     """
     with context.store.lock(request.name, command=context.command):
         at = at_hand(context, request.name)
@@ -276,7 +276,7 @@ def record_stopped(context: Context, at: Running) -> Running:
 def _resume(context: Context, at: Running) -> tuple[Running, str]:
     """Start it, wait until it runs, and return its new address.
 
-    Raises DeployError `not_started` where it does not come to run: it is stopped as before then.
+    Raises DeployError `not_started` if it does not start: then it stays stopped.
     """
     check_time_left(context, at)
     if not at.machine.alive:
@@ -364,7 +364,7 @@ def _console(context: Context, machine: Found) -> str:
 
 
 def _seen_as(machine: Found, state: Literal["stopped", "running"]) -> Found:
-    """Return the machine as it looks once it is stopped, or runs."""
+    """Return the machine's state once it is stopped or running."""
     attributes = {name: text for name, text in machine.attributes.items() if name != STARTABLE}
     if state == "stopped":
         attributes[STARTABLE] = "its disk is kept"
@@ -464,7 +464,7 @@ def _resume_ends(context: Context, at: Running) -> Running:
     if until is not None:
         own[TAG_LEASE] = moved_tag(until, now)
     idle_s = tags.get(TAG_IDLE_S, "").rpartition(" ")[2]
-    if idle_s.isdecimal():  # with the moment, so that the machine takes it for a new one
+    if idle_s.isdecimal():  # includes the time, so that the machine recognizes a new limit
         own[TAG_IDLE_S] = f"{stamp(now)} {idle_s}"
     if own:
         at = _set_tags(context, at, own)
@@ -479,7 +479,7 @@ def _set_tags(context: Context, at: Running, tags: dict[str, str]) -> Running:
 
 
 def _await_up(context: Context, at: Running) -> None:
-    """Wait for a machine that is still starting: no cloud stops it before."""
+    """Wait for a machine that is still starting: clouds can't stop it earlier."""
     cloud = context.cloud(at.machine.place)
     for _ in looks(context.clock, context.pace.running):
         if cloud.machine(at.machine.id).state != "pending":
@@ -502,7 +502,7 @@ def _await_down(context: Context, at: Running) -> MachineState:
 
 
 def _await_silence(context: Context, at: Running) -> None:
-    """Wait until the old engine has ended: until then it answers, and would be mistaken for the new one."""
+    """Wait until the old engine has ended, because its answers would be mistaken for the new one's."""
     if at.recorded is None or at.recorded.endpoint is None:
         return
     deadline_s = at.recorded.current.grace_s + _SHUTDOWN_S

@@ -1,4 +1,4 @@
-"""From a running machine to an engine that has proved that it serves what was planned."""
+"""From a running machine to a proved engine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HANG_SHARE: Final = 0.25
 
 
 def keep_certificate(context: Context, deployment: Deployment) -> Deployment:
-    """Record the certificate that a new machine reports, and tag it, for whoever has no record."""
+    """Record the certificate that a new machine reports, and tag it, for computers without the record."""
     machine = deployment.machine_at(deployment.wanted.number)
     known = context.with_certificate(machine) if machine else None
     if machine is None or known is None or known == machine:
@@ -40,7 +40,7 @@ def keep_certificate(context: Context, deployment: Deployment) -> Deployment:
 
 @dataclass(slots=True, kw_only=True)
 class _Reached:
-    """How the engine is reached: over TLS only once the machine's console has shown its certificate."""
+    """Return the engine's address: with TLS only once the machine's console has shown its certificate."""
 
     context: Context
     machine: ResourceRecord
@@ -55,7 +55,7 @@ class _Reached:
 
 
 def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimate], *, before: str = "") -> ReadyReport:
-    """Wait for the engine of a deployment. `before` is what its machine had written when it was started again.
+    """Wait for the engine of a deployment. `before` is its machine's output before a restart.
 
     Raises what `wait_until_ready` raises.
     """

@@ -1,7 +1,7 @@
 """The use case `rehearse`: the real `up` and `down` against a private cloud with injected faults.
 
-The timeline is a story, not a measurement: calls take a second, a machine a minute to end, and phases what the plan
-expects, so that the same seed tells the same story on any computer.
+The timeline is simulated, not measured: calls take a second, terminating a machine takes a minute, and phases take as
+long as planned, so the same seed gives the same timeline on any computer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PASSING: Final = "; waiting"
 
 
 class Trouble(Protocol):
-    """One that can be rehearsed. `at_phase`, `strikes`: when a fault hits the machine, and which."""
+    """A fault to rehearse. `at_phase`, `strikes`: when the fault is applied to the machine, and which."""
 
     @property
     def name(self) -> str: ...
@@ -75,7 +75,7 @@ class Trouble(Protocol):
 
 
 class Stage(Protocol):
-    """Where the rehearsal runs: an isolated cloud."""
+    """The isolated cloud of a rehearsal."""
 
     @property
     def ids(self) -> re.Pattern[str]:
@@ -91,7 +91,7 @@ class Stage(Protocol):
 
 
 def chosen(names: Sequence[str], known: Sequence[Trouble]) -> list[Trouble]:
-    """Return the troubles of those names. Raises InputError `unknown_fault`."""
+    """Return the faults with these names. Raises InputError `unknown_fault`."""
     by_name = {item.name: item for item in known}
     for name in names:
         if name not in by_name:
@@ -104,7 +104,7 @@ def chosen(names: Sequence[str], known: Sequence[Trouble]) -> list[Trouble]:
 def plan_to_rehearse(
     texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], troubles: Sequence[Trouble]
 ) -> Plan:
-    """Return the plan that is rehearsed. Raises NoPlanError, InputError `not_rentable`, `fault_cannot_happen`."""
+    """Return the plan to rehearse. Raises NoPlanError, InputError `not_rentable`, `fault_cannot_happen`."""
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
         raise without_plan("rehearse", texts, made)
@@ -119,7 +119,7 @@ def plan_to_rehearse(
 
 
 def request_of(made: Plan, texts: OptionTexts, catalog: Catalog, target: Target, name: str | None) -> UpRequest:
-    """Return the `up` of a plan that asks nothing and keeps nothing, with the ends it would have."""
+    """Return the request for `up` without confirmation and without keeping anything, with its usual limits."""
     return UpRequest(
         plan=made,
         target=target.name,
@@ -134,7 +134,7 @@ def request_of(made: Plan, texts: OptionTexts, catalog: Catalog, target: Target,
 
 
 def check_market(plan: Plan, troubles: Sequence[Trouble]) -> None:
-    """Raises InputError `fault_cannot_happen` where the plan's machine is of a market that does not know it."""
+    """Raise InputError `fault_cannot_happen` if the fault does not exist in the market of the plan's machine."""
     market = plan.chosen.offer.market
     for trouble in troubles:
         if trouble.market and trouble.market != market:

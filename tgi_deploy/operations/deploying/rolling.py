@@ -1,4 +1,4 @@
-"""Rolling updates: whether one is possible, and its end: promoted with the old machine gone, or withdrawn."""
+"""Rolling updates: whether one is possible, and how it ends: promoted without the old machine, or withdrawn."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def resume_or_withdraw(
 ) -> Deployment:
     """Return the record to continue from: an unfinished rolling update to something else is rolled back first.
 
-    One whose old machine has ended meanwhile goes on without it.
+    If its old machine has ended in the meantime, it continues without it.
     """
     if recorded.rolling and not keeps_serving(recorded, seen):
         return mark_old_gone(recorded)
@@ -82,7 +82,7 @@ def begin(
     asked: Strategy | None,
     wait: bool,
 ) -> Deployment:
-    """Return the record of an update, rolling if possible, owned by whoever updates.
+    """Return the record of an update, rolling if possible, owned by the updating user.
 
     Raises ConflictError `cannot_roll`.
     """
@@ -105,7 +105,7 @@ def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *
 
 
 def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
-    """Return what an attempt would take from the old machine while it serves; empty if nothing."""
+    """Return which resources of the serving old machine an attempt would replace; empty if none."""
     serving = deployment.machine
     if serving is not None and attempt.place != serving.place:
         return f"the new machine would run in {attempt.place}, but the resources that both share are in {serving.place}"
@@ -115,7 +115,7 @@ def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
 
 
 def is_hindered(deployment: Deployment, attempt: Attempt, asked: Strategy | None) -> bool:
-    """Return whether an attempt takes what the old machine needs. Raises `cannot_roll` for a rolling update."""
+    """Return whether an attempt replaces resources of the old machine. Raises `cannot_roll` for a rolling update."""
     why = _hindrance(deployment, attempt)
     if why and asked == "rolling":
         raise _cannot_roll(deployment, why)
@@ -156,7 +156,7 @@ def share_ceiling(
 ) -> Deployment:
     """Make the serving machine end once both have spent --max-spend, in case this run never comes back.
 
-    `restore_ceiling` takes that back.
+    `restore_ceiling` reverts this.
     """
     ceiling, rollout = attempt.ends.max_spend_usd, deployment.rollout
     expires_at = rollout.ends.expires_at if rollout and rollout.ends else None
@@ -199,7 +199,7 @@ class Finished:
 
 
 def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
-    """Record that the revision that is proved serves, and where. Of a first machine the traffic is sent there, too."""
+    """Record the proved revision as serving, with its endpoint. Also direct traffic to a first machine."""
     front, host = front_of(context, deployment), None
     machine = deployment.machine_at(deployment.wanted.number)
     if front is not None and front.stable and deployment.rolling:
@@ -219,7 +219,7 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
 def finish(context: Context, deployment: Deployment) -> Finished:
     """Finish a promoted update: drain and delete the old machine. Safe to repeat.
 
-    Without one, delete what a lost request made for another revision. An error says which revision serves.
+    Otherwise delete resources that a lost request created for another revision. Errors name the serving revision.
     """
     promoted = deployment.rollout is not None and deployment.rollout.stage == "promoted"
     if not promoted and (deployment.rollout is not None or not has_outdated(deployment)):

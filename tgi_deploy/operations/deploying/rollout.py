@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     Again = Callable[[Revision], tuple[Plan, tuple[str, ...]]]
 
 
-# States of a revision that has promised nothing yet: its spec may still change.
+# States of an unproved revision, whose spec may still change.
 _UNPROVED: Final = frozenset({"pending", "failed"})
 
 
 def never_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
-    """Plan no recorded revision again."""
+    """Return that recorded revisions can't be planned again."""
     raise ConflictError("revision_gone", f"revision {revision.number} can't be planned again")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Update:
-    """What an update will change. `rows` are (what, before, after) of the differences.
+    """The effects of an update. `rows` are (what, before, after) of the differences.
 
-    `silent_s` is how long nothing is expected to answer, `drain_s` how long requests that are open then may take;
+    `silent_s` is the expected time without an answer, `drain_s` how long open requests may take;
     `stable`: the URL stays. For `overlap_s` at most two machines run, which costs `extra_usd` more.
     """
 
@@ -69,13 +69,13 @@ def next_revision(
 
 
 def near(plan: Plan) -> Plan:
-    """Return the plan without fallbacks elsewhere: what two machines of a deployment share is in one place."""
+    """Return the plan without fallbacks in other locations, because two machines share resources in one location."""
     fallbacks = tuple(item for item in plan.fallbacks if item.offer.region == plan.chosen.offer.region)
     return replaced(plan, fallbacks=fallbacks)
 
 
-def anew(deployment: Deployment, plan: Plan, launch: Launch, *, at: datetime, update: str) -> Deployment:
-    """Return the record of a deployment without a machine, with a new revision if the old spec had served."""
+def relaunched(deployment: Deployment, plan: Plan, launch: Launch, *, at: datetime, update: str) -> Deployment:
+    """Return the record for relaunching a deployment without a machine; a new revision if the old spec had served."""
     wanted, place = deployment.wanted, launch.place
     made = pending_revision(plan, plan.chosen, launch, pool_of(plan.chosen, place), at)
     same = wanted.spec is not None and made.spec is not None and wanted.spec.digest == made.spec.digest

@@ -1,4 +1,4 @@
-"""What a plan promises about the service, and the proof that an endpoint delivers it."""
+"""A plan's promises about the service, and the proof that an endpoint keeps them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ReadyLevel = Literal["fast", "full"]
 # Times the slow end of the prediction. The slowest of all published measurements is at 2.5 times that end
-# (profiles/performance/measured.csv); what a CPU takes stands in docs/waiting.md.
+# (profiles/performance/measured.csv); docs/waiting.md has the figures of a CPU.
 SLOWEST_FACTOR: Final = 5.0
 # An engine without CUDA graphs or flash attention takes up to 1 ms a layer, however small the model is
 # (profiles/performance/constants.json, `floor_quantized_ms`), and models have up to 100 layers.
@@ -38,7 +38,7 @@ ReportedAs = Callable[[str], tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """`under_load` is None where only the identity and a short answer were asked for (level `fast`)."""
+    """A proof. `under_load` is None if only the identity and a short answer were checked (level `fast`)."""
 
     served: ProofReport
     under_load: LoadReport | None = None
@@ -53,7 +53,7 @@ class Proof:
 
     @property
     def measured(self) -> Mapping[str, Any]:
-        """What a later calibration of the plan's figures can use."""
+        """The measurements for calibrating predictions."""
         return {} if self.under_load is None else {"measured": measured_document(self.under_load.measured)}
 
     @property
@@ -124,12 +124,12 @@ def unknown_release(_release: str) -> tuple[str, ...]:
 def prove_known(
     context: Context, deployment: Deployment, level: ReadyLevel, reported_as: ReportedAs = unknown_release
 ) -> Proof:
-    """Prove a deployment, of the version and with the room for tokens that its plan says.
+    """Prove a deployment with its plan's version and token capacity.
 
-    Where there is no record of it here, its tags say what it promises, and nothing is known of room and speed.
+    Without a record, its tags contain its promises, and capacity and speed are unknown.
 
     Raises InputError `plaintext_key`, DeployError `no_endpoint` or `no_promise`,
-    NotHealthyError `wrong_device` where the engine's log shows that it does not run on the planned accelerators, and
+    NotHealthyError `wrong_device` if the engine's log shows that it does not run on the planned accelerators, and
     what `prove_service` raises.
     """
     address, machine = reached(context, deployment)
@@ -159,7 +159,7 @@ def prove_known(
 
 
 def _reading(context: Context, deployment: Deployment, machine: ResourceRecord) -> Reading:
-    """Return what the engine's log shows; nothing where it can't be read."""
+    """Return what the engine's log shows; nothing if it can't be read."""
     try:
         log = context.cloud(machine.place).console(machine.attributes["id"])
     except DeployError:

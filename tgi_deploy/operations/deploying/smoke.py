@@ -1,7 +1,7 @@
-"""The use case `smoke`: bring up models, prove them, remove them whatever happens, for CI.
+"""The use case `smoke`: bring up models, prove them, and always remove them, for CI.
 
-Each step is a run of this program in a process of its own: one that crashes or is killed takes nobody with it, and
-its removal is still done. What comes back is the envelope that every command prints.
+Each step runs this program in a separate process: one that crashes or is killed does not affect the others, and
+its removal is still done. The results are the commands' `--json` output.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ INTERRUPTED: Final = InterruptedByUserError.exit_code
 _NOTHING_CREATED: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
 _GONE: Final = frozenset({"removed", "nothing"})
 _PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
-# By severity: a machine that is left costs money, an interruption hides the rest.
+# By severity: a leftover machine costs money, an interruption hides the rest.
 _BY_SEVERITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_CREATED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """A model to smoke under a name of its own. `plan_words` and `everywhere` are words of the command line.
+    """A model to test under a separate name.
 
-    `everywhere` goes with every run (`--sandbox`), `plan_words` with `up` alone. `machine_kind`: what the engine
-    runs in.
+    `plan_words` and `everywhere` are command-line arguments: `everywhere` for every run (`--sandbox`), `plan_words`
+    only for `up`. `machine_kind` is the kind of resource that runs the engine.
     """
 
     model: str
@@ -74,9 +74,9 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One phase, or one question to the engine. `skipped`: it was not reached.
+    """One phase, or one probe of the engine. `skipped`: it was not reached.
 
-    `details` are lines about what it failed of: evidence and diagnosis.
+    `details` are lines about its failure: evidence and diagnosis.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Smoked:
 
 
 def check_smoke(models: Sequence[str], target: Target, catalog: Catalog, *, at_once: int) -> None:
-    """Check all that can be known before the first machine is rented. Raises InputError."""
+    """Check everything possible before the first machine is rented. Raises InputError."""
     alone = target.facts.one_at_a_time
     if alone and at_once > 1:
         raise InputError(
@@ -127,7 +127,7 @@ def check_smoke(models: Sequence[str], target: Target, catalog: Catalog, *, at_o
 def job_for(
     model: str, target: Target, words: Sequence[str], environ: Mapping[str, str], *, ready: str, sandbox: bool
 ) -> Job:
-    """Return the run of a model with these words of the command line, under a name that no other run uses."""
+    """Return the job for a model with these arguments, under a unique name."""
     facts = target.facts
     refused = {name for item in facts.refuses for name in item.options}
     end = () if "ttl" in refused or _has_end(words, environ) else _TTL
@@ -152,22 +152,22 @@ def named_line(words: Sequence[str], line: str) -> str:
 
 
 def smoke_name(model: str, unique: str) -> str:
-    """A deployment's name that no other run uses: two CI jobs may smoke the same model."""
+    """Return a unique deployment name, because two CI jobs may test the same model."""
     base = default_name(f"smoke-{model.rpartition('/')[2]}")
     return f"{base[:_LONGEST_BASE].rstrip('-')}-{unique}"
 
 
 def smoke(programs: Programs, jobs: Sequence[Job], *, at_once: int, clock: Clock) -> tuple[Smoked, ...]:
-    """Smoke every job, `at_once` of them together; in their order."""
+    """Run all jobs, `at_once` in parallel; return the results in order."""
     with ThreadPoolExecutor(max_workers=at_once, thread_name_prefix="smoke") as pool:
         return tuple(pool.map(lambda job: _smoke(programs, job, clock), jobs))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proved:
-    """A deployment that was asked to prove itself: `proof`, or the `error` that says what it broke.
+    """The result of proving a deployment: `proof`, or the `error`.
 
-    `unencrypted` says what of the questions travels so, None where nothing does.
+    `unencrypted` describes unencrypted traffic of the proof; None if there is none.
     """
 
     smoked: Smoked
@@ -177,7 +177,7 @@ class Proved:
 
 
 def deployed(context: Context, names: Sequence[str]) -> tuple[str, ...]:
-    """Return those that name a deployment: by a record, or by the tags of a machine."""
+    """Return the names that are deployments, by a record or by the tags of a machine."""
     recorded = context.store.names()
     return tuple(name for name in dict.fromkeys(names) if name in recorded or _runs(context, name))
 
@@ -250,7 +250,7 @@ def _diagnose(programs: Programs, job: Job, up_reply: Reply) -> Sequence[Mapping
 
 
 def _remove(programs: Programs, job: Job, up_reply: Reply) -> Reply | None:
-    """None where there is nothing that could be removed."""
+    """Remove it; None if there is nothing to remove."""
     if up_reply.exit_code in _NOTHING_CREATED and not (up_reply.data.get("fate") or up_reply.data.get("exists")):
         return None
     if up_reply.exit_code == INTERRUPTED and up_reply.data.get("fate") in _GONE:
@@ -314,7 +314,7 @@ def _passed(up_reply: Reply) -> Iterator[Case]:
 
 
 def _failed_in(up_reply: Reply) -> str:
-    """The phase, or the question to the engine, that failed. Before there is a machine it is the launch."""
+    """Return the failed phase or probe; without a machine it is the launch."""
     phase, step = up_reply.data.get("phase"), up_reply.data.get("step")
     if phase in _PHASES:
         return str(phase)

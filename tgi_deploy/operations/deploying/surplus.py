@@ -1,7 +1,7 @@
 """Surplus machines of a deployment: only one was requested, but each is billed.
 
 A second one appears when a cloud shows a machine after the wait for it is over, or when a copy is launched by hand. The
-recorded machine is the one that has the endpoint: it is never ended in favor of another one.
+recorded machine has the endpoint and is never terminated in favor of another one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the live machines besides the recorded one; none if that one is dead and may be replaced.
+    """Return the live machines other than the recorded one; none if that one is dead and may be replaced.
 
     Raises ConflictError `name_taken` for one that another owner has made under this id.
     """
@@ -51,7 +51,7 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
 
 
 def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
-    """Return the steps that end them and delete what belongs to no current revision."""
+    """Return the steps that terminate them and delete resources of no current revision."""
     record = deployment.machine
     reason = f"duplicates {record.attributes['id']}" if surplus and record else "is one too many"
     machines = {machine.id for machine in surplus}

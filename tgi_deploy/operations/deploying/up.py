@@ -1,6 +1,6 @@
 """The use case `up`: brings up a plan until the engine serves, or reports what remains.
 
-Killed anywhere and run again it resumes where it stopped: what exists is adopted, never made twice.
+If killed anywhere and run again, it resumes: existing resources are adopted, never created twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from tgi_deploy.operations.deploying.rolling import (
     total_spent,
     withdraw,
 )
-from tgi_deploy.operations.deploying.rollout import anew, near, never_again, next_revision, update_of
+from tgi_deploy.operations.deploying.rollout import near, never_again, next_revision, relaunched, update_of
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
@@ -109,10 +109,9 @@ Decision = Literal["keep", "remove", "retry"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """What would be done. `surplus` are machines besides the serving one, which would be ended.
+    """The proposed changes. `surplus` are machines other than the serving one, which would be terminated.
 
-    `ends` are those of the machine, `cidrs` who may connect to it; `candidate` has its price. `update`: what runs is
-    replaced.
+    `ends` are the machine's limits, `cidrs` who may connect, `update` is None if nothing is replaced.
     """
 
     deployment: Deployment
@@ -127,7 +126,7 @@ class Proposal:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """Return the warnings before the question, including surplus machines."""
+        """Return the warnings before confirmation, including surplus machines."""
         warned = [item for item in self.findings if item.severity == "warning"]
         return (*warned, *(surplus_warning(self.deployment, machine) for machine in self.surplus))
 
@@ -137,12 +136,12 @@ class Proposal:
 
     @property
     def credits(self) -> PlannedCredits | None:
-        """How long credits pay; None without any."""
+        """How long credits cover the bill; None without credits."""
         return credits_on(self.candidate.cost.usd_per_hour, self.candidate.offer.credits)
 
     @property
     def interruptions(self) -> PlannedInterruptions | None:
-        """What interruptions make of the price; None where the machine is not reclaimed."""
+        """The price including interruptions; None if the machine is never reclaimed."""
         return interruptions(self.candidate)
 
     @property
@@ -194,8 +193,8 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 class UpOutcome:
     """`changed` is False if everything already existed, or nothing was done (`declined`, dry run).
 
-    `remarks` are about what is there and stays as it is. `refused_s` is how long an update refused new requests: from
-    the moment its old machine began to end until the new one was proved, or had the address.
+    `remarks` are about existing resources that stay unchanged. `refused_s` is how long an update refused new requests:
+    from the moment its old machine began to end until the new one was proved, or had the address.
     """
 
     deployment: Deployment
@@ -319,7 +318,7 @@ def _starting_point(
     if same(recorded):
         return (with_request(recorded, plan) if request.exact else recorded), plan
     if not seen and recorded.rollout is None:
-        return anew(recorded, plan, launch, at=now, update=context.new_id()), plan
+        return relaunched(recorded, plan, launch, at=now, update=context.new_id()), plan
     exact = request.exact or recorded.rollout is not None
     stays = None if exact else plan_with_running(recorded, plan, launch.marks, request.judge)
     if stays is not None:
@@ -432,7 +431,7 @@ def _proposal(
 def _end_old(context: Context, deployment: Deployment, ending: ChangeSet, making: ChangeSet) -> Deployment:
     """End the old machine. An update is recorded before its first step, and again once the machine is gone.
 
-    What claims the revision is made before: while no machine runs, everybody else reads by it that somebody updates.
+    The revision's claim is created before: while no machine runs, it shows everyone else that an update is in progress.
     """
     executor = context.executor()
     if not is_ending(deployment):
@@ -450,7 +449,7 @@ def _end_old(context: Context, deployment: Deployment, ending: ChangeSet, making
 def _launch(
     context: Context, request: UpRequest, launch: Launch, deployment: Deployment, existing: Existing
 ) -> Launched:
-    """Launch. If the cloud rejects it, or somebody else owns the name, remove what was created so far."""
+    """Launch. If the cloud rejects it, or someone else owns the name, remove what was created so far."""
     try:
         launched = launch_replica(context, launch, request.plan, deployment)
         yield_to_elder(context, launched.deployment, regions_of(request.plan, launch))
@@ -564,7 +563,7 @@ def _failed(
 def _roll_back(context: Context, request: UpRequest, error: DeployError, existing: Existing) -> DeployError:
     """Restore the previous revision after the new one failed and was removed; return the combined error.
 
-    The error itself where there was no update, nothing has served before it, or this was a rollback.
+    Return the error itself if there was no update, nothing served before it, or this was a rollback.
     """
     deployment = context.store.load(request.deployment_name)
     if deployment is not None and deployment.rollout is None and deployment.active is not None:

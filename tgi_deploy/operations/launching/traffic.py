@@ -26,7 +26,7 @@ def traffic_of(deployment: Deployment) -> Traffic | None:
 
 
 def check_key(deployment: Deployment) -> None:
-    """Raise InputError `plaintext_key` if the API key would travel unencrypted, and nobody has agreed."""
+    """Raise InputError `plaintext_key` if the API key would travel unencrypted, without consent."""
     traffic = traffic_of(deployment)
     if traffic is not None:
         traffic.check(plaintext=deployment.plaintext)

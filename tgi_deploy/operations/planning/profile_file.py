@@ -24,8 +24,7 @@ _START: Final = "# The model's id on the hub (org/name); weights are downloaded 
 _END: Final = """
 # Defaults, unless the command line or the environment sets something else.
 [defaults]
-# context = 8192
-# prefer = "quality"
+# context = 8192 prefer = "quality"
 """
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
-from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, begin_anew, write
+from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, reset_spending, write
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.claim import claimed_error, owned_by
 from tgi_deploy.reconcile.clocks import ASKED, may_be_new
@@ -82,7 +82,7 @@ def down(
     present = [removal for removal in removals if not removal.nothing]
     absent = tuple(removal.name for removal in removals if removal.nothing)
     for name in absent:
-        begin_anew(context, name)
+        reset_spending(context, name)
     if present and not confirm(present):
         return DownOutcome(removed=(), absent=absent, removals=removals, declined=True)
     failures: list[DeployError] = []

@@ -126,7 +126,7 @@ def write(context: Context, receipt: Receipt) -> Receipt:
     return replace(receipt, path=context.store.save_receipt(f"{receipt.name}-{receipt.id}{number}.json", text))
 
 
-def begin_anew(context: Context, name: str) -> None:
+def reset_spending(context: Context, name: str) -> None:
     """Reset the spending of this name, with a receipt that says so."""
     if not given_up(context, name):
         return

@@ -83,7 +83,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def pinned(public_key: str | None) -> str:
-    """Return the options by which curl accepts this public key and no other, whoever signed it."""
+    """Return curl's options to accept only this public key, whatever its signature."""
     return "" if public_key is None else f" --insecure --pinnedpubkey sha256//{public_key}"
 
 

@@ -163,7 +163,7 @@ def _near(context: Context, name: str) -> str:
 
 def recorded_like(context: Context, name: str) -> list[str]:
     """Return the recorded names nearest to an unknown one."""
-    import difflib  # noqa: PLC0415 -- only for a name that nobody knows
+    import difflib  # noqa: PLC0415 -- only for an unknown name
 
     return difflib.get_close_matches(name, context.store.names(), n=2)
 

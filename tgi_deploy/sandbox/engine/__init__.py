@@ -1,7 +1,7 @@
-"""A stand-in for the TGI container: its command line, its phases, its routes and its failures, without a GPU.
+"""A stub server that imitates the TGI container: its command line, phases, routes and failures, without a GPU.
 
-It computes no model. What it reproduces is what a deployer meets: which flags a release takes, when and how a start
-fails, what the log says, and how the HTTP API answers.
+It runs no model. It reproduces what matters for deployment: which flags a release accepts, when and how a start fails,
+what is logged, and how the HTTP API answers.
 """
 
 from __future__ import annotations

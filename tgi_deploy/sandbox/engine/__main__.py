@@ -34,7 +34,7 @@ _DEFAULT_SPEED: Final = 60.0
 
 
 def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None) -> int:
-    """Run one container in the foreground; the exit code is the launcher's."""
+    """Run one container in the foreground and return the launcher's exit code."""
     own, launcher_args = _split(list(sys.argv[1:] if argv is None else argv))
     options = _parser().parse_args(own)
     pace = Pace(speed=options.speed)
@@ -57,25 +57,25 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
     try:
         return run(container, launcher_args, settings)
     except BrokenPipeError:
-        # Whoever read the log is gone, and so is the machine this container belongs to.
+        # The reader of the log is gone, and so is this container's machine.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 def _catalog(environ: Mapping[str, str]) -> Catalog:
-    """With the hub models that were planned before: this is the hub's stand-in too."""
+    """Return the catalog with previously planned hub models, because the stub also replaces the hub."""
     folder = environ.get(KEPT_MODELS)
     return Catalog.open(more=KeptModels(Path(folder)) if folder else None, engines=(Tgi(),))
 
 
 def _read_environment(stdin: BinaryIO) -> dict[str, str]:
-    """Return the container's variables where this process's own are not theirs: a machine passes them as JSON."""
+    """Return the container's variables, which a machine passes as JSON, apart from this process's environment."""
     variables: dict[str, str] = json.load(stdin)
     return variables
 
 
 def _stop_on_signal(stopping: threading.Event) -> None:
-    """A thread waits for the signals: a handler would run in the middle of the main thread's own waits."""
+    """Wait for signals in a thread, because a handler would interrupt the main thread's waits."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
 
     def wait() -> None:
@@ -95,7 +95,7 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tgi_deploy.sandbox.engine", allow_abbrev=False,
-        description="A stand-in for the TGI container. Arguments after -- are the launcher's.",
+        description="A stub server that imitates the TGI container. Arguments after -- are the launcher's.",
     )  # fmt: skip
     parser.add_argument("--version", required=True, help="TGI release, e.g. 3.3.7")
     parser.add_argument("--listen", required=True, type=_address, metavar="HOST:PORT")

@@ -30,7 +30,7 @@ class Arguments:
         return value if isinstance(value, int) else None
 
     def required_number(self, name: str, default: int) -> int:
-        """For flags that have a default in the releases that know them; `default` serves the others."""
+        """Return a flag's value; `default` is for releases without the flag."""
         value = self.number(name)
         return default if value is None else value
 
@@ -46,7 +46,7 @@ class Arguments:
         return value if isinstance(value, bool) else None
 
     def debug(self) -> str:
-        """As the launcher logs them at start: everything, the API key too."""
+        """Return the arguments as the launcher logs them at startup: everything, including the API key."""
         return "\n".join(("Args {", *self._fields(), "}"))
 
     def _fields(self) -> Iterator[str]:
@@ -54,7 +54,7 @@ class Arguments:
             yield from _field(name.replace("-", "_"), self.flags[name], self.values[name])
 
 
-# Flags that the source has elsewhere than the table of `--help`: each after another.
+# Flags whose position in the source differs from `--help`: each comes after another one.
 _AFTER: Final = {
     "kv-cache-dtype": "dtype",
     "prometheus-port": "port",

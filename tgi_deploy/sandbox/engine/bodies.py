@@ -1,4 +1,4 @@
-"""Bodies of requests, typed as the router's own structs are (TGI 3.3.7 `router/src/lib.rs`)."""
+"""Request bodies, with the types of the router's structs (TGI 3.3.7 `router/src/lib.rs`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Unsigned = Annotated[int, Meta(ge=0)]
 Unsigned32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Signed32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 
-# What the router's parser says it expected: by member, else by kind.
+# What the router's parser reports as expected: by member, else by kind.
 EXPECTED: Final = {
     "": "struct GenerateRequest",
     "parameters": "struct GenerateParameters",
@@ -30,14 +30,14 @@ EXPECTED: Final = {
 
 
 class Grammar(Struct, frozen=True, kw_only=True):
-    """What the answer must look like."""
+    """The required form of the answer."""
 
     type: Literal["json", "json_object", "regex", "json_schema"]
     value: Any
 
 
 class Parameters(Struct, frozen=True, kw_only=True):
-    """`parameters` of a generate request, in the order in which the engine logs them."""
+    """`parameters` of a generate request, in the order of the engine's log."""
 
     best_of: Unsigned | None = None
     temperature: float | None = None
@@ -66,7 +66,7 @@ class Parameters(Struct, frozen=True, kw_only=True):
 
 
 class Generate(Struct, frozen=True, kw_only=True):
-    """`/generate`, `/generate_stream` and `/`, which looks at `stream`."""
+    """`/generate`, `/generate_stream` and `/`, which uses `stream`."""
 
     inputs: str
     parameters: Parameters = Parameters()
@@ -86,7 +86,7 @@ class Vertex(Struct, frozen=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """A turn of a chat: words, parts, or calls of tools."""
+    """A chat message: text, parts, or tool calls."""
 
     role: str
     content: Any = UNSET
@@ -98,13 +98,13 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class StreamOptions(Struct, frozen=True, kw_only=True):
-    """Whether a stream ends with what it used."""
+    """Whether a stream ends with its token usage."""
 
     include_usage: bool = True
 
 
 class Sampling(Struct, frozen=True, kw_only=True):
-    """What chat and completions share. Temperature 0 means greedy here, unlike in `/generate`."""
+    """Shared by chat and completions. Temperature 0 means greedy here, unlike in `/generate`."""
 
     frequency_penalty: float | None = None
     max_tokens: Unsigned32 | None = None
@@ -120,7 +120,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
         return self.stream_options is not None and self.stream_options.include_usage
 
     def parameters(self, **own: Any) -> Parameters:  # noqa: ANN401 -- members of Parameters, each of its own type
-        """The parameters as the router makes them from an OpenAI-shaped body."""
+        """Return the parameters that the router derives from an OpenAI-style body."""
         return Parameters(
             frequency_penalty=self.frequency_penalty,
             temperature=self.temperature or None,
@@ -155,7 +155,7 @@ class Prompts(tuple[str, ...]):
         """Return the prompts.
 
         Raises:
-            ValueError: in the router's words.
+            ValueError: with the router's message.
         """
         if value == []:
             raise ValueError("Empty array detected. Do not use an empty array for the prompt.")

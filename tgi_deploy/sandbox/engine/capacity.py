@@ -1,9 +1,9 @@
-"""Whether the model fits, and how many tokens of KV cache remain: the order in which TGI takes memory, step by step.
+"""Whether the model fits, and how many tokens of KV cache remain, following TGI's memory allocations step by step.
 
-Load the weights, prefill the largest batch with its whole KV cache, ask the driver what is free, give the cache a share
-of it (TGI `flash_causal_lm.py` `warmup`, `import_utils.py` `get_cuda_free_memory`, read at every release). What is used
-before any weight and the share are the release's data; NCCL takes 450 MiB of buffers at two ranks, and 64 MiB for each
-further one (engine logs: 0.4 to 0.5 GiB at two).
+It loads the weights, prefills the largest batch with its whole KV cache, reads the free memory from the driver, and
+gives the cache a share of it (TGI `flash_causal_lm.py` `warmup`, `import_utils.py` `get_cuda_free_memory`, read at
+every release). The memory used before any weights and the share are the release's data; NCCL takes 450 MiB of buffers
+at two ranks, and 64 MiB for each further one (engine logs: 0.4 to 0.5 GiB at two).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BYTES_16: Final = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load:
-    """What is put on each accelerator. `kv_bytes` is the size of one cached value; `fraction` the user's share.
+    """The content of each accelerator. `kv_bytes` is the size of one cached value; `fraction` the user's share.
 
     `prompt_tokens` and `total_tokens` limit a request of the warm-up batch; `scored`: it scores its prompts.
     """
@@ -48,20 +48,20 @@ class Load:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of every layer, for the heads that one rank has."""
+        """Return the size of a token's keys and values in all layers, for one rank's heads."""
         model = self.model
         heads = model.kv_heads if self.model_class.replicated_kv else max(1, model.kv_heads // self.num_shard)
         return 2 * model.layers * heads * model.head_dim * self.kv_bytes
 
     @property
     def requests(self) -> int:
-        """Requests of the warm-up batch: prompts are added until they fill the prefill batch."""
+        """Return the requests of the warm-up batch: prompts are added until they fill the prefill batch."""
         return ceil(self.prefill_tokens / max(1, self.prompt_tokens))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """`tokens` is what every rank can hold, in whole blocks."""
+    """The cache. `tokens` is the number that every rank can hold, in whole blocks."""
 
     verdict: Verdict
     tokens: int
@@ -88,7 +88,7 @@ def fits(load: Load, release: TgiRelease, host: Host) -> Capacity:
 
 
 def _free_bytes(used: int, load: Load, release: TgiRelease, host: Host) -> int:
-    """What becomes cache of what the driver calls free after the prefill."""
+    """Return the part of the memory free after the prefill that becomes cache."""
     if release.share_of == "total":
         return max(0, int(host.memory_bytes * load.fraction * release.memory_share) - used)
     return int((host.memory_bytes * load.fraction - used) * release.memory_share)
@@ -99,7 +99,7 @@ def _collectives_bytes(ranks: int) -> int:
 
 
 def _prefill_bytes(load: Load, release: TgiRelease) -> int:
-    """The peak of the warm-up prefill: one layer of it and its image, its masks, the scores of its prompts."""
+    """Return the peak of the warm-up prefill: one layer, its image, its masks, and the scores of its prompts."""
     ranks, model, native = load.num_shard, load.model, load.model_class
     layer = load.prefill_tokens * _BYTES_16 * (5 * model.hidden_size + _feed_forward_values(load) // ranks)
     longest = min(load.prompt_tokens, load.prefill_tokens)
@@ -111,7 +111,7 @@ def _prefill_bytes(load: Load, release: TgiRelease) -> int:
 
 
 def _feed_forward_values(load: Load) -> int:
-    """Gate and up projection, activation and product; of a mixture those of the experts that run at once."""
+    """Return the size of gate and up projection, activation and product; for a mixture, of concurrent experts."""
     model, native = load.model, load.model_class
     if not model.experts:
         return 4 * model.intermediate_size
@@ -124,7 +124,7 @@ def _feed_forward_values(load: Load) -> int:
 
 
 def _score_bytes(load: Load, release: TgiRelease) -> int:
-    """Of one token: its logits and their log-softmax; ranks gather theirs into a table that lies the other way."""
+    """Return the size of a token's logits and their log-softmax; a gathered table is transposed."""
     row = load.model.vocab_size * _BYTES_16
     if load.num_shard == 1 or load.model.vocab_size % load.num_shard:
         return row * release.score_copies

@@ -1,4 +1,4 @@
-"""Chat requests: messages to a prompt, settings to parameters."""
+"""Converts chat requests: messages to a prompt, settings to parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatRequest:
-    """`tool` is the function that has to be called, None for an answer in words."""
+    """A converted chat. `tool` is the function that must be called, None for a text answer."""
 
     body: Chat
     prompt: str
@@ -58,7 +58,7 @@ def _turn(message: Message) -> str:
 
 
 def _call_of(tool: Mapping[str, Any]) -> Grammar:
-    """The router makes of a tool a grammar, which has properties even where the tool has none."""
+    """Return the grammar that the router builds from a tool; it has properties even if the tool has none."""
     return Grammar(type="json", value={"properties": {}, **_member(tool, "parameters")})
 
 

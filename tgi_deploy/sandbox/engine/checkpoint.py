@@ -1,4 +1,4 @@
-"""Which weights `--model-id` and `--quantize` mean, from the catalog instead of the hub."""
+"""Resolves `--model-id` and `--quantize` to weights, from the catalog instead of the hub."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec, Profile
 
 _FILE_BYTES: Final = 5_000_000_000
-# Stands for the model of a folder that does not say what it holds: it is not loaded.
+# A placeholder for the model in a folder without a usable config: it is never loaded.
 _SOME_SHAPE: Final = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 600,
@@ -41,14 +41,14 @@ _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.jso
 
 
 class Models(Protocol):
-    """The part of the catalog the stand-in reads models from."""
+    """The part of the catalog with models."""
 
     def resolve(self, model: str) -> Profile: ...
     def profile_names(self) -> tuple[str, ...]: ...
 
 
 class EngineCatalog(Models, Protocol):
-    """The part of the catalog the stand-in reads."""
+    """The part of the catalog that the stub server uses."""
 
     def release(self, version: str) -> Release: ...
     def accelerator(self, name: str) -> Accelerator: ...
@@ -56,7 +56,7 @@ class EngineCatalog(Models, Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """What `--model-id` names. `weights` is how they are stored, whatever `--quantize` makes of them."""
+    """The checkpoint of `--model-id`. `weights` is their stored format, before `--quantize`."""
 
     model_id: str
     profile: Profile
@@ -73,7 +73,7 @@ class Checkpoint:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """A folder may say that prompts begin with a token of their own; of hub models that is not known."""
+        """Whether prompts begin with a special token; unknown for hub models."""
         own = Path(self.model.local_path or "") / "tokenizer_config.json"
         begins = self.is_local and own.exists() and json.loads(own.read_text("utf-8")).get("add_bos_token") is True
         return Tokenizer(vocab_size=self.model.vocab_size, begins=begins)
@@ -84,7 +84,7 @@ class Checkpoint:
 
     @property
     def broken(self) -> str | None:
-        """What a shard dies of that loads this folder: its own words, recorded from 3.3.7."""
+        """Return the error of a shard that loads this folder, as recorded from 3.3.7."""
         folder = Path(self.model_id)
         if not self.is_local:
             return None
@@ -101,7 +101,7 @@ class Checkpoint:
 
     @property
     def commit(self) -> str:
-        """The commit hash the hub would name; made up, but always the same, where the catalog has none."""
+        """Return the commit hash; if the catalog has none, a made-up but stable one."""
         return self.model.revision or made_up_hash(self.model_id)
 
     def files(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ _CUT_OFF: Final = (
 
 
 def _is_whole(file: Path) -> bool:
-    """Whether the file is as long as its header says."""
+    """Return whether the file has the length given by its header."""
     size = file.stat().st_size
     with file.open("rb") as data:
         length = int.from_bytes(data.read(8), "little")
@@ -135,7 +135,7 @@ def made_up_hash(text: str) -> str:
 
 
 def find_checkpoint(models: Models, release: TgiRelease, model_id: str) -> Checkpoint | None:
-    """The checkpoint, None where the hub would have no such repository."""
+    """Return the checkpoint; None if the hub would not have the repository."""
     folder = Path(model_id)
     if folder.is_dir():
         return _local(models, release, folder)
@@ -149,7 +149,7 @@ def find_checkpoint(models: Models, release: TgiRelease, model_id: str) -> Check
 
 
 def _local(models: Models, release: TgiRelease, folder: Path) -> Checkpoint:
-    """A folder, whatever is wrong with it: its weights are not looked at before a shard loads them."""
+    """Return the checkpoint of a folder, even a broken one: only shards read its weights."""
     with tempfile.TemporaryDirectory() as scratch:
         config = folder / "config.json"
         text = config.read_text("utf-8") if config.exists() else json.dumps(_SOME_SHAPE)
@@ -180,7 +180,7 @@ def _published_copy(models: Models, release: TgiRelease, model_id: str) -> Check
 
 
 def _with_width(model: ModelSpec, width: int | None) -> ModelSpec:
-    """The model as wide as a copy's own config says."""
+    """Return the model with the width in the copy's own config."""
     if width is None:
         return model
     wider = width - model.intermediate_size
@@ -194,7 +194,7 @@ def _profiles(models: Models) -> Iterator[Profile]:
 
 
 def served_weights(checkpoint: Checkpoint, release: TgiRelease, quantize: str | None) -> Weights:
-    """How the weights end up in memory. Problems with the pair are the shard's to report."""
+    """Return the format of the weights in memory. The shard reports problems with it."""
     if quantize is None or checkpoint.weights.name != UNQUANTIZED:
         return checkpoint.weights
     return quantized_on_load(quantize, release)

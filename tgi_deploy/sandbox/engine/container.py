@@ -35,10 +35,10 @@ _FAILED: Final = 1
 _USAGE: Final = 2
 _PANICKED: Final = 101
 _CRASH_AFTER_S: Final = 30.0
-# A flag that no release has, one letter short of one that all have.
+# A flag that no release has: one letter short of one that all have.
 _MISSPELT: Final = ("--max-batch-prefill-token", "4096")
 _DEFAULT_GRACE_S: Final = 90
-# Real time: how long a launcher takes to see that a shard is gone.
+# Real time: how long a launcher takes to notice that a shard has exited.
 _NOTICED_S: Final = 0.1
 _NOTE: Final = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"
 _POLL_S: Final = 0.05
@@ -46,7 +46,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """How this run differs from any other of the same container."""
+    """Settings of this run of the container."""
 
     listen: tuple[str, int]
     pace: Pace
@@ -57,7 +57,7 @@ class Run:
 
 
 def run(container: Container, argv: Sequence[str], options: Run) -> int:
-    """The launcher's exit code: 0 stopped when asked, 1 any error of its own, 2 a bad command line."""
+    """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
     if Fault.BAD_FLAG in container.faults:
         argv = (*argv, *_MISSPELT)
     try:
@@ -92,7 +92,7 @@ def _log(container: Container, arguments: Arguments, options: Run) -> Log:
         err=options.err,
         json_output=arguments.on("json-output"),
         launcher_colour=coloured,
-        # The router's own check is inverted: setting the variable turns colours off.
+        # The router's check is inverted: setting the variable turns colors off.
         router_colour=coloured and environ.get("LOG_COLORIZE") != "1",
     )
 
@@ -100,7 +100,7 @@ def _log(container: Container, arguments: Arguments, options: Run) -> Log:
 def _serve(situation: Situation, limits: TokenLimits, stage: Stage, options: Run) -> None:
     service = _service(situation, limits, stage, options)
     _try_metrics_port(situation, stage, options)
-    # The router says so before it binds its socket.
+    # The router logs this before it binds its socket.
     stage.log.router("Connected", line=2302)
     try:
         server = EngineServer(options.listen, service, port_held=options.port_held)
@@ -125,15 +125,15 @@ def _serve(situation: Situation, limits: TokenLimits, stage: Stage, options: Run
 
 
 def _try_metrics_port(situation: Situation, stage: Stage, options: Run) -> None:
-    """The port is bound for a moment, and nothing ever answers there.
+    """Bind the port for a moment, without answering there.
 
-    The usual one is left alone: in a container nothing else has it, but on this computer something may.
+    The default port is skipped: in a container nothing else uses it, but on this computer something may.
     """
     port = situation.arguments.number("prometheus-port")
     if port is None or "prometheus-port" not in situation.arguments.given:
         return
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # two engines of one computer may meet here
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # two engines on one computer may collide here
         try:
             probe.bind((options.listen[0], port))
         except OSError as error:
@@ -157,7 +157,7 @@ def _service(situation: Situation, limits: TokenLimits, stage: Stage, options: R
 
 
 def _until_asked_to_stop(inference: Inference, stage: Stage) -> None:
-    """Raises LauncherError `ShardFailed` when a shard dies before that."""
+    """Wait for the stop request. Raises LauncherError `ShardFailed` if a shard dies before that."""
     if Fault.CRASH_AFTER_READY in inference.situation.faults:
         stage.pace.pause(_CRASH_AFTER_S)
         _crash(inference, stage, "Decode", "RuntimeError: CUDA error: an illegal memory access was encountered")
@@ -169,7 +169,7 @@ def _until_asked_to_stop(inference: Inference, stage: Stage) -> None:
 
 
 def _crash(inference: Inference, stage: Stage, method: str, reason: str) -> NoReturn:
-    """From here on the router answers that it is unhealthy, until the launcher has noticed."""
+    """Report as unhealthy until the launcher has noticed the dead shard."""
     inference.dead.set()
     model = inference.situation.checkpoint.model_id
     failed = f"Method {method} encountered an error.\n{traceback('plain_early', model, reason)}"
@@ -182,7 +182,7 @@ def _crash(inference: Inference, stage: Stage, method: str, reason: str) -> NoRe
 
 
 def _stop_router(server: EngineServer, situation: Situation, stage: Stage) -> None:
-    """Accept nothing more and let open requests finish."""
+    """Stop accepting requests and let open ones finish."""
     stage.log.launcher("Terminating webserver")
     stage.log.launcher("Waiting for webserver to gracefully shutdown")
     stage.log.router("signal received, starting graceful shutdown", line=2399)

@@ -1,4 +1,4 @@
-"""What the engine does where it finds no GPU: it warns, and serves from the CPU if the model allows that.
+"""The engine without a GPU: it warns, and serves from the CPU if the model allows that.
 
 Recorded from 3.3.7 on a machine without a GPU on 2026-11-22: tests/cases/diagnosis/real-cpu-start.
 """
@@ -26,7 +26,7 @@ _NO_ATTENTION: Final = "System cpu doesn't support flash/paged attention"
 
 
 def warn_of_driver(host: Host, release: TgiRelease, stage: Stage) -> None:
-    """The launcher asks for the GPU where it chooses the attention."""
+    """Log the launcher's failed GPU query when it chooses the attention."""
     if host.on_cpu and release.default_attention:
         stage.log.launcher(f"Cannot determine GPU compute capability: {_NO_DRIVER}", level="WARN", target=GPU)
 
@@ -42,7 +42,7 @@ def warn_of_attention(situation: Situation, stage: Stage) -> None:
 
 
 def refusal(situation: Situation) -> str | None:
-    """Why it can't serve this from the CPU, in the words its shard dies with; None if it can."""
+    """Return the shard's error if it can't serve this from the CPU; None if it can."""
     if situation.num_shard > 1:
         model_type = situation.checkpoint.model.model_type
         return f"NotImplementedError: Sharded {model_type} requires Flash Attention enabled models."
@@ -52,7 +52,7 @@ def refusal(situation: Situation) -> str | None:
 
 
 def assumed_batch_tokens(situation: Situation, stage: Stage) -> int:
-    """Nothing is measured: the flag's value, or a default (router, backends/v3/src/lib.rs)."""
+    """Return the flag's value or a default, as nothing is measured (router, backends/v3/src/lib.rs)."""
     stage.log.router("Model does not support automatic max batch total tokens", level="WARN", source=BACKEND, line=79)
     given = situation.arguments.number("max-batch-total-tokens")
     if given is not None:

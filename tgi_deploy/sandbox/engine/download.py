@@ -28,7 +28,7 @@ _COMPLETE: Final = ".complete"
 
 
 def deny_unknown(model_id: str, stage: Stage) -> NoReturn:
-    """What the hub says of a repository that is not there, or not for this caller.
+    """Fail like the hub for a repository that does not exist, or not for this caller.
 
     Raises:
         LauncherError: `DownloadError`.
@@ -46,10 +46,10 @@ def deny_unknown(model_id: str, stage: Stage) -> NoReturn:
 
 
 def check_access(situation: Situation, stage: Stage) -> None:
-    """Start the download process and ask the hub.
+    """Start the download process and query the hub.
 
     Raises:
-        LauncherError: `DownloadError`, after the hub client's own words went to the log.
+        LauncherError: `DownloadError`, after logging the hub client's message.
     """
     checkpoint, faults = situation.checkpoint, situation.faults
     _begin(checkpoint.model_id, stage)
@@ -103,7 +103,7 @@ def _fail(stage: Stage, model_id: str, reason: str, kind: Kind = "download") -> 
 
 
 def download(situation: Situation, stage: Stage) -> None:
-    """Fetch the weights, or find them where an earlier run left them."""
+    """Download the weights, or find those of an earlier run."""
     checkpoint = situation.checkpoint
     folder = cache_folder(checkpoint, situation.environ)
     marker = _marker(situation.host, folder)
@@ -118,7 +118,7 @@ def download(situation: Situation, stage: Stage) -> None:
 
 
 def cache_folder(checkpoint: Checkpoint, environ: Mapping[str, str]) -> str:
-    """Inside the container. `HF_HOME` adds a level that `HUGGINGFACE_HUB_CACHE` does not."""
+    """Return the path inside the container. `HF_HOME` adds a level that `HUGGINGFACE_HUB_CACHE` does not."""
     root = environ.get("HUGGINGFACE_HUB_CACHE") or environ.get("HF_HUB_CACHE")
     if root is None:
         root = environ.get("HF_HOME", "/data") + "/hub"

@@ -1,4 +1,4 @@
-"""One HTTP exchange: the request's body as the framework reads it, and the ways to answer."""
+"""One HTTP exchange: reads the body like the web framework, and sends answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PART_BYTES: Final = 64 * 1024
 
 
 class Exchange:
-    """Wraps the standard library's handler, so that routes know nothing about sockets."""
+    """Wraps the standard library's handler, so that routes don't deal with sockets."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, payload_limit: int) -> None:
         self._handler = handler
@@ -40,12 +40,12 @@ class Exchange:
         """Return the body.
 
         Raises:
-            RejectionError: 400, 413, 415 or 422, as the web framework refuses bodies.
+            RejectionError: 400, 413, 415 or 422, like the web framework.
         """
         return reading.read(self._body(), kind)
 
     def read_object(self) -> tuple[dict[str, Any], str]:
-        """Return a body of which only its members say what it is, and its text.
+        """Return a body whose type follows from its members, and its text.
 
         Raises:
             RejectionError: as `read`.
@@ -114,7 +114,7 @@ class Exchange:
         self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
 
     def _settle(self) -> None:
-        """A body left unread would be taken for the next request of the connection."""
+        """Read the rest of the body, which would otherwise be taken for the connection's next request."""
         if self._unread > _LARGEST_DISCARD_BYTES or self._chunked:
             self._handler.close_connection = True
             return

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 
 class StoppedError(Exception):
-    """The launcher was asked to stop (SIGTERM, SIGINT or SIGHUP): exit 0, at any moment."""
+    """The launcher received SIGTERM, SIGINT or SIGHUP: exit 0, at any time."""
 
 
 class UsageError(Exception):
-    """The command line does not parse; the text is what stderr shows. Exit 2."""
+    """The command line is invalid; the text goes to stderr. Exit 2."""
 
 
 class HelpAskedError(Exception):
-    """`--help` or `--version`; the text is what stdout shows. Exit 0."""
+    """`--help` or `--version`; the text goes to stdout. Exit 0."""
 
 
 class LauncherError(Exception):
@@ -24,7 +24,7 @@ class LauncherError(Exception):
 
 
 class PanicError(Exception):
-    """The launcher panics; the text is what stderr shows. Exit 101."""
+    """The launcher panics; the text goes to stderr. Exit 101."""
 
 
 class ArgumentValidationError(LauncherError):

@@ -1,4 +1,4 @@
-"""What can be asked to go wrong."""
+"""Faults that can be injected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fault(StrEnum):
 
 
 def parse_faults(names: list[str]) -> frozenset[Fault]:
-    """The faults named.
+    """Parse fault names.
 
     Raises:
         InputError: "unknown_fault".
@@ -37,5 +37,5 @@ def parse_faults(names: list[str]) -> frozenset[Fault]:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"one of: {', '.join(known)}"
-            raise InputError("unknown_fault", f"the stand-in engine knows no fault {name!r}", hint=hint)
+            raise InputError("unknown_fault", f"the stub server has no fault {name!r}", hint=hint)
     return frozenset(Fault(name) for name in names)

@@ -1,4 +1,4 @@
-"""Parse the launcher's command line and environment as its argument parser (clap) does."""
+"""Parses the launcher's command line and environment like its argument parser (clap)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FLOAT: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?(inf|nan|in
 
 
 def parse(flags: Mapping[str, Flag], argv: Iterable[str], environ: Mapping[str, str]) -> Arguments:
-    """The arguments, command line over environment over defaults.
+    """Return the arguments: command line over environment over defaults.
 
     Raises:
-        UsageError: as the launcher refuses them, exit 2.
+        UsageError: with the launcher's message, exit 2.
         HelpAskedError: for `--help` and `--version`.
     """
     table = {_bare(flag.name): flag for flag in flags.values()}

@@ -1,4 +1,4 @@
-"""Pseudo-generation: no model, but the same request gives the same tokens, and lengths and stops are honoured."""
+"""Pseudo-generation without a model: the same request gives the same tokens, and lengths and stops are honored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Token:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One generated token; `finish_reason` is set on the last, `top` when alternatives were asked for."""
+    """One generated token; `finish_reason` is set on the last, `top` if alternatives were requested."""
 
     token: Token
     top: tuple[Token, ...] = ()
@@ -46,7 +46,7 @@ class Step:
 
 
 def _seed_of(prepared: Prepared) -> int:
-    """Greedy decoding depends on the prompt alone; sampling on the seed too."""
+    """Return the random seed: greedy decoding depends only on the prompt, sampling also on the request's seed."""
     parameters = prepared.asked.parameters
     salt = f"{prepared.seed}|{parameters.temperature}" if parameters.samples else "greedy"
     digest = hashlib.sha256(f"{salt}|{prepared.prompt}".encode()).digest()
@@ -54,7 +54,7 @@ def _seed_of(prepared: Prepared) -> int:
 
 
 def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
-    """As many tokens as there is room for, or up to the end-of-sequence token or a stop sequence."""
+    """Yield tokens up to the limit, the end-of-sequence token or a stop sequence."""
     dice = random.Random(_seed_of(prepared))  # noqa: S311 -- it shall be predictable
     parameters, text = prepared.asked.parameters, ""
     for index, piece in enumerate(_pieces(dice, tokenizer, prepared.forced), start=1):
@@ -73,7 +73,7 @@ def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
 
 
 def _pieces(dice: random.Random, tokenizer: Tokenizer, forced_text: str | None) -> Iterator[str | None]:
-    """Token texts, then None for the end."""
+    """Yield token texts, then None for the end."""
     if forced_text is not None:
         yield from tokenizer.cut(forced_text)
         yield None

@@ -1,4 +1,4 @@
-"""What the container sees of its machine."""
+"""The machine as the container sees it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EVERY_DEVICE: Final = frozenset({"all", "void"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """`memory_bytes` is one accelerator's; `data` the folder mounted at `/data`, None where nothing is kept."""
+    """The machine. `memory_bytes` is per accelerator; `data` is the folder mounted at `/data`, or None."""
 
     accelerator: Accelerator
     gpus: int
@@ -28,11 +28,11 @@ class Host:
 
     @property
     def on_cpu(self) -> bool:
-        """No GPU is visible: the engine starts all the same."""
+        """Whether no GPU is visible; the engine starts anyway."""
         return self.gpus == 0 or self.accelerator.compute_capability is None
 
 
-# A machine without one.
+# A machine without a GPU.
 NO_ACCELERATOR: Final = Accelerator(
     name="none", vendor="none", architecture="none", compute_capability=None, memory_bytes=0, bandwidth_gb_s=0.0,
     fp16_tflops=None, fp8_tflops=None, int8_tops=None, bf16=False, interconnect="none",
@@ -40,12 +40,12 @@ NO_ACCELERATOR: Final = Accelerator(
 
 
 def image_environment(release: TgiRelease) -> dict[str, str]:
-    """What the image itself sets, and what `--gpus` adds."""
+    """Return the image's variables and those that `--gpus` adds."""
     return {"PORT": "80", "NVIDIA_VISIBLE_DEVICES": "all", **release.cache_env}
 
 
 def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -> int | None:
-    """The launcher's count, None where no variable names devices (TGI `launcher/src/main.rs` and pull request 3346)."""
+    """Return its count; None if no variable names devices (TGI `launcher/src/main.rs`, pull request 3346)."""
     for variable in _DEVICE_VARIABLES:
         named = environ.get(variable)
         if named is None:

@@ -1,4 +1,4 @@
-"""The service behind the routes: admission, validation, generation at the pace of the card, counting."""
+"""The service behind the routes: admission, validation, generation at the GPU's speed, counting."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.warmup import TokenLimits
 
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
-# What a request asks for is cut to this before it is compared with the room.
+# The requested length is cut to this before it is compared with the capacity.
 _MOST_NEW_TOKENS: Final = 1024
-# Of a step of the batch, as recorded on a CPU.
+# Shares of a batch step, as recorded on a CPU.
 _STEP_PARTS: Final = {"inference": 1.0, "forward": 0.53, "decode": 0.09, "filter": 0.02}
 _BANDWIDTH_SHARE: Final = 0.6
 _COMPUTE_SHARE: Final = 0.4
 _LEAST_STEP_S: Final = 0.004
-# A prompt that a fault takes for long: more than a question, less than any plan's longest.
+# A prompt that faults consider long: longer than a question, shorter than any plan's longest.
 _LONG_PROMPT_TOKENS: Final = 256
 OUT_OF_MEMORY: Final = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. "
@@ -43,7 +43,7 @@ OUT_OF_MEMORY: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
-    """A request: the route as the log names it, inside another where one calls it (`within`)."""
+    """A request: the route's name in the log, and the calling route, if any (`within`)."""
 
     route: str
     inputs: str
@@ -53,7 +53,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prepared:
-    """A valid request: what is prefilled and how many tokens may follow. `forced` is what a grammar dictates."""
+    """A valid request: its prompt and maximum number of new tokens. `forced` is the text dictated by a grammar."""
 
     asked: Asked
     prompt: str
@@ -65,7 +65,7 @@ class Prepared:
 
 @dataclass(kw_only=True, slots=True)
 class Timing:
-    """Measured on the stand-in's clock, in seconds."""
+    """Measurements by the stub server's clock, in seconds."""
 
     started: float = field(default_factory=time.perf_counter)
     validated: float = 0.0
@@ -116,10 +116,10 @@ class Inference:
 
     @contextmanager
     def admitted(self, asked: Asked) -> Iterator[Timing]:
-        """A place among the concurrent requests.
+        """Take a place among the concurrent requests.
 
         Raises:
-            ApiError: kind `overloaded`, when there is none.
+            ApiError: kind `overloaded`, if there is none.
         """
         self.metrics.count("tgi_request_count")
         try:
@@ -174,7 +174,7 @@ class Inference:
         return prepared
 
     def _room(self, used: int, wanted: int | None) -> int:
-        """The sum is looked at first, after what was asked for is cut."""
+        """Check the lengths: first the sum, with the requested length cut."""
         limits = self.limits
         left = limits.max_total_tokens - used
         if wanted is not None:
@@ -193,7 +193,7 @@ class Inference:
         return default if wanted is None else wanted
 
     def steps(self, prepared: Prepared, timing: Timing) -> Generator[Step]:
-        """Tokens as they come, at the card's pace. Counts the request when it is finished."""
+        """Yield tokens at the GPU's speed. Counts the request when it is finished."""
         self.metrics.observe("tgi_batch_next_size", 1)
         self._work("prefill", self._prefill_s(len(prepared.pieces)))
         self._check_memory(len(prepared.pieces))
@@ -206,7 +206,7 @@ class Inference:
         self._count_success(prepared, produced, timing)
 
     def _work(self, method: str, real_s: float) -> None:
-        """One step of the batch; as its parts there are the forward pass and small rests."""
+        """Record one step of the batch, which consists of the forward pass and small remainders."""
         self.metrics.count("tgi_batch_inference_count", method=method)
         time.sleep(real_s / self._stage.pace.speed)
         if self.dead.is_set():
@@ -225,7 +225,7 @@ class Inference:
             raise ApiError("generation", "Request failed during generation: Server error: CUDA out of memory")
 
     def answer(self, asked: Asked) -> Answer:
-        """The whole generation at once."""
+        """Return the whole generation."""
         with self.admitted(asked) as timing:
             prepared = self.prepare(asked, timing, streaming=False)
             return Answer(prepared=prepared, steps=tuple(self.steps(prepared, timing)), timing=timing)

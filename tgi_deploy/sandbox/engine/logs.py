@@ -29,7 +29,7 @@ _TIMES: Final = ("total_time", "validation_time", "queue_time", "inference_time"
 
 @dataclass(kw_only=True, slots=True)
 class Log:
-    """`out` takes log records, `err` what the launcher's `main` prints when it returns an error."""
+    """Writes log records to `out`, and to `err` what the launcher's `main` prints on an error."""
 
     out: TextIO
     err: TextIO
@@ -48,7 +48,7 @@ class Log:
         rank: int | None = None,
         target: str = _LAUNCHER,
     ) -> None:
-        """A record of the launcher's own, or of a shard's Python side, which arrives through it."""
+        """Write a record of the launcher, or of a shard's Python process, which arrives through it."""
         if self.json_output:
             self._json_launcher(message, level, span, rank, target)
             return
@@ -86,7 +86,7 @@ class Log:
     def answered(
         self, within: str, route: str, parameters: Parameters, times: Sequence[float], seed: int | None
     ) -> None:
-        """One line for each request that was answered."""
+        """Write the line of an answered request."""
         shown = {name: f'"{_duration(seconds)}"' for name, seconds in zip(_TIMES, times, strict=True)}
         fields = {"parameters": _debug(parameters, route), **shown, "seed": f'"{_option(seed)}"'}
         line = _SUCCESS_LINES.get(route, 432)
@@ -95,11 +95,11 @@ class Log:
     def refused(self, within: str, route: str, parameters: Parameters, reason: str) -> None:
         fields = {"parameters": _debug(parameters, route)}
         spans = [*_outer(within), (route, fields), ("generate", {}), ("generate_stream", {})]
-        # As in reports of users: github.com/bionic-gpt/bionic-gpt/issues/154
+        # As in users' reports: github.com/bionic-gpt/bionic-gpt/issues/154
         self.router(reason, level="ERROR", source=_INFER, line=120, spans=spans)
 
     def final(self, text: str) -> None:
-        """What goes to stderr, bare, as the launcher ends."""
+        """Write a plain line to stderr, as the launcher does when it exits."""
         with self._lock:
             self.err.write(text + "\n")
             self.err.flush()
@@ -120,7 +120,7 @@ class Log:
         return self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
     def write(self, line: str) -> None:
-        """Write a line as it is: also what the router prints without a form, which the launcher passes on."""
+        """Write a line unchanged, also for unformatted output of the router that the launcher passes on."""
         with self._lock:
             self.out.write(line + "\n")
             self.out.flush()
@@ -142,7 +142,7 @@ def _outer(within: str) -> list[tuple[str, Mapping[str, str]]]:
 
 
 def _debug(parameters: Parameters, route: str) -> str:
-    """As Rust prints the struct. The OpenAI-shaped routes record it as a text: TGI issue 3203."""
+    """Format the struct like Rust. The OpenAI-style routes record it as a string: TGI issue 3203."""
     members = ", ".join(f"{name}: {_rust(name, getattr(parameters, name))}" for name in parameters.__struct_fields__)
     shown = f"GenerateParameters {{ {members} }}"
     return shown if route.startswith("generate") else json.dumps(shown, ensure_ascii=False)

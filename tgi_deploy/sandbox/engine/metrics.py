@@ -1,4 +1,4 @@
-"""Prometheus text, counting for real: names, types, labels and buckets as in tests/cases/engine/metrics.json."""
+"""Real counters as Prometheus text: names, types, labels and buckets as in tests/cases/engine/metrics.json."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _token_bounds(most: int) -> list[float]:
     return [most / _TOKEN_BUCKETS * place for place in range(1, _TOKEN_BUCKETS + 1)]
 
 
-# What no other rule is for: seconds, each bound half as much again as the one before.
+# The default: seconds, each bound 1.5 times the previous one.
 _SECONDS: Final = list(accumulate([0.0001 * 1.5] + [1.5] * 34, lambda bound, step: bound * step))
 
 
 @dataclass(slots=True)
 class _Distribution:
-    """`counts` of values up to each bound and above the one before; the last is of values above all bounds."""
+    """A histogram. `counts` are per bucket; the last is for values above all bounds."""
 
     bounds: list[float]
     counts: list[int] = field(init=False)
@@ -108,7 +108,7 @@ class Metrics:
 
 
 def _quantiles(name: str) -> Iterator[str]:
-    """Nothing is speculated here, so nothing is ever skipped."""
+    """Return 0: nothing is speculated, so nothing is skipped."""
     return (_line(name, (("quantile", quantile),), 0) for quantile in _QUANTILES)
 
 

@@ -32,12 +32,12 @@ def generate_stream(service: Service, exchange: Exchange) -> None:
 
 
 def compatible(service: Service, exchange: Exchange) -> None:
-    """`POST /`: a list of one answer, or a stream."""
+    """Answer `POST /`: a list with one answer, or a stream."""
     compatible_body(service, exchange, exchange.read(Generate))
 
 
 def compatible_body(service: Service, exchange: Exchange, body: Generate) -> None:
-    """The prompt is part of the answer here, unless that was turned off."""
+    """Include the prompt in the answer, unless that was turned off."""
     if body.parameters.return_full_text is None:
         body = replace(body, parameters=replace(body.parameters, return_full_text=True))
     kind = f'default_return_full_text=true compute_type=Extension(ComputeType("{service.compute_type}"))'

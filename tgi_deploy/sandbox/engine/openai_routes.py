@@ -1,4 +1,4 @@
-"""The OpenAI-shaped routes: chat, completions, models."""
+"""The OpenAI-style routes: chat, completions, models."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def completions(service: Service, exchange: Exchange) -> None:
 
 
 def invocations(service: Service, exchange: Exchange) -> None:
-    """SageMaker's one route takes any of the three bodies."""
+    """Answer SageMaker's route, which accepts any of the three bodies."""
     body, text = exchange.read_object()
     if "messages" in body:
         _chat(service, exchange, typed(body, Chat, text))
@@ -126,7 +126,7 @@ def _envelope(service: Service, kind: str, **fields: object) -> dict[str, Any]:
 
 
 def _stream(service: Service, exchange: Exchange, asked: Asked, chunks: Generator[dict[str, Any]]) -> None:
-    """Everything that fails from here on is reported inside a 200."""
+    """Stream an answer. Errors from here on are reported inside a 200."""
     exchange.start_events(service.stream_headers(asked.inputs))
     with closing(chunks):
         try:
@@ -161,7 +161,7 @@ def _delta(request: ChatRequest, step: Step) -> dict[str, Any]:
 
 
 def _steps(service: Service, asked: Asked) -> Generator[tuple[Step, tuple[int, int]]]:
-    """Each step with the tokens of the prompt and of the answer so far."""
+    """Yield each step with the number of prompt tokens and of answer tokens so far."""
     inference = service.inference
     with inference.admitted(asked) as timing:
         prepared = inference.prepare(asked, timing, streaming=True)
@@ -188,7 +188,7 @@ def _complete(service: Service, exchange: Exchange, body: Completion) -> None:
     exchange.send_json(200, reply, headers={name: value for name, value in headers.items() if name != _WHOLE_TIME})
 
 
-# The one route whose answers lack it.
+# The only route whose answers lack it.
 _WHOLE_TIME: Final = "x-compute-time"
 
 
@@ -197,7 +197,7 @@ def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
 
 
 def _completion_chunks(service: Service, every: list[Asked]) -> Generator[dict[str, Any]]:
-    """The last chunk of a prompt has the shape of a whole answer, with what was used; the others have no usage."""
+    """Return a chunk; a prompt's last one has the form of a whole answer with usage, the others have no usage."""
     for place, asked in enumerate(every):
         for step, used in _steps(service, asked):
             reason = "" if step.finish_reason is None else _finish(step.finish_reason)

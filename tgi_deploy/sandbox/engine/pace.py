@@ -1,4 +1,4 @@
-"""Time in the stand-in: real durations divided by a speed, and every wait ends when the process is asked to stop."""
+"""The stub server's time: real durations divided by a speed. Every wait ends on a stop signal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Pace:
         """Wait `real_s` seconds of the real engine's time; infinity waits for the stop signal.
 
         Raises:
-            StoppedError: if the stop signal came before or meanwhile.
+            StoppedError: if the stop signal arrived before or during the wait.
         """
         if self.stopping.wait(None if math.isinf(real_s) else real_s / self.speed):
             raise StoppedError

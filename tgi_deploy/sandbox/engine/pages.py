@@ -1,4 +1,4 @@
-"""Routes that answer without generating: health, what is served, metrics."""
+"""Routes that don't generate: health, information, metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DESCRIPTION: Final = "/api-doc/openapi.json"
 
 
 def health(service: Service, exchange: Exchange) -> None:
-    """Ready as long as the shards live; with one dead the router answers until the launcher ends it."""
+    """Answer the health check: healthy while all shards run; after one died, the router answers until it is stopped."""
     if service.inference.dead.is_set():
         service.inference.complain_of_shard()
         raise ApiError("healthcheck", "unhealthy")
@@ -30,7 +30,7 @@ def docs(_service: Service, exchange: Exchange) -> None:
 
 
 def docs_page(service: Service, exchange: Exchange) -> None:
-    """Where the engine has its Swagger UI: a link to what that would show."""
+    """Answer with a link to the API description in place of the engine's Swagger UI."""
     title = f"<title>Text Generation Inference {service.version}</title>"
     page = f"<!-- HTML for static distribution bundle build -->\n<!DOCTYPE html>{title}<a href={DESCRIPTION}>API</a>"
     exchange.send_text(200, page, kind="text/html")
@@ -43,7 +43,7 @@ def info(service: Service, exchange: Exchange) -> None:
 def _info(service: Service) -> dict[str, Any]:
     inference = service.inference
     arguments, limits, checkpoint = inference.situation.arguments, inference.limits, inference.situation.checkpoint
-    # The limit got its present name in the release that brought LoRA adapters.
+    # The limit was renamed in the release that added LoRA adapters.
     input_name = "max_input_tokens" if service.has("lora-adapters") else "max_input_length"
     return {
         "model_id": service.model_id,
@@ -65,7 +65,7 @@ def _info(service: Service) -> dict[str, Any]:
 
 
 def _older_fields(service: Service) -> dict[str, Any]:
-    """Shown until the release that brought `--api-key` moved the backend out of the router."""
+    """Fields of older releases: the release that added `--api-key` moved the backend out of the router."""
     if service.has("api-key"):
         return {}
     situation = service.inference.situation

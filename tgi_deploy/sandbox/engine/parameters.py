@@ -1,4 +1,4 @@
-"""The validator's rules about single parameters (TGI `router/src/validation.rs`)."""
+"""The validator's rules for single parameters (TGI `router/src/validation.rs`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bounds:
-    """The launcher's limits on single parameters."""
+    """The launcher's limits for single parameters."""
 
     max_best_of: int
     max_stop_sequences: int
@@ -94,7 +94,7 @@ def _output_problem(parameters: Parameters, bounds: Bounds, *, streaming: bool) 
 
 
 def forced_text(grammar: Grammar) -> str | None:
-    """Return what a grammar leaves no choice about, None where it leaves one.
+    """Return the only text that a grammar allows; None if it allows several.
 
     Raises:
         ApiError: kind `validation` or `generation`.
@@ -121,7 +121,7 @@ _DEPTH = 12
 
 
 def example(schema: object, depth: int = _DEPTH) -> Any:  # noqa: ANN401 -- any JSON value
-    """Return the smallest value that a schema lets through; few keywords are looked at."""
+    """Return the smallest value that a schema allows; only a few keywords are supported."""
     if not isinstance(schema, dict) or depth == 0:
         return {}
     if "const" in schema or schema.get("enum"):

@@ -1,4 +1,4 @@
-"""The launcher's own choice of `--max-batch-prefill-tokens` (TGI `launcher/src/main.rs`, read at 3.3.7)."""
+"""The launcher's default for `--max-batch-prefill-tokens` (TGI `launcher/src/main.rs`, read at 3.3.7)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tgi_deploy.values.model import ModelSpec
 
-# 16-bit TFLOPS by the name that nvidia-smi prints, as the launcher compares it. The names it has for the T4 and the
-# RTX 4090 are not what nvidia-smi prints for them: they get the fallback, as every unknown card does.
+# 16-bit TFLOPS by the launcher's form of nvidia-smi's names. Its names for the T4 and the RTX 4090 differ from
+# nvidia-smi's, so they get the fallback, like every unknown GPU.
 _TFLOPS: Final = {
     "A10G": 125, "A100-40GB": 312, "A100-80GB": 312, "A100-80GB-PCIe": 312, "H100-80GB": 900, "H100-NVL": 900,
     "H200-141GB": 989, "L4": 121, "L40S": 363,
@@ -34,7 +34,7 @@ def default_prefill_tokens(model: ModelSpec, card: str, ranks: int, memory_bytes
 
 
 def _multiplied(model: ModelSpec) -> int:
-    """Parameters that a token is multiplied with: all but the embedding table and the experts not chosen."""
+    """Return the parameters that a token is multiplied with: all but the embedding table and unselected experts."""
     table = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
     if model.active_parameters:
         return model.active_parameters - table

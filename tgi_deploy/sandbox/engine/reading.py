@@ -1,4 +1,4 @@
-"""Reads bodies as the router does, and refuses them in its parser's words (axum, serde_path_to_error, serde_json)."""
+"""Parses bodies like the router, with its parser's errors (axum, serde_path_to_error, serde_json)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
 _COMPLAINT: Final = re.compile(r"(?P<words>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _KINDS: Final = {"{": "an object", "[": "a list"}
-# The parser's own words for what Python's says otherwise.
+# The router's messages for those of Python's parser.
 _SYNTAX: Final = {
     "Expecting ',' delimiter": "expected `,` or `}`",
     "Expecting ':' delimiter": "expected `:`",
@@ -27,7 +27,7 @@ _SYNTAX: Final = {
 
 
 class _DuplicateError(Exception):
-    """A member comes twice."""
+    """A duplicate member."""
 
 
 def read(raw: bytes, kind: type[Body]) -> Body:
@@ -41,7 +41,7 @@ def read(raw: bytes, kind: type[Body]) -> Body:
 
 
 def read_object(raw: bytes) -> tuple[dict[str, Any], str]:
-    """Return a body of which only its members say what it is, and its text.
+    """Return a body whose type follows from its members, and its text.
 
     Raises:
         RejectionError: 400 or 422.
@@ -54,7 +54,7 @@ def read_object(raw: bytes) -> tuple[dict[str, Any], str]:
 
 
 def typed(value: object, kind: type[Body], text: str) -> Body:
-    """Return the value as the struct; one that is sent as a list has its members in order.
+    """Convert the value to the struct; a list has the members in order.
 
     Raises:
         RejectionError: 422.
@@ -84,7 +84,7 @@ def _hook(_kind: type, value: object) -> object:
 
 
 def _parsed(text: str) -> object:
-    """The first JSON value; what follows it is not looked at."""
+    """Parse the first JSON value, ignoring the rest."""
     try:
         value = JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant).raw_decode(text.lstrip())[0]
         if "\\u" in text:
@@ -124,7 +124,7 @@ def _syntax(text: str, error: Exception) -> str:
 
 
 def _open(text: str) -> tuple[str, str]:
-    """What is unfinished at the end of `text`: the path to it, and its kind."""
+    """Return the path and kind of the unfinished value at the end of `text`."""
     stack: list[list[str]] = []
     tokens = _TOKEN.findall(text)
     for piece, following in zip(tokens, [*tokens[1:], ""], strict=False):
@@ -140,7 +140,7 @@ def _open(text: str) -> tuple[str, str]:
 
 
 def _complaint(message: str, body: object) -> tuple[tuple[str | int, ...], str]:
-    """Where the body has not its type, and the parser's words for that."""
+    """Return the position of a type mismatch in the body, and the parser's message."""
     parts = _COMPLAINT.fullmatch(message)
     words, steps = (parts["words"], parts["path"] or "") if parts else (message, "")
     path = tuple(name or int(number) for name, number in _STEP.findall(steps))
@@ -166,7 +166,7 @@ def _mismatch(words: str, path: tuple[str | int, ...], value: object) -> str:
 
 
 def _unexpected(value: object) -> str:
-    """A value in serde's words."""
+    """Describe a value like serde."""
     if value is None or isinstance(value, list | dict):
         return "null" if value is None else "sequence" if isinstance(value, list) else "map"
     if isinstance(value, bool):
@@ -182,7 +182,7 @@ def _shown(path: tuple[str | int, ...]) -> str:
 
 
 def _end(text: str, path: tuple[str | int, ...], *, custom: bool) -> str:
-    """Where a value ends. Errors that are no mismatch of types are noticed after a brace that follows."""
+    """Return where a value ends. Errors other than type mismatches are reported after a following brace."""
     node: Any = yaml.compose(text or "{}", Loader=yaml.SafeLoader)
     for step in path if text else ():
         members = node.value if isinstance(step, int) else {key.value: value for key, value in node.value}

@@ -1,4 +1,4 @@
-"""Why a shard cannot load this checkpoint on this card, in the words it dies with."""
+"""Why a shard can't load this checkpoint on this GPU, with the shard's error messages."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 _EXPECTED: Final = "{'paged', 'flashdecoding', 'flashinfer'}"
 _ATTENTION_KERNELS: Final = frozenset({"flashinfer", "flashdecoding", "paged", "flashdecoding-ipex"})
 
-# Methods the transformers backend accepts and then ignores.
+# Methods that the transformers backend accepts and then ignores.
 _SILENTLY_IGNORED: Final = frozenset({"fp8", "marlin"})
 _TURING_REFUSAL: Final = "arch_flash_attention"
 
 
 def load_refusal(situation: Situation) -> str | None:
-    """The last line of the shard's stderr, None if it loads (memory apart)."""
+    """Return the last line of the shard's stderr; None if it loads, regardless of memory."""
     if situation.checkpoint.broken is not None:
         return situation.checkpoint.broken
     checks = _CPU_CHECKS if situation.host.on_cpu else _LOAD_CHECKS
@@ -28,7 +28,7 @@ def load_refusal(situation: Situation) -> str | None:
 
 
 def warmup_refusal(situation: Situation) -> str | None:
-    """What the first kernels answer on a card, or for weights, that the release was not built for."""
+    """Return the kernels' error on a GPU, or for weights, that the release was not built for."""
     if situation.host.on_cpu:
         return None
     stored, release = situation.checkpoint.model.quantization, situation.release

@@ -1,4 +1,4 @@
-"""What the HTTP API answers instead of a result."""
+"""Error responses of the HTTP API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 4
 
 
 class ApiError(Exception):
-    """The API's own error: JSON with `error` and `error_type`, or the same as an event of a stream."""
+    """An API error: JSON with `error` and `error_type`, or the same as an event of a stream."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -25,12 +25,12 @@ class ApiError(Exception):
         return {"error": self.message, "error_type": self.kind}
 
     def chat_event(self) -> dict[str, object]:
-        """How the OpenAI routes tell it inside a stream."""
+        """Return the error as an event in a stream of the OpenAI routes."""
         return {"error": {"message": self.message, "http_status_code": self.status}}
 
 
 class RejectionError(Exception):
-    """The web framework refuses the body before the API sees it: plain text."""
+    """The web framework rejects the body before the API sees it: plain text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""The HTTP server: which route exists, who may call it, and a graceful end."""
+"""The HTTP server: routes, access, and a graceful shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PROTECTED: Final[Mapping[str, Handler]] = {
 
 
 def _describe(service: Service, exchange: Exchange) -> None:
-    """The release's routes as an OpenAPI document; of their bodies it says nothing."""
+    """Return the release's routes as an OpenAPI document, without bodies."""
     ok = {"responses": {"200": {"description": "as the engine answers"}}}
     paths: dict[str, dict[str, object]] = {}
     for path in (*_OPEN_GET, *_OPEN_POST, *_PROTECTED):
@@ -60,12 +60,12 @@ _OPEN_GET: Final[Mapping[str, Handler]] = {
 }
 _OPEN_POST: Final[Mapping[str, Handler]] = {"/chat_tokenize": openai_routes.chat_tokenize}
 
-# These came with the release that brought `--api-key`.
+# Added by the release that added `--api-key`.
 _NEWER: Final = frozenset({"/v1/models", "/chat_tokenize"})
 
 
 class EngineServer(ThreadingHTTPServer):
-    """Threads are daemons. From `leave` on, idle connections are closed, and busy ones after their answer."""
+    """The server; its threads are daemons. After `leave`, connections are closed when idle."""
 
     daemon_threads = True
     request_queue_size = _BACKLOG
@@ -92,7 +92,7 @@ class EngineServer(ThreadingHTTPServer):
             self._changed.notify_all()
 
     def rest(self, connection: socket.socket) -> None:
-        """Between two requests of one connection there is nothing to wait for."""
+        """Mark the connection as idle between two requests."""
         with self._changed:
             self._idle.add(connection)
             if self.leaving:
@@ -104,7 +104,7 @@ class EngineServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def leave(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting connections."""
         self.shutdown()
         self.server_close()
         with self._changed:
@@ -113,12 +113,12 @@ class EngineServer(ThreadingHTTPServer):
                 _read_no_more(connection)
 
     def drain(self, timeout_s: float) -> bool:
-        """Whether every request in flight ended in time."""
+        """Return whether all requests in flight ended in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._busy == 0, timeout_s)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 -- as the base class has it
-        """A client that hangs up is no news; anything else is a defect and shall be seen."""
+        """Ignore clients that disconnect; log anything else, which is a bug."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -146,7 +146,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
     do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_GET  # noqa: N815 -- as the base class asks
 
     def log_message(self, *_arguments: object) -> None:
-        """The routes write the engine's own line."""
+        """Log nothing: the routes write the engine's line."""
 
     def handle_one_request(self) -> None:
         self.server.rest(self.connection)
@@ -154,7 +154,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
 
 
 def dispatch(service: Service, exchange: Exchange, method: str, target: str) -> None:
-    """Find the route, check the key, answer, and turn refusals into replies."""
+    """Find the route, check the key, answer, and convert rejections into replies."""
     path = target.partition("?")[0]
     handler, protected = _route(service, "GET" if method == "HEAD" else method, path)
     allowed = _allowed(service, path)
@@ -184,7 +184,7 @@ def _allowed(service: Service, path: str) -> str:
 
 
 def _authorized(service: Service, exchange: Exchange) -> bool:
-    """The whole header is compared, and without regard to case."""
+    """Compare the whole header, ignoring case."""
     if service.api_key is None:
         return True
     sent = exchange.header("Authorization") or ""

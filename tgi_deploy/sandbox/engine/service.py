@@ -1,4 +1,4 @@
-"""What every route needs: the model served, what the release calls itself, and what it can't do."""
+"""Shared by all routes: the served model, and the release's name and abilities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Service:
-    """`template` says whether the checkpoint has a chat template."""
+    """The service. `template`: whether the checkpoint has a chat template."""
 
     inference: Inference
     template: bool
@@ -45,11 +45,11 @@ class Service:
         return f"{self.version}-{self.docker_label}"
 
     def has(self, flag: str) -> bool:
-        """Whether the release's launcher knows a flag: routes and fields that came in the same release follow it."""
+        """Return whether the release has a flag, which also identifies routes and fields of the same release."""
         return flag in self.inference.situation.arguments.flags
 
     def timing_headers(self, answer: Answer) -> dict[str, str]:
-        """Milliseconds, as the router sends them with a whole answer."""
+        """Return the timing headers in milliseconds, which the router sends with a whole answer."""
         timing, produced = answer.timing, len(answer.steps)
         return {
             "x-compute-type": self.compute_type,

@@ -1,4 +1,4 @@
-"""The load phase: one process a rank, waiting lines, and the ways a rank dies before it is ready."""
+"""The load phase: one process per rank, waiting lines, and failures of a rank before it is ready."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTENTION_S: Final = 4.0
 _BYTES_PER_S: Final = 700_000_000
 _WAITING_S: Final = 10.0
 _STOP_S: Final = 2.0
-# How long the engine lets an operation between its shards take.
+# The engine's timeout for an operation between its shards.
 _WATCHDOG_S: Final = 120.0
 _HANGS: Final = (
     "[rank0]:[E ProcessGroupNCCL.cpp:616] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, "
@@ -67,7 +67,7 @@ def load_shards(situation: Situation, stage: Stage) -> None:
 
 
 def _meet(situation: Situation, stage: Stage) -> None:
-    """The shards' first common operation. One alone has no other to talk to."""
+    """Run the shards' first collective operation; a single shard has none."""
     if Fault.SHM_TOO_SMALL in situation.faults:
         _wait(situation, stage, _IMPORTS_S)
         _die(situation, stage, _NO_SHARED_MEMORY)
@@ -113,8 +113,8 @@ def _die_of_memory(situation: Situation, stage: Stage) -> NoReturn:
 
 
 def _die(situation: Situation, stage: Stage, reason: str) -> NoReturn:
-    """Every rank dies of it; the first to be noticed is reported, and the others as they are shut down."""
-    # With more shards than GPUs it is the highest rank that finds no device of its own.
+    """Fail on all ranks: report the first, then the others as they are shut down."""
+    # With more shards than GPUs, the highest rank finds no device.
     lacking = situation.num_shard > situation.host.gpus and not situation.host.on_cpu
     first, *others = reversed(_ranks(situation)) if situation.host.on_cpu or lacking else _ranks(situation)
     how = "early" if reason == load_refusal(situation) != situation.checkpoint.broken else "loading"
@@ -137,7 +137,7 @@ def _report(stage: Stage, left: str, rank: int) -> None:
 
 
 def stop_shards(stage: Stage) -> None:
-    """End every shard that was started; what it takes was measured on TGI 3.3.7."""
+    """Stop every started shard, with the duration measured on TGI 3.3.7."""
     stage.log.launcher("Shutting down shards")
     for words in ("Terminating shard", "Waiting for shard to gracefully shutdown"):
         for rank in stage.ranks:

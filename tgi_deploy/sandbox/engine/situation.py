@@ -1,4 +1,4 @@
-"""Everything a start depends on, decided before its phases run."""
+"""The configuration of a start, determined before its phases run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stage:
-    """Where phases write and how fast they go. `ranks` are the shards that were started."""
+    """The output and speed of the phases. `ranks` are the started shards."""
 
     log: Log
     pace: Pace
@@ -106,7 +106,7 @@ class Situation:
 
     @property
     def _warm_up_request(self) -> tuple[int, int]:
-        """Tokens of a prompt in the warm-up batch, and of prompt and answer together."""
+        """Return the tokens of a prompt in the warm-up batch, and of prompt and answer together."""
         prompt = input_limit(self.arguments)
         total = self.arguments.number("max-total-tokens")
         if not self.release.chunked_prefill:
@@ -116,7 +116,7 @@ class Situation:
 
     @property
     def _scores_prompts(self) -> bool:
-        """Releases without the flag score every prompt, and so do classes without flash attention."""
+        """Return whether prompts are scored: always without the flag, and in classes without flash attention."""
         if not self.model_class.flash or _SCORES_FLAG not in self.release.flags:
             return True
         return self.arguments.values.get(_SCORES_FLAG.removeprefix("--")) is True

@@ -1,4 +1,4 @@
-"""From the command line to the moment the router may bind its socket."""
+"""Startup, from the command line until the router may bind its socket."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ARGUMENTS_S: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Container:
-    """One container as it is started: image (release), machine, environment, what shall go wrong."""
+    """A container to start: image (release), machine, environment, faults."""
 
     release: TgiRelease
     host: Host
@@ -45,8 +45,8 @@ def start(container: Container, arguments: Arguments, stage: Stage) -> tuple[Sit
     """Run every phase before the socket.
 
     Raises:
-        LauncherError: when the launcher, a shard or the router gives up.
-        StoppedError: when asked to stop meanwhile.
+        LauncherError: if the launcher, a shard or the router fails.
+        StoppedError: on a stop signal.
     """
     stage.log.launcher(arguments.debug())
     _mention_hostname(arguments, stage)
@@ -84,7 +84,7 @@ def _situation(container: Container, arguments: Arguments, checkpoint: Checkpoin
 
 
 def _announce_attention(container: Container, arguments: Arguments, checkpoint: Checkpoint, stage: Stage) -> None:
-    """Which kernels the launcher chooses, before it looks at the number of shards."""
+    """Choose the kernels like the launcher, before the number of shards is known."""
     situation = _situation(container, arguments, checkpoint, 1)
     if not situation.release.default_attention:
         return
@@ -97,7 +97,7 @@ def _announce_attention(container: Container, arguments: Arguments, checkpoint: 
 
 
 def _mention_hostname(arguments: Arguments, stage: Stage) -> None:
-    """Docker sets HOSTNAME to the container's name, which is also the variable of `--hostname`."""
+    """Log the launcher's warning: Docker sets HOSTNAME, the variable of `--hostname`, to the container's name."""
     try:
         ipaddress.ip_address(arguments.text("hostname") or "0.0.0.0")  # noqa: S104 -- the launcher's default
     except ValueError:
@@ -105,7 +105,7 @@ def _mention_hostname(arguments: Arguments, stage: Stage) -> None:
 
 
 def _deny(container: Container, arguments: Arguments, model_id: str, stage: Stage) -> NoReturn:
-    """Of a model that can't be asked for its shape the launcher assumes the common one."""
+    """Return the launcher's assumptions for a model of unknown shape."""
     if container.release.default_attention:
         stage.log.launcher(f"Using attention {container.release.default_attention} - Prefix caching true")
     if arguments.number("max-batch-prefill-tokens") is None:

@@ -1,4 +1,4 @@
-"""A stand-in tokenizer: cuts text into pieces that join back to exactly that text."""
+"""A fake tokenizer: splits text into pieces that join back to exactly that text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BEGIN: Final = Piece(id=1, text="<s>", start=0, stop=0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tokenizer:
-    """`vocab_size` bounds the ids; the model's real pieces are not known here. `begins`: with a token of its own."""
+    """The tokenizer. `vocab_size` limits the ids. `begins`: prompts start with a special token."""
 
     vocab_size: int
     begins: bool = False

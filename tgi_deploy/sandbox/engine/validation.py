@@ -1,4 +1,4 @@
-"""What the launcher refuses before it downloads anything, and how many shards it settles on."""
+"""The launcher's checks before downloading anything, and its number of shards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def validate(arguments: Arguments) -> None:
-    """The launcher's own rules about values.
+    """Apply the launcher's rules for values.
 
     Raises:
-        ArgumentValidationError: with the launcher's words.
+        ArgumentValidationError: with the launcher's message.
     """
     _validate_token_limits(arguments)
     if arguments.number("validation-workers") == 0:
@@ -49,10 +49,10 @@ def _validate_ngrok(arguments: Arguments) -> None:
 
 
 def validate_adapters(arguments: Arguments) -> None:
-    """The form of adapters, which is looked at after the model is there.
+    """Check the form of adapters, which happens after the download.
 
     Raises:
-        ArgumentValidationError: with the launcher's words.
+        ArgumentValidationError: with the launcher's message.
     """
     for adapter in (arguments.text("lora-adapters") or "").split(","):
         if adapter.count("@") > 1:
@@ -65,7 +65,7 @@ def input_limit(arguments: Arguments) -> int | None:
 
 
 def resolve_shards(arguments: Arguments, devices: int | None) -> int:
-    """How many processes the launcher starts. `--sharded false --num-shard n` is n, whatever the help text says.
+    """Return how many processes the launcher starts. `--sharded false --num-shard n` is n, despite the help text.
 
     Raises:
         LauncherError: `NotEnoughCUDADevices` or `ArgumentValidation`.

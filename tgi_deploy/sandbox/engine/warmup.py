@@ -1,4 +1,4 @@
-"""Web server start, warm-up, and the router's own, late validation."""
+"""Web server start, warm-up, and the router's late validation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEFAULT_GRAPHS: Final = (1, 2, 4, 8, 16, 32)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenLimits:
-    """What the router ends up with and `/info` shows."""
+    """The router's final limits, as shown by `/info`."""
 
     max_input_tokens: int
     max_total_tokens: int
@@ -98,7 +98,7 @@ def _crash(stage: Stage, router_error: str) -> NoReturn:
 
 
 def end_of_router(stage: Stage, last_words: str) -> NoReturn:
-    """The launcher passes on what the router printed last, and ends.
+    """Print the router's last output and exit, like the launcher.
 
     Raises:
         LauncherError: `WebserverFailed`.
@@ -146,7 +146,7 @@ def _announce_limits(situation: Situation, stage: Stage, limits: TokenLimits) ->
 
 
 def start_router(situation: Situation, stage: Stage) -> None:
-    """Tokenizer and configuration; the socket is bound right after."""
+    """Load tokenizer and configuration; the socket is bound right after."""
     checkpoint, log = situation.checkpoint, stage.log
     if checkpoint.is_local:
         own = Path(checkpoint.model_id) / "tokenizer_config.json"

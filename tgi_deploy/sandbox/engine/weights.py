@@ -1,6 +1,6 @@
-"""How a checkpoint's weights are stored, tensor by tensor, and what of them one rank loads.
+"""How a checkpoint's weights are stored, tensor by tensor, and which of them one rank loads.
 
-The stub server's own arithmetic: the planner is judged by it, so none of the planner's is used. Layouts are those of
+This arithmetic is independent of the planner, because it is used to verify the planner. Layouts are those of
 TGI 3.3.7 (`layers/tensor_parallel.py` and the model classes).
 """
 
@@ -19,7 +19,7 @@ UNQUANTIZED: Final = "none"
 _SIXTEEN_BITS: Final = 16.0
 _BYTES_16: Final = 2
 _BYTES_32: Final = 4
-# `quant_method` in config.json where the launcher has another name for it.
+# `quant_method` in config.json if the launcher has another name for it.
 _LAUNCHER_NAMES: Final = {"fbgemm_fp8": "fp8"}
 # Model classes that copy their single KV head to every rank.
 _COPIED_KV_HEAD: Final = frozenset({"gpt_bigcode", "santacoder"})
@@ -30,9 +30,9 @@ Kind = Literal["table", "head", "vision", "experts", "layer"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Weights:
-    """How linear layers are held. `bits` a value, group scales included; `rule` None for 16 bits as they are.
+    """The format of linear layers. `bits` per value include group scales; `rule` is None for unchanged 16 bits.
 
-    `stored` is true where the checkpoint has this format already; `known` where the release can load it.
+    `stored`: the checkpoint already has this format; `known`: the release can load it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Tensors:
         return self.count * self.rows * self.columns
 
     def held_by_a_rank(self, ranks: int) -> float:
-        """Values that one rank holds."""
+        """Return the number of values on one rank."""
         if self.split == "whole" or (self.split == "if-divisible" and self.rows % ranks):
             return self.values
         if self.split == "padded":
@@ -68,7 +68,7 @@ class Tensors:
 
 
 def stored_weights(profile: Profile, release: TgiRelease) -> Weights:
-    """The format of the files on the hub."""
+    """Return the format of the files on the hub."""
     stored = profile.model.quantization
     if stored is None:
         return Weights(name=UNQUANTIZED, bits=_SIXTEEN_BITS, stored=True)
@@ -84,7 +84,7 @@ def stored_weights(profile: Profile, release: TgiRelease) -> Weights:
 
 
 def _bits_read(model: ModelSpec) -> float | None:
-    """Mean bits of a linear layer's value where the checkpoint's headers were read: some layers stay in 16 bits."""
+    """Return a linear layer's mean bits per value if the checkpoint's headers were read: some layers keep 16 bits."""
     if not model.quantized_bytes:
         return None
     linear = sum(item.values for item in tensors(model) if item.packed)
@@ -92,7 +92,7 @@ def _bits_read(model: ModelSpec) -> float | None:
 
 
 def quantized_on_load(name: str, release: TgiRelease) -> Weights:
-    """What `--quantize` makes of 16-bit files."""
+    """Return the format after `--quantize` of 16-bit files."""
     rule = release.quantizations.get(name)
     return Weights(
         name=name, bits=_SIXTEEN_BITS if rule is None else rule.bits, stored=False, rule=rule,
@@ -101,7 +101,7 @@ def quantized_on_load(name: str, release: TgiRelease) -> Weights:
 
 
 def checkpoint_bytes(model: ModelSpec, weights: Weights) -> int:
-    """Size of the files, twice where the engine converts them first."""
+    """Return the size of the files, doubled if the engine converts them first."""
     if model.stored_bytes:
         return model.stored_bytes * (2 if model.needs_conversion else 1)
     plain_bytes = _BYTES_32 if model.torch_dtype == "float32" else _BYTES_16
@@ -110,7 +110,7 @@ def checkpoint_bytes(model: ModelSpec, weights: Weights) -> int:
 
 
 def rank_bytes(model: ModelSpec, weights: Weights, ranks: int, native: ModelClass) -> int:
-    """What one rank holds after loading; a class of TGI's own loads a tied head a second time."""
+    """Return the size on one rank after loading; TGI's own classes load a tied head a second time."""
     held = sum(
         _bytes(item, item.held_by_a_rank(ranks), weights, _BYTES_16)
         for item in _tensors_of_a_rank(model, weights, ranks, native)
@@ -119,7 +119,7 @@ def rank_bytes(model: ModelSpec, weights: Weights, ranks: int, native: ModelClas
 
 
 def _tensors_of_a_rank(model: ModelSpec, weights: Weights, ranks: int, native: ModelClass) -> Iterator[Tensors]:
-    """The tensors as the class lays them out: transformers keeps whole what its plan does not name."""
+    """Return the tensors in the class's layout: transformers does not split tensors that its plan omits."""
     for item in tensors(model, ranks):
         if native.backend == "native":
             packs_head = weights.rule is not None and weights.rule.packs_head and not weights.stored
@@ -133,7 +133,7 @@ def _tensors_of_a_rank(model: ModelSpec, weights: Weights, ranks: int, native: M
 
 
 def largest_layer_bytes(model: ModelSpec, weights: Weights, ranks: int) -> int:
-    """What converting a layer while loading takes beside it: its 32-bit file, or its form before quantization."""
+    """Return the extra size while converting a layer: its 32-bit file, or its form before quantization."""
     widest = max(
         item.held_by_a_rank(ranks) / item.count for item in tensors(model, ranks) if item.split in {"even", "padded"}
     )
@@ -147,7 +147,7 @@ def _bytes(item: Tensors, values: float, weights: Weights, plain_bytes: int) -> 
 
 
 def tensors(model: ModelSpec, ranks: int = 1) -> Iterator[Tensors]:
-    """Every tensor of the model. What its dimensions do not explain of its size counts as linear layers."""
+    """Yield every tensor of the model. The part of its size not explained by dimensions counts as linear layers."""
     known = tuple(_named(model, ranks))
     yield from known
     explained = sum(item.values for item in _named(model, 1)) - _head(model).values * model.tied_embeddings
@@ -181,7 +181,7 @@ def _feed_forward(model: ModelSpec) -> Iterator[Tensors]:
         return
     mixed = layers - model.first_dense_layers
     an_expert = 3 * model.expert_intermediate_size * hidden
-    # Llama 4 Maverick has experts in every second layer alone, which no field of a shape says: its size does.
+    # Llama 4 Maverick has experts only in every second layer, which shows only in its size, not in its shape.
     mixed = min(mixed, model.parameters // (model.experts * an_expert))
     yield Tensors(
         rows=model.expert_intermediate_size, columns=hidden, split="even", kind="experts",
@@ -191,7 +191,7 @@ def _feed_forward(model: ModelSpec) -> Iterator[Tensors]:
 
 
 def indivisible(model: ModelSpec, weights: Weights, ranks: int) -> tuple[str, int] | None:
-    """The first dimension that TGI can't split over `ranks`: (name, size)."""
+    """Return the first dimension that TGI can't split over `ranks`: (name, size)."""
     if model.attention_heads % ranks:
         return "attention heads", model.attention_heads
     if model.kv_heads % ranks and not (model.kv_heads == 1 and model.model_type in _COPIED_KV_HEAD):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job, Spawner
 
-# Observed speed of pulling a large image, in unpacked bytes.
-# Layers are transferred compressed, at about half their size on disk.
+# Observed speed of pulling a large image, in unpacked bytes. Layers are transferred compressed, at about half their
+# size on disk.
 _PACKED_SHARE: Final = 0.5
 _PULL_BYTES_PER_S: Final = 150e6
 _DEFAULT_STOP_S: Final = 10.0

@@ -1,10 +1,10 @@
-"""A machine's folder on the host, and where the guest's paths lie in it.
+"""A machine's folder on the host, and the mapping of the guest's paths into it.
 
 spec.json     what the cloud tells the machine about itself
 console.log   the serial console
 journal/      one log a unit
 bin/          the commands of the machine image, first on the PATH
-groups/       a file for each process group that was started: what to end if the machine cannot
+groups/       a file for each started process group, to end it if the machine cannot
 root/         the guest's file system, as far as it is mapped
 """
 

@@ -27,7 +27,7 @@ async def _serve(folder: Path, address: str) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / bind[2])
     forward = partial(_forward, address, int(server[1]))
-    # The cloud reserves the address with a silent socket of its own.
+    # The cloud reserves the address with its own silent socket.
     listener = await asyncio.start_server(forward, address, int(bind[1]), ssl=context, reuse_port=True)
     await listener.serve_forever()
 

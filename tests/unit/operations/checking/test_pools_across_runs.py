@@ -91,7 +91,7 @@ def test_what_is_remembered_is_tried_last_when_all_else_fails(around):
         "\x00\xff" * 9,
     ],
 )  # fmt: skip
-def test_garbage_is_no_memory(around, garbage):
+def test_garbage_is_ignored(around, garbage):
     (around.home / f"{TOPIC}.json").write_text(garbage, encoding="latin-1")
     memory = PoolMemory(around.clock, around.store)
     assert memory.earlier() == {}

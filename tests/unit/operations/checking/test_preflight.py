@@ -91,7 +91,7 @@ def test_the_rehearsal_is_of_this_very_launch(around):
         (FakeInspector(who=DeployError("no_credentials", "nobody", hint="h")), "no_credentials", "nobody"),
     ],
 )  # fmt: skip
-def test_an_error_stops_before_anybody_is_asked_and_anything_is_made(around, inspector, code, words):
+def test_an_error_stops_before_confirmation_and_creation(around, inspector, code, words):
     with pytest.raises(DeployError) as caught:
         bring_up(around, inspector, confirm=lambda _proposal: pytest.fail("asked"))
     assert (caught.value.code, caught.value.exit_code) == (code, 1)
@@ -158,7 +158,7 @@ def test_a_full_subnet_is_reported(around):
     assert any(line.startswith("subnet_full ") for line in around.recorder.lines)
 
 
-def test_nothing_is_looked_at_when_told_so_or_when_the_machine_is_there(around):
+def test_preflight_is_skipped_on_request_and_for_existing_machines(around):
     inspector = FakeInspector(limit=0.0)
     assert bring_up(around, inspector, preflight=False).changed
     assert not bring_up(around, inspector).changed

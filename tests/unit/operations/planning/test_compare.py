@@ -45,7 +45,7 @@ def test_a_machine_is_priced_by_itself_over_all_its_cards(compared):
 
 
 @pytest.mark.parametrize("name", ["A10", "RTX-4090", "MI300X", "TPU-v5e", "p3.2xlarge"])
-def test_what_nobody_rents_out_has_no_price(name, compared):
+def test_unrentable_hardware_has_no_price(name, compared):
     assert compared(name)[0].price is None
 
 
@@ -90,7 +90,7 @@ def test_names_may_be_mixed_misspelt_and_repeated(compared):
     ("name", "code"),
     [("A10H", "unknown_accelerator"), ("A100", "ambiguous_accelerator"), ("g5.huge", "unknown_instance_type")],
 )
-def test_a_name_nobody_knows_is_refused_with_a_hint(name, code, compared):
+def test_an_unknown_name_is_rejected_with_a_hint(name, code, compared):
     with pytest.raises(InputError) as caught:
         compared(name)
     assert caught.value.code == code

@@ -95,7 +95,7 @@ def test_percentages(text, value):
 
 
 @pytest.mark.parametrize("text", ["", "%", "-5%", "1e3", "ten", "5%%", "1.", "nan", "٣%"])
-def test_what_is_no_percentage(text):
+def test_invalid_percentages(text):
     with pytest.raises(InputError) as raised:
         percent(text, "--max-cost-increase")
     assert raised.value.code == "bad_percent"

@@ -48,7 +48,7 @@ def schema():
     return Draft202012Validator(json.loads((REPOSITORY / "docs/deployment.schema.json").read_text()))
 
 
-def test_keys_at_the_top_hold_forevery_deployment(options):
+def test_keys_at_the_top_hold_for_every_deployment(options):
     found = read_deployments(SEVERAL, "d.toml", options)
     chat, code = found.deployments
     regions = ("us-east-1", "eu-west-1")

@@ -151,7 +151,7 @@ def test_a_printed_plan_is_read_like_a_lock(tool, locked):
     assert replaced(from_plan, rejections=()) == read_plan(locked[0].read_text(), "plan.lock")
 
 
-def test_what_another_command_printed_is_no_plan(tool):
+def test_the_output_of_another_command_is_not_a_plan(tool):
     printed = tool("catalog", "list", "regions", "--json")[1]
     with pytest.raises(InputError, match="neither a lock nor a plan"):
         read_plan(printed, "x")

@@ -73,7 +73,7 @@ def test_a_request_that_can_no_longer_be_planned_is_a_warning(tool, locked):
     assert "can't be planned again" in err
 
 
-def test_a_lower_price_is_no_reason_to_refuse(edited, catalog):
+def test_a_lower_price_is_accepted(edited, catalog):
     lock = lock_of(edited("dear.lock", cost={"usd_per_hour": 99.0}))
     assert plan_to_deploy(lock, catalog, force=False).chosen.offer.instance_type.name == "g5.xlarge"
 

@@ -54,7 +54,7 @@ def test_amounts_of_money(text: str, value: str) -> None:
     ["", " ", "0", "0.0", "-1", "+1", "1e3", "1,5", "1_000", "NaN", "inf", "$5", "5USD", "5 $", "٣", "1.", "1000001",
      "0.0000000001", "5\n", "1" * 70_000, "; rm -rf /"],
 )  # fmt: skip
-def test_what_is_no_amount_of_money(text: str) -> None:
+def test_invalid_amounts_of_money(text: str) -> None:
     if text == "5\n":
         assert positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget") == 5
         return
@@ -130,7 +130,7 @@ def test_whole_numbers(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "65", "-1", "1.0", "one", "²", "٣", " 4", "1" * 5000])
-def test_what_is_no_whole_number(text: str) -> None:
+def test_invalid_whole_numbers(text: str) -> None:
     with pytest.raises(InputError, match="--num-shard") as refused:
         whole_number(typed(text), "--num-shard", most=64)
     assert refused.value.code == "bad_number"
@@ -145,7 +145,7 @@ def test_durations(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "2", "h", "2 h", "h2", "30m1h", "-2h", "1.5h", "2w", "299s", "0h"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(InputError) as refused:
         duration_s(typed(text), "--ttl")
     assert refused.value.code == "bad_duration"

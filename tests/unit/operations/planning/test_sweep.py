@@ -50,7 +50,7 @@ def test_sweeps_are_read(text, setting, values):
         "context=1..999999999*1.000001", "budget=a..b+1", "model=a,b", "budget=..+",
     ],
 )  # fmt: skip
-def test_what_is_no_sweep(text):
+def test_invalid_sweeps(text):
     with pytest.raises(InputError) as raised:
         read_sweep(text)
     assert raised.value.code == "bad_sweep"

@@ -118,7 +118,7 @@ def test_a_card_is_every_type_that_has_it(catalog):
     assert names == {item.name for item in catalog.instance_types().values() if item.accelerator.name == "L4"}
 
 
-def test_a_card_that_nobody_rents_is_a_machine_of_your_own(catalog):
+def test_an_unrentable_card_is_explained_as_an_owned_machine(catalog):
     found = why_not(OptionTexts(model="llama3-70b"), "RTX-4090", catalog, {})
     assert not found.rentable
     assert [item.verdict for item in found.explanations] == ["memory_weights", "memory_weights", "works", "works"]

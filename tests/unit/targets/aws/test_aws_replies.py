@@ -253,7 +253,7 @@ def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(recording, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "kind"), some([*product(STEPS, ("cut", "empty", "of another protocol"))], 30))
-def test_what_is_no_reply_to_the_question_counts_as_lost(recording, step, kind):
+def test_an_unrelated_reply_counts_as_lost(recording, step, kind):
     for action, number, reply in recording.each(step):
         body = SPOILED[kind][1](reply.body)
         if acknowledges(reply, body):

@@ -42,7 +42,7 @@ def test_zones_offer_the_type_and_have_a_subnet(bench):
     assert all(place.subnet.startswith("subnet-") for place in places)
 
 
-def test_a_subnet_of_ones_own_decides_the_zone(bench):
+def test_a_given_subnet_decides_the_zone(bench):
     wanted = bench.cloud().placements("g6e.xlarge", subnet=None)[1]
     assert bench.cloud().placements("g6e.xlarge", subnet=wanted.subnet) == (wanted,)
 
@@ -100,7 +100,7 @@ def test_a_cloud_that_does_not_answer_is_one_sentence(table):
 @pytest.mark.parametrize(
     "url", ["nonsense", "ftp://127.0.0.1", "http://", "127.0.0.1:5000", "http://[::1", "http://a:70000"]
 )
-def test_an_endpoint_that_is_no_url_is_a_wrong_input(table, url):
+def test_an_invalid_endpoint_url_is_bad_input(table, url):
     with pytest.raises(InputError) as caught:
         SessionFactory(table=table, endpoint_url=url)
     assert caught.value.code == "bad_endpoint"

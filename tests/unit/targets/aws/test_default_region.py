@@ -52,7 +52,7 @@ def test_where_the_region_comes_from(config: Path, environ: dict[str, str], foun
 
 
 @pytest.mark.parametrize("content", [b"", b"no section\n", b"\xff\xfe broken", b"[default\nregion = x"])
-def test_a_broken_file_is_no_file(config: Path, content: bytes) -> None:
+def test_a_broken_file_is_ignored(config: Path, content: bytes) -> None:
     config.write_bytes(content)
     assert default_region({"AWS_CONFIG_FILE": str(config)}) == ("us-east-1", "default")
 

@@ -151,7 +151,7 @@ def test_no_address_is_left_in_the_region_and_the_error_has_the_command_for_more
     assert "--quota-code L-0263D0A3 --desired-value 2 --region us-east-1" in caught.value.hint
 
 
-def test_a_region_is_searched_forevery_kind_in_the_order_of_creation(bench, ec2):
+def test_a_region_is_searched_for_every_kind_in_the_order_of_creation(bench, ec2):
     allocate(ec2)
     ask_for_spot(ec2, bench)
     assert [found.kind for found in bench.cloud().find({})] == ["address", "spot-request"]

@@ -1,4 +1,4 @@
-"""The machine's own ends, run for real between stand-ins of curl, date, shutdown and systemctl."""
+"""The machine's limits: the real scripts, with fakes of curl, date, shutdown and systemctl."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_other_counters_and_health_checks_are_no_requests(clocked):
     assert box.over(1900)
 
 
-def test_an_engine_that_starts_again_is_no_activity(clocked):
+def test_a_restarting_engine_is_not_activity(clocked):
     box = clocked(idle_s=900)
     box.requests(7)
     box.at(1000)
@@ -254,7 +254,7 @@ def test_an_end_that_cannot_be_read_has_come(clocked, file: str, terms: str, tex
 
 @pytest.mark.parametrize("text", ["", "12\n", "12 -\n"])
 @pytest.mark.parametrize("file", ["idle-since", "age", "expires", "lease-until", "idle-s"])
-def test_what_was_written_in_part_is_no_end(clocked, file: str, text: str):
+def test_a_partially_written_end_is_ignored(clocked, file: str, text: str):
     """A full disk leaves an empty file behind."""
     box = clocked(idle_s=900, ttl_s=900)
     box.at(1000)
@@ -370,7 +370,7 @@ def test_a_look_that_hangs_keeps_the_next_ones_from_nothing(clocked):
         box.until(lambda: box.machine.calls("shutdown"))
 
 
-def test_a_journal_that_is_gone_keeps_nobody_from_ending(clocked):
+def test_a_missing_journal_does_not_prevent_the_end(clocked):
     box = clocked(ttl_s=60)
     box.at(1000)
     box.show(1060)

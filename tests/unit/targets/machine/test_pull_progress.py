@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TICK = "exec /bin/sleep 0.05\n"
-# Bytes come in while `docker pull` runs; it goes on until they have been reported of.
+# Bytes arrive while `docker pull` runs; it continues until they have been reported.
 PULL = """case $1 in
   image) exit 1 ;;
   pull)

@@ -1,4 +1,4 @@
-"""The scripts of the user data, run for real between stand-ins of docker, nvidia-smi, aws and shutdown."""
+"""The real scripts of the user data, with fakes of docker, nvidia-smi, aws and shutdown."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How a process of the real engine dies: recorded from TGI 3.3.7 on a CPU on 2026-11-22, with the reason left open.
+"""Tracebacks of the real engine, recorded from TGI 3.3.7 on a CPU on 2026-11-22, with a placeholder for the reason.
 
-The plain form is logged as the model fails to load; the form that rich boxes, with local variables and wrapped at 80
-columns, is what the process leaves on its standard error. Source lines quoted in it were replaced by an ellipsis.
+The plain form is logged when the model fails to load; the form boxed by rich, with local variables and wrapped at 80
+columns, goes to the process's standard error. Quoted source lines were replaced by an ellipsis.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MODULE: Final = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*)")
 
 
 def traceback(kind: Kind, model: str, reason: str, *, on_cpu: bool = True) -> str:
-    """Return what is printed where `reason` ends a process that works on `model`."""
+    """Return the output of a process for `model` that fails with `reason`."""
     system = "cpu" if on_cpu else "cuda"
     text = (_FOLDER / f"{kind}.txt").read_text(encoding="utf-8")
     shown = reason if kind.startswith("plain") else _wrapped(_MODULE.sub("", reason))
@@ -29,7 +29,7 @@ def traceback(kind: Kind, model: str, reason: str, *, on_cpu: bool = True) -> st
 
 
 def _folded(line: str) -> list[str]:
-    """Fold as rich does; lines of the C++ libraries don't pass through it."""
+    """Fold like rich; lines of C++ libraries don't pass through it."""
     return [line] if line.startswith("[rank") else textwrap.wrap(line, _COLUMNS, break_on_hyphens=False) or [""]
 
 
