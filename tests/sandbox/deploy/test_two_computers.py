@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -66,7 +67,10 @@ def check_pinned(opened):
     other = [*snippet[:2], snippet[2].replace(opened["certificate"], "5a" * 32)]
     curl = ["bash", "-c", opened["curl"]]
     another = [*curl[:2], curl[2].replace("--pinnedpubkey sha256//", "--pinnedpubkey sha256//AAAA")]
-    for words, code in ((snippet, 0), (other, 1), (curl, 0), (another, 90)):  # 90: curl's own for another key
+    commands = [(snippet, 0), (other, 1)]
+    if shutil.which("curl"):
+        commands += [(curl, 0), (another, 90)]  # 90: curl's own for another key
+    for words, code in commands:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
         assert (done.returncode, "generated_text" in done.stdout) == (code, code == 0), done
 

@@ -75,6 +75,14 @@ def test_an_update_drains_the_old_machine_before_the_address_moves(around):
     assert "the address has changed" not in up_text(outcome)
 
 
+def test_an_update_to_tls_changes_the_protocol_of_the_address(around):
+    up(around)
+    around.world.reported = f"[tgi-deploy] certificate sha256={'5a' * 32} public-key={'A' * 43}=\n"
+    deployment = up(around, NEW, settings=ASKED | {"tls": True}).deployment
+    assert (deployment.endpoint, deployment.rollout) == (URL.replace("http:", "https:"), None)
+    assert deployment.machine.notes["certificate"] == "5a" * 32
+
+
 def test_a_revision_that_fails_leaves_the_address_with_the_old_one(around):
     up(around)
     old = serving(around)

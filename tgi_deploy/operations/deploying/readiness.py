@@ -13,6 +13,7 @@ from tgi_deploy.operations.watching.diagnose import subject_of
 from tgi_deploy.readiness.deadlines import PhaseDeadline
 from tgi_deploy.readiness.waiting import Observer, Probe, WaitSettings, wait_until_ready
 from tgi_deploy.reconcile.tagged import note_tags
+from tgi_deploy.values.serving import CERTIFICATE_NOTE, UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +48,8 @@ class _Reached:
     port: int
 
     def read(self, console: str) -> None:
-        self.machine = with_certificate(self.machine, console)
+        if self.machine.notes.get(CERTIFICATE_NOTE) == UNREAD:
+            self.machine = with_certificate(self.machine, console)
 
     def probe(self, host: str, path: str) -> Probe:
         address = address_of(url_to(self.machine, host, self.port), self.machine)

@@ -203,7 +203,7 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
     front, host = front_of(context, deployment), None
     machine = deployment.machine_at(deployment.wanted.number)
     if front is not None and front.stable and deployment.rolling:
-        url = deployment.endpoint or url
+        url = urlsplit(deployment.endpoint or url)._replace(scheme=urlsplit(url).scheme).geturl()
     elif front is not None and machine is not None:
         host = front.shift(deployment, machine)
     if front is not None and machine is not None and host is not None:

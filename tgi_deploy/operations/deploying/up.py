@@ -517,15 +517,10 @@ def _proof_request(request: UpRequest, deployment: Deployment, url: str, ready: 
     if service is None or service.promise is None:
         raise ValueError("the record has no plan")
     return ProofRequest(
-        address=address_of(url, deployment.machine),
-        engine=service.engine,
-        promise=service.promise,
-        plan=deployment.plan,
-        level=request.ready,
-        versions=request.versions,
-        chat=request.plan.request.model.chat,
-        kv_capacity_tokens=ready.kv_capacity_tokens,
-    )
+        address=address_of(url, deployment.machine), engine=service.engine, promise=service.promise,
+        plan=deployment.plan, level=request.ready, versions=request.versions,
+        chat=request.plan.request.model.chat, kv_capacity_tokens=ready.kv_capacity_tokens,
+    )  # fmt: skip
 
 
 def _failed(

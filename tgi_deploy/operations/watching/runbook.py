@@ -110,11 +110,12 @@ class Subject:
         return self.access.url if self.access else f"{scheme}://ADDRESS:{self.service.port}"
 
     @property
-    def curl(self) -> str:
-        """How its pages are read."""
+    def pinned_url(self) -> str:
+        """The URL, after what curl needs to accept its certificate."""
         machine = self.deployment.machine if self.deployment else None
         known = machine.notes.get(PUBLIC_KEY_NOTE) if machine else None
-        return f"curl -s{pinned(known or 'PUBLIC_KEY') if self.url.startswith('https:') else ''}"
+        options = pinned(known or "PUBLIC_KEY") if self.url.startswith("https:") else ""
+        return f"{options} {self.url}".strip()
 
     @property
     def machine_id(self) -> str:
@@ -207,8 +208,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "rented": subject.rented,
         "there": "" if subject.rented else f" --target {subject.target.name}",
         "region": subject.region,
-        "url": subject.url,
-        "get": subject.curl,
+        "url": subject.pinned_url,
         "curl": subject.access.curl if subject.access else None,
         "tunnel": subject.access.tunnel if subject.access else None,
         "unencrypted": subject.unencrypted,
@@ -279,7 +279,7 @@ def _word(value: object) -> str:
 def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any]]:
     """Yield alerts. Those with a threshold from the plan need a plan."""
     promise, plan = subject.service.promise, subject.plan
-    values = {"name": subject.name, "model": subject.model, "url": subject.url}
+    values = {"name": subject.name, "model": subject.model, "url": subject.pinned_url}
     unknown = ["{concurrency}", "{slow_token_s}"]
     if promise is not None:
         values |= {"concurrency": str(promise.concurrency), "double_concurrency": str(2 * promise.concurrency)}
