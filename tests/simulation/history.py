@@ -16,7 +16,8 @@ REGIONS = ("us-east-1", "us-west-2")
 NAMES = ("demo", "other")
 ACTIONS = (
     "describe_instances",
-    "describe_instances",
+    "describe_security_groups",
+    "describe_launch_templates",
     "run_instances",
     "terminate_instances",
     "create_tags",
@@ -24,7 +25,7 @@ ACTIONS = (
     "delete_security_group",
 )
 SECOND_HOME = 2  # the first user, with another home folder
-TWO_REGIONS = 3  # the number of the request whose second choice is in another region
+TWO_REGIONS, FROM_THERE = 3, 6  # the requests whose second choice is in another region
 MOST_AHEAD_S = 290.0  # AWS refuses requests that are signed more than 5 minutes off
 LATEST_S = 45.0  # how late a thing may show; with what a late request adds, less than the minute that is waited
 
@@ -56,13 +57,13 @@ class Command(Fact):
 class Fault(Fact):
     """What goes wrong with a command's request, write or machine number `at`, counted from 0 among those of `among`.
 
-    `changes` are the requests that change something, `looks` the first ones after each of these. `seconds` is a delay
-    or a length, by kind (simulation/rules.toml).
+    `changes` are the requests that change something, `creations` those that make something, `looks` the first ones
+    after each change. `seconds` is a delay or a length, by kind (simulation/rules.toml).
     """
 
     kind: str
     command: int
-    among: Literal["requests", "changes", "looks", "writes", "machines"]
+    among: Literal["requests", "changes", "creations", "looks", "writes", "machines"]
     at: int
     seconds: float = 0.0
 
@@ -95,7 +96,7 @@ class History(Fact):
     @property
     def regions(self):
         """Where everybody looks: one region, unless something is asked for in a second one."""
-        return REGIONS if any(command.plan == TWO_REGIONS for command in self.commands) else REGIONS[:1]
+        return REGIONS if any(command.plan in {TWO_REGIONS, FROM_THERE} for command in self.commands) else REGIONS[:1]
 
     @property
     def steps(self):
@@ -138,10 +139,11 @@ _ENDING_KINDS = (
 )
 _DOUBTFUL_KINDS = ("lost", "cut", "late", "dropped", "failed after")
 _SECONDS = {"late": 30.0, "killed in flight": 30.0, "stale": 45.0, "doubled": 3.0}
-# Where faults strike, by what they are among: a launch is the fourth change of a first `up`.
+# Where faults strike, by what they are among: a launch is the fourth change of a first `up`, and its third creation.
 _STRIKES = {
     "requests": range(60),
     "changes": (0, 1, 2, 3, 3, 3, 3, 4, 5, 6, 7),
+    "creations": (0, 1, 2, 2),
     "looks": (0, 1, 2, 3, 3, 3, 4, 5),
     "writes": range(30),
     "machines": (0, 0, 0, 1),
@@ -215,9 +217,10 @@ def _break(chance, command, place):
     if chance.random() < 0.15:
         return [_fault_at(chance, chance.choice(tuple(WRITE_FAULTS)), command, "writes", chance.randrange(20))]
     kind = chance.choice(_ENDING_KINDS if chance.random() < 0.6 else _DOUBTFUL_KINDS)
-    found = [_fault_at(chance, kind, command, "changes", place)]
+    among, at = ("changes", place) if chance.random() < 0.5 else ("creations", min(place, 2))
+    found = [_fault_at(chance, kind, command, among, at)]
     if kind in _DOUBTFUL_KINDS and chance.random() < 0.35:
-        found.append(_fault_at(chance, chance.choice(("denied", "killed before")), command, "changes", place + 1))
+        found.append(_fault_at(chance, chance.choice(("denied", "killed before")), command, among, at + 1))
     return found
 
 
@@ -235,7 +238,9 @@ def _updated(chance, seed):
         for fault in _break(chance, chance.randrange(1, len(commands)), chance.randrange(7))
     ]
     faults.extend(_faults(chance, len(commands), (0, 0, 1)))
-    if chance.random() < 0.5:
+    if chance.random() < 0.3:
+        faults = [_machine_fault(chance, 1)]
+    elif chance.random() < 0.3:
         faults.append(_machine_fault(chance, chance.randrange(1, len(commands))))
     return History(
         seed=seed,
@@ -284,11 +289,12 @@ def _troubled(chance, seed):
     first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((0, 0, 1, 4)), waits=True)
     commands, events = [first], []
     for number in range(1, chance.choice((2, 3, 3, 4))):
-        verb = chance.choice(("up", "up", "up", "down", "down", "extend", "stop", "start", "gc"))
+        verb = chance.choice(("up", "up", "down", "down", "down", "extend", "extend", "extend", "stop", "start", "gc"))
         following = _next(chance, commands[-1], verb)
         commands.append(replace(following, plan=first.plan) if chance.random() < 0.5 and verb == "up" else following)
-        kind = chance.choice(("forbidden", "forbidden", "unreachable", "throttling"))
-        where = chance.choice(ACTIONS) if kind == "forbidden" else REGIONS[0]
+        kind = chance.choice(("forbidden", "forbidden", "forbidden", "unreachable", "throttling"))
+        actions = ("create_tags",) if verb == "extend" else ACTIONS
+        where = chance.choice(actions) if kind == "forbidden" else REGIONS[0]
         began_s, length_s = chance.choice((0.0, 0.0, chance.uniform(0, 20))), chance.choice((20, 120, 300))
         trouble = Event(kind=kind, at_s=round(began_s, 1), command=number, seconds=length_s, where=where)
         events.extend([trouble] if chance.random() < 0.7 else [])
@@ -339,31 +345,58 @@ def _next(chance, command, verb):
         at_s=round(chance.choice((5.0, 60.0, 1200.0)) * chance.uniform(0.3, 1) + (0.0 if after else 150.0), 1),
         ahead_s=_ahead_s(chance),
         waits=chance.random() < 0.9,
-        recreates=chance.random() < 0.35,
+        recreates=chance.random() < 0.45,
     )
 
 
 def _ending(chance, seed):
     """What others do when a machine's end is near, by clocks that differ, and what its owner does to put that off."""
-    first = replace(_command(chance, 1, "up", 0.0), plan=chance.choice((0, 0, 1, 2, TWO_REGIONS)), waits=False)
-    near_s = chance.choice((1800.0, 7200.0, 7200.0)) + chance.uniform(-500, 500)
+    first = replace(_command(chance, 1, "up", 0.0), plan=chance.choice((0, 0, 0, 1, 2, TWO_REGIONS)), waits=False)
+    end_s = 1800.0 if first.plan in {1, 2} and chance.random() < 0.7 else 7200.0
+    near_s = end_s + first.ahead_s + chance.uniform(-MOST_AHEAD_S, 60)
+    near_s = near_s if chance.random() < 0.7 else chance.uniform(300, near_s)
     extension = replace(
-        first, verb="extend", plan=chance.choice((1, 1, 2, 3, 4, 0)), at_s=round(chance.uniform(300, near_s - 300), 1)
+        first, verb="extend", plan=chance.choice((1, 1, 2, 3, 4, 0)), at_s=round(chance.uniform(300, end_s - 300), 1)
     )
     later = Command(
         user=chance.choice((0, 1, 1)),
-        verb=chance.choice(("gc", "gc", "gc", "up", "down", "extend")),
+        verb=chance.choice(("gc", "gc", "gc", "gc", "up", "down", "extend")),
         name=first.name,
         at_s=round(near_s, 1),
         ahead_s=chance.choice((-MOST_AHEAD_S, MOST_AHEAD_S, MOST_AHEAD_S)),
     )
-    commands = (first, extension, later) if chance.random() < 0.6 else (first, later)
-    kind = chance.choice(("denied", "cut", "lost", "dropped", "not sent"))
+    commands = (first, extension, later) if chance.random() < 0.4 else (first, later)
+    kind = chance.choice(("denied", "denied", "cut", "lost", "dropped"))
     faults = [_fault_at(chance, kind, 1, "changes", 0)] if chance.random() < 0.4 else []
     return History(
         seed=seed,
         commands=commands,
-        faults=(*faults, *_faults(chance, len(commands), (0, 0, 1))),
+        faults=(*faults, *_faults(chance, len(commands), (0, 0, 0, 1))),
+        boot_s=_boot_s(chance),
+        end=_end(chance),
+    )
+
+
+def _unsettled(chance, seed):
+    """What was asked for shows late, and its user goes on at once; perhaps it was asked for an hour before, too."""
+    first = replace(_command(chance, 1, "up", 0.0), waits=False)
+    soon_s, ending = round(chance.uniform(0.4, 15), 1), chance.choice(("killed after", "killed in flight"))
+    if chance.random() < 0.5:
+        other = chance.choice([plan for plan in (0, 1, 2, 1, 2, 4) if plan != first.plan])
+        commands = (first, replace(first, plan=other, after=True, at_s=soon_s))
+        faults = (_fault_at(chance, ending, 0, "creations", 2),)
+    else:
+        hour_later = replace(first, after=True, at_s=round(chance.uniform(*_HOUR_LATER), 1), ahead_s=_ahead_s(chance))
+        verb = chance.choice(("down", "down", "up"))
+        plan = first.plan if verb == "up" else 0
+        commands = (first, hour_later, replace(first, verb=verb, plan=plan, after=True, at_s=soon_s))
+        first_try = _fault_at(chance, "killed before", 0, "creations", chance.choice((0, 0, 1, 2)))
+        faults = (first_try, _fault_at(chance, ending, 1, "creations", 0))
+    return History(
+        seed=seed,
+        commands=commands,
+        faults=(*faults, *_faults(chance, len(commands), (0, 0, 0, 1))),
+        late_s={**_late(chance, 0.6), "instance": round(chance.uniform(LATEST_S / 2, LATEST_S), 1)},
         boot_s=_boot_s(chance),
         end=_end(chance),
     )
@@ -373,9 +406,10 @@ def _race(chance, seed):
     """Two who want one name, at once or while the first one waits."""
     first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0])
     later_s = round(chance.choice((chance.uniform(0, 10), chance.uniform(10, 60), chance.uniform(60, 130))), 1)
-    second = replace(first, user=1, at_s=later_s, ahead_s=_ahead_s(chance), plan=_plan(chance))
-    if chance.random() < 0.15:
-        second = replace(second, verb="gc", plan=0)
+    ahead_s = chance.choice((MOST_AHEAD_S, _ahead_s(chance)))
+    second = replace(first, user=1, at_s=later_s, ahead_s=ahead_s, plan=_plan(chance))
+    if chance.random() < 0.2:
+        second = replace(second, verb="gc", plan=0, at_s=round(chance.uniform(0, 60), 1))
     kinds = ("lost", "lost", "lost", "killed after", "cut", "killed in flight")
     faults = tuple(
         _fault_at(chance, chance.choice(kinds), 0, "changes", chance.choice((0, 1, 2, 2, 3)))
@@ -395,7 +429,7 @@ def _update_race(chance, seed):
     """A machine that serves, and two who know of it and update it to different specs at the same time."""
     first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, waits=True)
     one, other = chance.sample((4, 5), 2)
-    recreates = [chance.random() < 0.35 for _ in range(2)]
+    recreates = [chance.random() < 0.6 for _ in range(2)]
     mine = replace(first, plan=one, recreates=recreates[0])
     rival = replace(
         first, user=chance.choice((1, SECOND_HOME)), plan=other, recreates=recreates[1], ahead_s=_ahead_s(chance)
@@ -419,16 +453,18 @@ def _update_race(chance, seed):
 
 
 def _race_apart(chance, seed):
-    """Two who want one name while it is uncertain in which of two regions they get a machine."""
+    """Two who want one name, and get their machines in two regions: by choice, or as one of these has none for now."""
     first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0], plan=TWO_REGIONS)
     second = replace(first, user=1, at_s=round(chance.uniform(0, 40), 1), ahead_s=_ahead_s(chance))
-    short = Event(kind="no capacity", at_s=0.0, seconds=round(chance.uniform(3, 40), 1), where=REGIONS[0])
+    events = (Event(kind="no capacity", at_s=0.0, seconds=round(chance.uniform(3, 40), 1), where=REGIONS[0]),)
+    if chance.random() < 0.6:
+        second, events = replace(second, plan=FROM_THERE, at_s=round(chance.uniform(0, 12), 1)), ()
     return History(
         seed=seed,
         commands=(first, second),
         faults=_faults(chance, 2, (0, 0, 0, 1)),
-        events=(short,),
-        late_s=_late(chance, 0.6, instance=0.3),
+        events=events,
+        late_s=_late(chance, 0.4, instance=0.3),
         boot_s=_boot_s(chance),
     )
 
@@ -515,7 +551,7 @@ def _fault(chance, commands):
     command, what = chance.randrange(commands), chance.random()
     if what < 0.1:
         return _machine_fault(chance, command)
-    among = "writes" if what < 0.25 else chance.choice(("requests", "changes", "looks"))
+    among = "writes" if what < 0.25 else chance.choice(("requests", "changes", "creations", "looks"))
     known = WRITE_FAULTS if among == "writes" else CALL_FAULTS
     kind = chance.choices(tuple(known), tuple(known.values()))[0]
     return _fault_at(chance, kind, command, among, chance.choice(_STRIKES[among]))
@@ -552,16 +588,17 @@ def _event(chance, commands):
 
 
 _SHAPES = {
-    _interrupted: 26,
+    _interrupted: 22,
     _updated: 22,
-    _paused: 10,
+    _unsettled: 8,
+    _paused: 9,
     _lost: 8,
-    _troubled: 8,
-    _ending: 9,
-    _race: 11,
-    _race_apart: 5,
-    _update_race: 8,
-    _mixed: 17,
+    _troubled: 11,
+    _ending: 13,
+    _race: 13,
+    _race_apart: 6,
+    _update_race: 9,
+    _mixed: 13,
 }
 
 

@@ -15,7 +15,7 @@ from simulation.world import PAUSED
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.reconcile.errors import ClaimedError
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, revision_of
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_UPDATE, revision_of
 
 # How long something new may go unseen: with it, what another computer removes is not all that there is.
 _UNSEEN_S = 60.0
@@ -172,12 +172,20 @@ class Invariants:
         if record is not None and program.command.verb in UPS and machine.id == _machine_id(record):
             begun = rollout is not None or record.status != "ready"
             self._check(begun, "intent before call", f"{machine.id} serves and is ended, with no update on record")
+            stays = program.command.verb == "up" and self._looked_at(program) == {machine.region}
+            if rollout is not None and rollout.stage == "ending" and stays:
+                self._claimed(machine, record.wanted.update)
         if rollout is None or rollout.strategy != "rolling" or not machine.proved:
             return
         serves = rollout.stage == "starting" and machine.id == _machine_id(record)
         self._check(not serves, "what serves stays", f"{machine.id} is ended before the next is promoted")
         drained = rollout.stage != "promoted"
         self._check(drained, "drained before it goes", f"{machine.id} is ended with its requests open")
+
+    def _claimed(self, machine, update):
+        """Whoever updates has claimed the next revision before the machine goes, so that a second one gives way."""
+        claims = any(thing.exists and thing.tags.get(TAG_UPDATE) == update for thing in self._run.world.things.values())
+        self._check(claims, "claims before the end", f"{machine.id} is ended, and nothing says for which update")
 
     def _may_delete(self, program, thing):
         if thing is None or thing.now is None:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from botocore.exceptions import ClientError, ConnectionClosedError, EndpointConnectionError, ReadTimeoutError
 from botocore.parsers import ResponseParserError
 from fakes.cloud import BEGINNING
-from simulation.api import Api, refusal
+from simulation.api import CREATING, Api, refusal
 from simulation.schedule import Killed
 
 READ_TIMEOUT_S = 60.0
@@ -38,7 +38,7 @@ class Program:
         self.learned = set()
         self.ended_machines = set()
         self.gate = self.updates = None
-        self.calls = self.changes = self.writes = 0
+        self.calls = self.changes = self.creations = self.writes = 0
         self.dead = self.ended = self.has_changed = False
 
     def pause(self, seconds):
@@ -100,6 +100,9 @@ class Program:
             return fault or (self.faults.get(("looks", self.changes - 1)) if first_look else None)
         fault = fault or self.faults.get(("changes", self.changes))
         self.changes += 1
+        if method in CREATING:
+            fault = fault or self.faults.get(("creations", self.creations))
+            self.creations += 1
         self.has_changed = True
         return fault
 
@@ -141,13 +144,16 @@ class Program:
             self.api.stale_s = fault.seconds
         try:
             reply = self._reach(region, method, parameters)
+        except ClientError:
+            self._spoil(fault.kind, method)
+            raise
         finally:
             self.api.stale_s = 0.0
         self._spoil(fault.kind, method)
         return reply
 
     def _spoil(self, kind, method):
-        """What goes wrong after it has taken effect."""
+        """What goes wrong after it has taken effect, or was refused."""
         if kind == "killed after":
             self.die()
         if kind == "lost":

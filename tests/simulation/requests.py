@@ -58,7 +58,7 @@ def priced(made):
 
 @cache
 def asked():
-    """Return every request by number: 0 to 3 run the same on different machines, 4 and 5 something else each."""
+    """Return every request by number: 4 and 5 run something else each, the others the same on different machines."""
     other, spot = priced(on("g6.xlarge")), priced(on("g6e.xlarge", market="spot"))
     elsewhere = priced(on("g6.xlarge", region="us-west-2"))
     awq, gptq = (priced(candidate(engine=engine(quantize=scheme))) for scheme in ("awq", "gptq"))
@@ -70,6 +70,7 @@ def asked():
         Asked(plan(elsewhere, chosen=first), {"ttl_s": TTL_S, "max_spend_usd": CEILING_USD}),
         Asked(plan(chosen=awq, quantize="awq"), {"ttl_s": TTL_S}, ("192.0.2.0/24", "198.51.100.0/24")),
         Asked(plan(chosen=gptq, quantize="gptq"), {"ttl_s": TTL_S, "max_spend_usd": CEILING_USD}),
+        Asked(plan(first, chosen=elsewhere), {"ttl_s": TTL_S}),
     )
 
 

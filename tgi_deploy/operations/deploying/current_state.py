@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
 from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.rolling import check_restorable, finish, keeps_serving
-from tgi_deploy.operations.removing.down import await_settled, remove_own
+from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
+from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.operations.watching.limits import Running
 from tgi_deploy.operations.watching.lookup import is_stopped, look_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign

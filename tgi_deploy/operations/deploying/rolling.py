@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError, Problem, warning
 from tgi_deploy.operations.launching.traffic import url_to
-from tgi_deploy.operations.removing.down import await_settled
+from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
 from tgi_deploy.operations.watching.limits import Running, keep_ceiling
 from tgi_deploy.reconcile.claim import is_of_other_update, owned_by

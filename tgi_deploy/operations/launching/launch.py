@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.operations.planning.documents import plan_to_record
+from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.reconcile.claim import owned_by, reject_concurrent_update
 from tgi_deploy.reconcile.ends import lease_end
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
@@ -66,6 +67,7 @@ def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Dep
                 raise
             launch.refused(attempt, error)
             deployment = context.store.load(deployment.name) or deployment
+            await_settled(context, deployment)  # what shows late has to go, too, if another region is next
         else:
             deployment = executor.save(at_status(deployment, "running"))
             return Launched(deployment=deployment, candidate=attempt.candidate, address=address)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import Thing
-from tgi_deploy.operations.removing.down import await_settled, remove_own
+from tgi_deploy.operations.removing.down import remove_own
+from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import KEPT, ChangeSet, Step
 

@@ -9,9 +9,9 @@ from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
 from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, reset_spending, write
+from tgi_deploy.operations.settling import await_settled, not_shown_yet
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.claim import claimed_error, owned_by
-from tgi_deploy.reconcile.clocks import ASKED, may_be_new
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
@@ -19,7 +19,7 @@ from tgi_deploy.reconcile.observe import find_common, observe, owners_of
 from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
-from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, TAG_SPEC, ChangeSet, Found, Step
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, ChangeSet, Found, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import PollPolicy
-    from tgi_deploy.values.deployment import Event, ResourceRecord
+    from tgi_deploy.values.deployment import Event
 
 _HIDDEN: Final = "not shown yet"
 _UNUSED: Final = "available"  # the state of a detached interface or volume
@@ -160,43 +160,6 @@ def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]
     return (*seen, *hidden)
 
 
-def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> tuple[ResourceRecord, ...]:
-    """Return resources that may be too new to be visible: neither `seen` nor known to the cloud by id or tags.
-
-    A Docker host shows everything at once. Of resources that were being deleted only machines count: EC2 knows ended
-    ones for about an hour, so an unknown one is not visible yet. A resource that was requested twice may appear again
-    after its deletion, unless both requests had the same token, as for machines.
-    """
-    now = context.clock.now()
-    ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in owned_by(seen, deployment.id)}
-    return tuple(
-        record
-        for record in deployment.resources
-        if _may_show_late(context, record)
-        and may_be_new(record, now, within_s=context.pace.unsettled_s)
-        and (
-            _may_come_twice(context, record)
-            or not (
-                record.attributes.get("id") in ids
-                or (record.state == "intent" and (record.key, record.spec) in made)
-                or _shows(context, deployment, record)
-            )
-        )
-    )
-
-
-def _may_show_late(context: Context, record: ResourceRecord) -> bool:
-    if record.state == "intent":
-        return True
-    waited_for = record.state == "created" or record.is_machine
-    return waited_for and "id" in record.attributes and not context.target_at(record.place).facts.shows_at_once
-
-
-def _may_come_twice(context: Context, record: ResourceRecord) -> bool:
-    at_once = context.target_at(record.place).facts.shows_at_once
-    return ASKED in record.notes and not record.is_machine and not at_once
-
-
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
     """`tags` find everything else that belongs to it."""
     name, places = deployment.name, places_of(context, deployment)
@@ -324,36 +287,6 @@ def still_there(
     costs = until_then(deployment.usd_per_hour if runs else None)
     hint = f"'tgi-deploy down {deployment.name}' resumes it; {costs}"
     return left_error(context, error.message, items, hint=hint, receipts=(receipt,))
-
-
-def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> bool:
-    """Wait up to a minute for recent requests to become visible; return whether there were any.
-
-    Deleting before that would miss it. The minute is measured by a clock that cannot be set.
-    """
-    if not not_shown_yet(context, deployment, seen):
-        return False
-    context.reporter.note("something requested a moment ago is not visible yet; waiting up to a minute for it")
-    patience = replace(context.pace.sweep, deadline_s=context.pace.unsettled_s)
-    for waited_s in looks(context.clock, patience):
-        if waited_s and not not_shown_yet(context, deployment, seen):
-            break
-    return True
-
-
-def asked_for(context: Context, deployment: Deployment, record: ResourceRecord) -> tuple[Found, ...]:
-    """Return the resources of a request whose reply was lost."""
-    tagged = context.cloud(record.place).handler(record.kind).find({TAG_ID: deployment.id, TAG_SPEC: record.spec})
-    return tuple(found for found in tagged if found.key == record.key)
-
-
-def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> bool:
-    if record.state == "intent":
-        return bool(asked_for(context, deployment, record))
-    cloud = context.cloud(record.place)
-    if record.is_machine:
-        return cloud.machine(record.attributes["id"]).state != "missing"
-    return cloud.handler(record.kind).read(record.attributes) is not None
 
 
 def sweep(

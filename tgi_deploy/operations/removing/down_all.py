@@ -16,7 +16,6 @@ from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.removing.down import (
     DownOutcome,
     Removal,
-    not_shown_yet,
     places_of,
     receipt_of,
     removal_of,
@@ -25,6 +24,7 @@ from tgi_deploy.operations.removing.down import (
     still_there,
 )
 from tgi_deploy.operations.removing.leftovers import raise_all, removing
+from tgi_deploy.operations.settling import not_shown_yet
 from tgi_deploy.operations.watching.fleet import Seen, each, look_at_all, search
 from tgi_deploy.operations.watching.ledger import sighting
 from tgi_deploy.operations.watching.lookup import by_name

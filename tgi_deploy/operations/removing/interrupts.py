@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.removing.created_by_run import deletions
-from tgi_deploy.operations.removing.down import asked_for, await_settled, issue, not_shown_yet, remove_own, sweep
+from tgi_deploy.operations.removing.down import issue, remove_own, sweep
 from tgi_deploy.operations.removing.leftovers import removing
+from tgi_deploy.operations.settling import asked_for, await_settled, not_shown_yet
 from tgi_deploy.operations.watching.broken_off import on_record
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.errors import LostReplyError
