@@ -20,16 +20,16 @@ _CODES = {
     "volume": "InvalidVolume.NotFound",
     "network-interface": "InvalidNetworkInterfaceID.NotFound",
     "spot-request": "InvalidSpotInstanceRequestID.NotFound",
+    "address": "InvalidAllocationID.NotFound",
 }
 _NOTHING = {
-    "describe_addresses": "Addresses",
     "list_roles": "Roles",
     "list_instance_profiles": "InstanceProfiles",
     "list_schedule_groups": "ScheduleGroups",
     "describe_parameters": "Parameters",
 }
 _METADATA = {"RequestId": "request", "HTTPStatusCode": 200}
-CREATING = {"run_instances", "create_security_group", "create_launch_template"}
+CREATING = {"run_instances", "create_security_group", "create_launch_template", "allocate_address"}
 
 
 def refusal(method, code, message="", status=400):
@@ -94,7 +94,44 @@ class Api:
         found = self._shown(
             "instance", region, asked.get("Filters", ()), asked.get("InstanceIds"), "describe_instances"
         )
-        return {"Reservations": [{"Instances": [_instance(thing, members)]} for thing, members in found]}
+        return {"Reservations": [{"Instances": [self._instance(thing, members)]} for thing, members in found]}
+
+    def _instance(self, thing, members):
+        return _instance(thing, {**members, "address": self.world.address_of(thing, members)})
+
+    def _describe_addresses(self, region, asked):
+        found = self._shown(
+            "address", region, asked.get("Filters", ()), asked.get("AllocationIds"), "describe_addresses"
+        )
+        return {"Addresses": [self._address(thing, members) for thing, members in found]}
+
+    def _address(self, thing, members):
+        holder = self.world.holder_of(thing)
+        held = {"AssociationId": f"eipassoc-{holder.id[2:]}", "InstanceId": holder.id} if holder else {}
+        return {"AllocationId": thing.id, "PublicIp": members["ip"], "Tags": _tags(members), **held}
+
+    def _allocate_address(self, region, asked):
+        tags = tags_in(asked["TagSpecifications"]).get("elastic-ip", {})
+        members = {"ip": self.world.new_address(), "machine": "", "tags": tags}
+        made = self.world.add("address", region, self.maker, self._now, **members)
+        return {"AllocationId": made.id, "PublicIp": made.now["ip"]}
+
+    def _associate_address(self, _region, asked):
+        method = "associate_address"
+        address = self._named("address", asked["AllocationId"], method)
+        machine = self._named("instance", asked["InstanceId"], method)
+        if machine.state not in {"running", "stopped"}:
+            raise refusal(method, "IncorrectInstanceState")
+        address.change(self._now, machine=machine.id)
+        return {"AssociationId": f"eipassoc-{machine.id[2:]}"}
+
+    def _release_address(self, _region, asked):
+        method = "release_address"
+        address = self._named("address", asked["AllocationId"], method)
+        if self.world.holder_of(address) is not None:
+            raise refusal(method, "InvalidIPAddress.InUse")
+        address.end(self._now)
+        return {}
 
     def _describe_security_groups(self, region, asked):
         found = self._shown(

@@ -27,6 +27,7 @@ ACTIONS = (
 SECOND_HOME = 2  # the first user, with another home folder
 TWO_REGIONS, FROM_THERE = 3, 6  # the requests whose second choice is in another region
 MOST_AHEAD_S = 290.0  # AWS refuses requests that are signed more than 5 minutes off
+_STATIC_EVERY = 6
 LATEST_S = 45.0  # how late a thing may show; with what a late request adds, less than the minute that is waited
 
 
@@ -39,7 +40,8 @@ class Command(Fact):
 
     With `after` it begins so long after the end of the command before it. `ahead_s` is how far that computer's clock is
     wrong while it runs. `waits`: for the engine; `recreates`: it ends an old machine first; `heals`: what can be cured
-    is tried again. `copy`: the user gets a copy of the first user's home folder.
+    is tried again. `copy`: the user gets a copy of the first user's home folder. `static`: it asks for an address that
+    stays.
     """
 
     user: int
@@ -52,6 +54,7 @@ class Command(Fact):
     waits: bool = False
     recreates: bool = False
     heals: bool = False
+    static: bool = False
 
 
 class Fault(Fact):
@@ -164,7 +167,14 @@ def make(seed):
     """Return the history of a seed."""
     chance = random.Random(seed)  # noqa: S311 -- a choice of cases, not a secret
     shape = chance.choices(tuple(_SHAPES), tuple(_SHAPES.values()))[0]
-    return shape(chance, seed)
+    made = shape(chance, seed)
+    return _with_addresses(made) if seed % _STATIC_EVERY == 0 else made
+
+
+def _with_addresses(history):
+    """Return the same with an address for whatever is brought up, which shows as late as a group does."""
+    late_s = {**history.late_s, "address": history.late_s.get("security-group", 0.0)}
+    return replace(history, commands=tuple(replace(item, static=True) for item in history.commands), late_s=late_s)
 
 
 def _mixed(chance, seed):

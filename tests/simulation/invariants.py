@@ -22,7 +22,7 @@ _UNSEEN_S = 60.0
 _ENDLESS_STEPS = 20_000
 CENT = Decimal("0.01")
 UPS = ("up", "rollback")
-_RECORDED = ("instance", "security-group", "launch-template")
+_RECORDED = ("instance", "security-group", "launch-template", "address")
 _SWITCHING = {"stop_instances": "stopping", "start_instances": "starting", "reboot_instances": ""}
 _SCHEME = re.compile(r"--quantize[^a-z]+([a-z0-9]+)")
 _DELETING = {
@@ -31,6 +31,7 @@ _DELETING = {
     "delete_launch_template": "LaunchTemplateId",
     "delete_volume": "VolumeId",
     "delete_network_interface": "NetworkInterfaceId",
+    "release_address": "AllocationId",
 }
 # What a command may end with when nothing goes wrong: somebody else has the name, or there is nothing to do it to.
 _LAWFUL = frozenset(
@@ -77,6 +78,8 @@ class Invariants:
             for machine in (thing for thing in known if thing is not None and thing.alive):
                 program.ended_machines.add(machine)
                 self._rolls(program, machine)
+        if what == "associate_address":
+            self._moves(program, self._run.world.things.get(parameters["AllocationId"]), parameters["InstanceId"])
         if what in _SWITCHING:
             self._switches(program, what, parameters["InstanceIds"])
         if what in _DELETING:
@@ -164,6 +167,15 @@ class Invariants:
         """A machine that was ended to make room is gone before another one is asked for."""
         ending = sorted(machine.id for machine in program.ended_machines if machine.exists)
         self._check(not ending, "gone before the next", f"{ending} are not gone when the next machine is asked for")
+
+    def _moves(self, program, address, machine_id):
+        """An address moves to a machine that is proved, from none that serves: a move may cut its requests."""
+        machine = self._run.world.things.get(machine_id)
+        holder = self._run.world.holder_of(address) if address is not None else None
+        proved = machine is None or machine.proved or not machine.alive
+        self._check(proved, "proof before promotion", f"{machine_id} gets the address and was not proved")
+        drained = holder is None or holder is machine or not (holder.alive and holder.proved)
+        self._check(drained, "drained before it goes", f"command {program.number} takes an address from {holder}")
 
     def _rolls(self, program, machine):
         """In a rolling update what serves stays until the next is promoted, and drains before it is ended."""
@@ -375,6 +387,15 @@ class Invariants:
         self._check(lives, "up has a machine", f"up succeeds with {deployment.machine}")
         if machine is not None:
             self._runs_what_was_asked_for(program, deployment, machine)
+            self._has_its_address(program, deployment, machine)
+
+    def _has_its_address(self, program, deployment, machine):
+        """The URL is that of the one address, which the machine has."""
+        if not (program.command.static and program.command.waits and machine.alive):
+            return
+        ips = [item.now["ip"] for item in self._run.world.of("address", machine.region) if item.now]
+        has = self._run.world.address_of(machine, machine.now)
+        self._check(has in ips and f"//{has}:" in deployment.endpoint, "the URL stays", f"{deployment.endpoint}: {ips}")
 
     def _runs_what_was_asked_for(self, program, deployment, machine):
         """The machine runs what the record says, that is what was asked for, and its caller may connect to it."""

@@ -100,13 +100,16 @@ def up_request(command):
     """Return the `up` of a command."""
     wanted = asked()[command.plan]
     named = {"allow_cidr": wanted.cidrs} if wanted.cidrs else {}
-    return _request(command, wanted.plan, {**wanted.ends, **named})
+    address = {"static_ip": True} if command.static else {}
+    return _request(command, wanted.plan, {**wanted.ends, **named, **address})
 
 
 def rollback_request(command, recorded):
     """Return the `up` that a `rollback` is. Raises ConflictError where there is nothing to go back to."""
-    wanted, _ = again(former(recorded))
+    back = former(recorded)
+    wanted, _ = again(back)
     ends = {name: getattr(recorded.ends, name) for name in ("ttl_s", "max_spend_usd", "idle_s", "lease_s")}
+    ends |= {name: value for name, value in back.options.items() if name == "static_ip"}
     return replaced(_request(command, wanted, ends), exact=True, origin="rollback", wait=True)
 
 

@@ -330,7 +330,9 @@ class _Run:
     def serving(self, url):
         """Return the machine whose engine answers at an address; None for none."""
         for machine in self.world.machines:
-            if machine.alive and machine.running_at is not None and f"//{machine.now['address']}:" in url:
+            if not machine.alive or machine.running_at is None:
+                continue
+            if f"//{self.world.address_of(machine, machine.now)}:" in url:
                 return machine if self.schedule.now - machine.running_at >= ENGINE_STARTS_S else None
         return None
 

@@ -42,6 +42,7 @@ MODEL_RULES = {
     "launched last",
     "what is billed",
     "rules are revoked",
+    "addresses",
 }
 
 

@@ -34,6 +34,7 @@ _PREFIX = {
     "volume": "vol-",
     "network-interface": "eni-",
     "spot-request": "sir-",
+    "address": "eipalloc-",
 }
 
 
@@ -150,7 +151,7 @@ class World:
             type=request["type"],
             spot=request["spot"],
             reason=None,
-            address=self._address(),
+            address=self.new_address(),
             launched_at=at,
             shutdown=request["shutdown"],
         )
@@ -234,10 +235,20 @@ class World:
 
     def start(self, machine, at):
         if machine.state == "stopped":
-            machine.change(at, state="pending", reason=None, address=self._address(), launched_at=at)
+            machine.change(at, state="pending", reason=None, address=self.new_address(), launched_at=at)
             self.at(at + self.boot_s, lambda moment: self._boot(machine, moment))
 
-    def _address(self):
+    def holder_of(self, address):
+        """Return the machine that has an address, which keeps it until it is terminated; None for none."""
+        machine = self.things.get(address.now["machine"]) if address.now else None
+        return machine if machine is not None and machine.exists else None
+
+    def address_of(self, machine, members):
+        """Return the public address of a machine in this state: its own one is released while it has another."""
+        held = (item for item in self.of("address", machine.region) if self.holder_of(item) is machine)
+        return next((item.now["ip"] for item in held), members["address"])
+
+    def new_address(self):
         number = next(self._addresses)
         return f"198.51.{number // 250 + 100}.{number % 250 + 1}"
 

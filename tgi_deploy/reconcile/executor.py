@@ -129,6 +129,8 @@ class Executor:
         return deployment
 
     def _create(self, deployment: Deployment, step: Step, resource: Resource) -> Deployment:
+        if self._shows_late(deployment, resource):
+            return deployment
         self.reporter.step(step, "begun")
         deployment = self._end_open_intent(deployment, resource)
         repeated = self._is_open(deployment.record(resource.key))
@@ -139,6 +141,15 @@ class Executor:
             self._complete(deployment, resource, found.attributes)
         self.reporter.step(replaced(step, attributes=found.attributes), "done")
         return deployment
+
+    def _shows_late(self, deployment: Deployment, resource: Resource) -> bool:
+        """Return whether it exists and was not visible yet. Others can't be made twice."""
+        record = deployment.record(resource.key)
+        if record is None or not isinstance(self.handler(resource.place, resource.kind), Unrepeatable):
+            return False
+        made = (record.state, record.spec, record.place) == ("created", resource.spec, resource.place)
+        new = may_be_new(record, self.clock.now(), within_s=self.visibility_timeout.deadline_s)
+        return made and new and self._come_to_light(deployment, resource) is not None
 
     def _note_gone(self, deployment: Deployment, key: str) -> None:
         """Add the end of a recorded resource that no longer exists to the history before it is replaced."""

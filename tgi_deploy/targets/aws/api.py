@@ -86,11 +86,13 @@ class Api:
         read: Callable[[Reply], _T],
         *,
         service: str = "ec2",
+        once: bool = False,
         **parameters: Any,  # noqa: ANN401 -- the API's own
     ) -> _T:
         """Send a creating call without the SDK's retries; repeat it if throttled or too early.
 
-        Raises LostReplyError if one is rejected after another that may have taken effect.
+        `once`: never repeat one that may have taken effect. Raises LostReplyError then, or if one is rejected after
+        another that may have taken effect.
         """
         unsure = list[ThrottledError]()
 
@@ -99,6 +101,8 @@ class Api:
                 return self._send(service, method, doing, read, parameters, creating=True)
             except ThrottledError as error:
                 unsure.extend([error] if error.unsure else [])
+                if once and unsure:
+                    raise LostReplyError(error.message) from error
                 raise
 
         try:

@@ -44,6 +44,7 @@ class Addresses:
                 "allocate_address",
                 "allocating a static IP address",
                 lambda reply: self._found(reply, tags),
+                once=True,
                 Domain=properties["domain"],
                 TagSpecifications=tag_specifications(tags, "elastic-ip"),
             )
