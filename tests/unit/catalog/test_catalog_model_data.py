@@ -16,7 +16,7 @@ CATALOG = open_catalog()
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
 
 # Vision towers, multi-token prediction, layers that differ one by one: not in the formula.
-NOT_BY_FORMULA = {"gemma3", "mllama", "llama4", "nemotron-nas", "deepseek_v3"}
+NOT_BY_FORMULA = {"gemma3", "mllama", "nemotron-nas", "deepseek_v3"}
 
 
 def test_shapes_are_found_by_hub_id_and_sound():
