@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.control import SandboxInfo
     from tgi_deploy.sandbox.rehearsal import Trouble as RehearsedTrouble
     from tgi_deploy.secret import Secret
+    from tgi_deploy.targets.aws.session import SessionFactory
     from tgi_deploy.targets.protocol import Artifact, Deployable, Target
     from tgi_deploy.values.options import Option
     from tgi_deploy.values.plan import Plan
@@ -180,7 +181,7 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
         survey=survey,
         catalog=lambda: open_catalog(profiles_dir),
         default_region=lambda: default_region(os.environ)[0],
-        caller_cidr=(lambda: _LOOPBACK) if setup and setup.sandbox else _caller_cidr,
+        caller_cidr=lambda: _LOOPBACK if local else _caller_cidr(connection.sessions),
     )
 
 
@@ -194,13 +195,17 @@ def _docker_target(_setup: Setup | None, _unsearched: dict[tuple[str, str], str]
 _TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target}
 
 
-def _caller_cidr() -> str:
-    """Return this computer's address as machines see it: loopback if the cloud's endpoint is on this computer."""
+def _caller_cidr(sessions: SessionFactory) -> str:
+    """Return this computer's address as machines see it: loopback if the cloud's endpoint is on this computer.
+
+    Raises DeployError `no_credentials`, because without them there is nothing to look the address up for.
+    """
     from tgi_deploy.readiness.http import caller_address  # noqa: PLC0415 -- see context()
     from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- startup time
 
     if is_loopback(os.environ.get("AWS_ENDPOINT_URL", "")):
         return _LOOPBACK
+    sessions.check_credentials()
     address = caller_address()
     return f"{address}/128" if ":" in address else f"{address}/32"
 

@@ -150,7 +150,7 @@ class LocalStore:
             raise InputError(
                 "bad_name",
                 f"{name[:60]!r} is not a valid deployment name",
-                hint="use 3 to 40 characters of a-z, 0-9 and '-', a letter first; 'tgi-deploy list' shows yours",
+                hint="use 2 to 40 characters of a-z, 0-9 and '-', a letter first; 'tgi-deploy list' shows yours",
             )
         return self.home / "deployments" / name
 

@@ -23,3 +23,9 @@ from tgi_deploy.cli.main import ROOT
 def test_a_command_that_asks_no_cloud_starts_none(words):
     assert frame.run(ROOT, [*words, "--sandbox"]) == 0
     assert not (Path(os.environ["TGI_DEPLOY_HOME"]) / "sandbox").exists()
+
+
+def test_without_credentials_up_says_so_before_it_looks_up_an_address(capsys):
+    """The address is looked up on the internet, and without credentials it helps nobody."""
+    assert frame.run(ROOT, ["up", "llama3-13b", "--budget", "5", "--yes"]) == 1
+    assert "error[no_credentials]" in capsys.readouterr().err

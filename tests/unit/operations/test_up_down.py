@@ -498,7 +498,7 @@ def test_bad_names_are_refused_before_anything_is_done(around, name):
         ("llama3-13b", "llama3-13b"),
         ("meta-llama/Meta-Llama-3-8B", "meta-llama-3-8b"),
         ("org/7b_chat.v2", "m-7b-chat-v2"),
-        ("x", "xxx"),
+        ("x", "xx"),
     ],
 )
 def test_names_come_from_the_model(model, name):

@@ -104,7 +104,7 @@ def test_environment_names_follow_their_grammar(name: str):
     [
         "",
         "a",
-        "ab",
+        "a-",
         "1abc",
         "-abc",
         "abc-",
@@ -127,6 +127,11 @@ def test_bad_names(name: str):
     assert caught.value.code == "bad_name"
     assert caught.value.hint
     assert len(caught.value.message) < 120
+
+
+@pytest.mark.parametrize("name", ["q1", "l8", "a" * 40, "chat-2"])
+def test_good_names(name: str):
+    check_name(name)
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1])

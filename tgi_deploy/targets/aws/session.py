@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, NoCredentialsError
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import InputError
@@ -62,6 +62,14 @@ class SessionFactory:
                 doing = f"connecting to {service} in {region}"
                 raise translate(error, self.table, doing=doing, service=service, creating=False) from error
         return self._made[key]
+
+    def check_credentials(self) -> None:
+        """Raise DeployError `no_credentials` or InputError `unknown_aws_profile`. Nothing is asked of the cloud."""
+        try:
+            if self._session().get_credentials() is None:
+                raise NoCredentialsError
+        except BotoCoreError as error:
+            raise translate(error, self.table, doing="a launch", service="sts", creating=False) from error
 
     def _client(self, service: str, region: str, *, creating: bool) -> Any:  # noqa: ANN401 -- see client()
         session = self._session()
