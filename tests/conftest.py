@@ -1,4 +1,4 @@
-"""Every test starts with no credentials, no settings of the user's, and no way out but loopback."""
+"""Every test starts without credentials and user settings, and can only use loopback."""
 
 from __future__ import annotations
 

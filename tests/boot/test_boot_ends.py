@@ -1,4 +1,4 @@
-"""Machines end for real: by their time, by idleness, by a lease that nobody renews; and a reboot moves no end."""
+"""Machines really end: by lifetime, idleness or an expired lease; a reboot does not move the end."""
 
 from __future__ import annotations
 

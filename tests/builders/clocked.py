@@ -1,4 +1,4 @@
-"""A make-believe machine in time: its clocks, its reboots, its disk, its tags, its page of metrics, its spot notice.
+"""A fake machine with simulated time: clocks, reboots, disk, tags, metrics page, spot notice.
 
 Real time, the machine's wall clock and its uptime are three things here, as they are on a machine whose clock jumps.
 """

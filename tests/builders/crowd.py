@@ -1,4 +1,4 @@
-"""Callers of an endpoint: streams that are open while something happens to it, and a client that asks all the time."""
+"""Callers of an endpoint: streams that stay open during a change, and a client that sends requests continuously."""
 
 from __future__ import annotations
 

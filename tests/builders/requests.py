@@ -1,4 +1,4 @@
-"""Seeded requests over everything that is shipped, as people type them: one seed, one request, always the same."""
+"""Seeded requests over the whole catalog, as users would type them; the same seed gives the same request."""
 
 from __future__ import annotations
 

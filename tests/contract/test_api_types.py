@@ -1,4 +1,4 @@
-"""The keyword arguments of the Python API, as type checkers see them, are the options there are."""
+"""The typed keyword arguments of the Python API match the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing of a particular machine or workplace is committed, and no file outgrows its reader."""
+"""Nothing specific to a machine or workplace is committed, and files stay readable."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ PLACES = ["tgi_deploy", "templates", "scripts", "docs", "profiles/diagnosis", "t
 DATA = ("tests/cases/", "docs/decisions/", "tests/contract/test_plain_english.py", "tgi_deploy/state/first_schema.py")
 GONE = {
     r"(?:is|are) told": "is reported, gets",
+    r"anew": "again",
     r"artefacts?": "artifact",
     r"as wished": "with these options",
     r"befall": "happen to, hit",
@@ -32,6 +33,7 @@ GONE = {
     r"likewise": "also, as above",
     r"looks for (?:the|its) cause": "finds the cause",
     r"meant\b(?! for)": "intended",
+    r"looks? whether": "check whether",
     r"nobody owns": "orphaned",
     r"taken back": "reclaimed, withdrawn",
     r"tells? of": "reports, has",

@@ -1,4 +1,4 @@
-"""A machine gives up after what its engine writes without asking anybody: each such text has a cause to report."""
+"""A machine stops restarting its engine after certain log texts: each of them has a cause to report."""
 
 from __future__ import annotations
 

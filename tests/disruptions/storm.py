@@ -1,4 +1,4 @@
-"""Bad weather, seeded: `up` (killed somewhere, often), `up` again, `down`, while calls fail at random."""
+"""Seeded random faults: `up` (often killed), `up` again, `down`, while calls fail at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole `Context` on fakes: the cloud in memory, a clock that only moves when asked, the real store on disk."""
+"""A complete `Context` with fakes: an in-memory cloud, a manual clock, and the real store on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes to JSON documents and to bytes: what somebody would try who wants a reader to fall over."""
+"""Mutations of JSON documents and of bytes, as an attacker would try them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that the program wrote itself and reads back, and files that its user has, changed."""
+"""Mutations of files that the program wrote, and of users' files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One hostile input, through the program as its user starts it: whatever comes of it is a result or a named error."""
+"""One hostile input to the real program ends in a result or a named error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The planner's answer, found the slow way: every offer, shard count, scheme and number of replicas, each on its own.
+"""The planner's answer by brute force: every offer, shard count, scheme and number of replicas.
 
 Written from the rules of the design and of the engine, not from the planner: only constants (sizes of fixed parts,
 steps of a ladder) and the physics of predicted speed are shared. Nothing is clever here, so that it can be believed.

@@ -1,4 +1,4 @@
-"""JSON from anywhere: what it may hold, how deep, how long its numbers, and how much memory it may take."""
+"""Untrusted JSON: limits on content, depth, numbers and memory."""
 
 from __future__ import annotations
 

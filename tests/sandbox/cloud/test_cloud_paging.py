@@ -1,4 +1,4 @@
-"""Describing calls in small pages: everything is there, and once. Two of moto's own cut their answers off."""
+"""Describe calls in small pages return everything exactly once; two of moto's truncate their replies."""
 
 from __future__ import annotations
 

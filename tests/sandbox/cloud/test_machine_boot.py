@@ -1,4 +1,4 @@
-"""Machines, from the outside: what user data does is seen on the console, through the API and at the address."""
+"""Machines from the outside: effects of user data on the console, in the API and at the address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another account of the computer reaches into no sandbox: not by files, sockets, command lines or ports."""
+"""Another account of the computer can't access a sandbox through files, sockets, command lines or ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acting commands need nothing of the sandbox: any EC2-compatible endpoint named by AWS_ENDPOINT_URL will do."""
+"""Commands work with any EC2-compatible endpoint in AWS_ENDPOINT_URL, without the sandbox's extensions."""
 
 from __future__ import annotations
 

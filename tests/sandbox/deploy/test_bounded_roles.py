@@ -1,4 +1,4 @@
-"""Roles that `up` makes carry the boundary."""
+"""Roles created by `up` have the permissions boundary."""
 
 from __future__ import annotations
 

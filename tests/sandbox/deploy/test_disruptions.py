@@ -1,4 +1,4 @@
-"""A seeded sample of what `scripts/chaos.py` does in full: kills at AWS calls, and storms."""
+"""A seeded sample of `scripts/chaos.py`: kills at AWS calls, and storms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals to the real program, acting on the sandbox: exit 130, and nothing that the record does not know."""
+"""Signals to the real program in the sandbox: exit 130, and no unrecorded resources."""
 
 from __future__ import annotations
 

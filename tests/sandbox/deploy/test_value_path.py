@@ -1,4 +1,4 @@
-"""How far a value travels through this program: what many functions only hand on is hard to follow."""
+"""Values pass through few functions: code that only forwards values is hard to follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places among the concurrent requests, with the server inside the test so that a place can be held."""
+"""Concurrency limits, with the server inside the test so that a place can be held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The constants of predictions: read when needed, a user's own first; what is wrong is said with file and key."""
+"""The constants of predictions: read on demand, the user's first; errors name file and key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frame: whatever a command does, one result comes out, and never a traceback."""
+"""The frame: every command gives one result, and never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: every request arrives as the text it was, and goes back into a command line the same."""
+"""Options: every request survives the conversion to texts and back to a command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small pieces of text: money, tables, cells."""
+"""Formatting: money, tables, cells."""
 
 from __future__ import annotations
 

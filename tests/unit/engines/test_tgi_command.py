@@ -1,4 +1,4 @@
-"""Every command line the planner can finish, on every release, is one that release's launcher and router take."""
+"""Every command line of the planner is accepted by its release's launcher and router."""
 
 from __future__ import annotations
 

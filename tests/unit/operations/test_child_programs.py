@@ -82,7 +82,7 @@ def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, recorder
 
 
 def test_a_launch_that_was_just_begun_is_stopped_too(programs, tmp_path):
-    """The request to stop came between the look whether there is one and the start of the process."""
+    """The stop request came between the check for one and the start of the process."""
     programs.stop()
     assert programs.run(("up", str(tmp_path / "never"))).exit_code != 0
 

@@ -1,4 +1,4 @@
-"""Many deployments: looked at together, ended by the hundred, each with its own proof."""
+"""Many deployments: searched together, terminated by the hundred, each with its own proof."""
 
 from __future__ import annotations
 

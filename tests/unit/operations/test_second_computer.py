@@ -1,4 +1,4 @@
-"""A computer without the record: tags answer what they can, and nothing is launched because a record is missing."""
+"""A computer without the record: tags replace it where possible, and a missing record never causes a launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody changed things by hand: `down` ends with nothing of ours left, or says what is; nothing foreign goes."""
+"""Manual changes: `down` removes everything of ours or reports leftovers, and removes nothing foreign."""
 
 from __future__ import annotations
 

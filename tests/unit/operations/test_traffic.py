@@ -1,4 +1,4 @@
-"""A public address is reached over TLS, or what travels unencrypted is said and an API key needs an agreement."""
+"""Public addresses use TLS; otherwise unencrypted traffic is reported, and an API key needs consent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published quantized copies: each is a candidate of its own, and each must split into whole groups."""
+"""Published quantized copies: each is a separate candidate and must split into whole groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine with a certificate of its own is reached by that certificate alone, and nothing is sent to any other."""
+"""Requests go only to an engine with the pinned certificate."""
 
 from __future__ import annotations
 

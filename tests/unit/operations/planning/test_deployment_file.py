@@ -1,4 +1,4 @@
-"""Deployment files: read in the words of the options, written from them, and described by a schema."""
+"""Deployment files: parsed with the options' names, written from options, and described by a schema."""
 
 from __future__ import annotations
 

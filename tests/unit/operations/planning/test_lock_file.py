@@ -1,4 +1,4 @@
-"""Locks as files: what they hold, that they come back as they were, and that broken ones are refused."""
+"""Lock files: their content, lossless round trips, and rejection of broken ones."""
 
 from __future__ import annotations
 

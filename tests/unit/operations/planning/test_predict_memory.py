@@ -1,4 +1,4 @@
-"""Memory rows: exact where the record is exact, close where an engine's log is, careful where memory runs out."""
+"""Memory rows: exact for exact records, close for engine logs, conservative if memory runs out."""
 
 from __future__ import annotations
 

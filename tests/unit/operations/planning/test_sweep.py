@@ -1,4 +1,4 @@
-"""Sweeps: ranges read as they are written, each row the plan of its value, a bad value a row of its own."""
+"""Sweeps: ranges, one plan per value, and an error row for an invalid value."""
 
 from __future__ import annotations
 

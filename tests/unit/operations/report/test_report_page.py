@@ -1,4 +1,4 @@
-"""The page as text: complete in itself, small, escaped, the same every time."""
+"""The page as text: self-contained, small, escaped, reproducible."""
 
 from __future__ import annotations
 

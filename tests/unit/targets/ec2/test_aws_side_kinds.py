@@ -1,4 +1,4 @@
-"""Stored secrets, roles, instance profiles and schedules: made, completed, found by tags, removed, on the wire."""
+"""Stored secrets, roles, instance profiles and schedules: created, updated, found by tags and removed, on the wire."""
 
 from __future__ import annotations
 
