@@ -19,7 +19,7 @@ _PATHS = (
 )
 _TOOLS = ("bash", "cat", "date", "dirname", "mkdir", "mv", "rm")
 # What a machine makes its certificate with: the real ones.
-TLS_TOOLS = {name: f'PATH=/usr/bin:/bin exec {name} "$@"\n' for name in ("openssl", "sha256sum", "base64")}
+TLS_TOOLS = {name: f'PATH=/usr/bin:/bin exec {name} "$@"\n' for name in ("openssl", "sha256sum", "base64", "chmod")}
 # One write a call: calls of the background, such as `sleep`, record theirs at the same time.
 _RECORD = """#!/bin/bash
 format='%s\\0'
