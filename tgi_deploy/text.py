@@ -34,7 +34,7 @@ def rate(usd_per_hour: Decimal | float | None, *, estimated: bool = False) -> st
 
 
 def usd_spent(amount: Decimal | None, *, estimated: bool = False) -> str:
-    """What something has cost: whole cents, rounded up, so that only what is free reads `$0.00`."""
+    """Format a cost in whole cents, rounded up, so that only a cost of zero is `$0.00`."""
     if amount is None:
         return DASH
     return f"{'about ' if estimated else ''}${amount.quantize(_CENT, ROUND_UP):,}"

@@ -1,4 +1,4 @@
-"""What comes from elsewhere is read by `bounded_files` and parsed by `bounded_json`: nothing else reads."""
+"""Only `bounded_files` and `bounded_json` read external data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever code the program shows, `explain CODE` has words for it."""
+"""`explain CODE` explains every code that the program prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever has the printed policy can't become more than it says: known ways up, judged by IAM's rules."""
+"""The printed policy allows no privilege escalation: known methods, judged by IAM's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account holds, asked of the cloud itself: no tags, no filters, none of our own code."""
+"""The content of an account, read from the cloud without tags, filters or our own code."""
 
 from __future__ import annotations
 

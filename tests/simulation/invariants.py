@@ -1,4 +1,4 @@
-"""What holds at any moment, checked against the truth of the simulated EC2. See docs/guarantees.md."""
+"""Invariants, checked against the state of the simulated EC2. See docs/guarantees.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for in a history, by number: few requests, made once, that differ where the product decides by it."""
+"""The requests of a history, by number: a few that differ in what the product decides by."""
 
 from __future__ import annotations
 

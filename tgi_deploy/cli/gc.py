@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--include-unrecorded",
     is_flag=True,
-    help="Also delete running machines without a record on this computer. They may belong to somebody else.",
+    help="Also delete running machines without a record on this computer. They may belong to someone else.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @yes_option

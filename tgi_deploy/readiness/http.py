@@ -104,7 +104,7 @@ class HttpEngine:
         return NotHealthyError(
             "wrong_certificate",
             f"connecting to {self._base.netloc}: {error}; nothing was sent",
-            hint="somebody in between answers, or another machine has this address now: 'status NAME' reads what runs",
+            hint="a proxy answers, or another machine has this address now: 'status NAME' reads what runs",
         )
 
     def _unreachable(self, method: str, path: str, error: Exception) -> NotHealthyError:

@@ -267,7 +267,7 @@ class LockedCatalog(Document, frozen=True, kw_only=True):
 
 
 class LockData(Value, frozen=True, kw_only=True):
-    """What a lock was made with, with hashes of the model's shape and of the figures used."""
+    """The basis of a lock, with hashes of the model's shape and of the figures used."""
 
     model: LockedModel
     engine: LockedEngine

@@ -30,7 +30,7 @@ class Service(Value, frozen=True, kw_only=True):
 
 
 class Address(Value, frozen=True, kw_only=True):
-    """Where an engine is reached. `certificate`: the SHA-256 of the only certificate that may answer there.
+    """An engine's address. `certificate`: the SHA-256 of the only acceptable certificate.
 
     None: over plain HTTP, or with a certificate that an authority has signed. Empty: none may answer yet.
     """

@@ -1,4 +1,4 @@
-"""The sandbox's control interface asks for its key, answers no page in a browser, and names what is malformed."""
+"""The sandbox's control interface requires its key, rejects web pages, and names malformed input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timers run for real: machines of the sandbox end themselves, by a clock sixty times as fast, with nobody around.
+"""Real timers: the sandbox's machines end themselves, unattended, by a clock sixty times as fast.
 
 Moments are the machine's own: what its end was by its own clock, and when it acted. A sandbox of its own, so that its
 clock's speed is nobody else's.

@@ -1,4 +1,4 @@
-"""The printed policy against what commands really ask: enough for each feature, nothing idle, nothing of others.
+"""The printed policy against real calls: sufficient for each feature, nothing unused, no access to others.
 
 Commands run in the sandbox; each recorded call becomes the requests that IAM would judge, with resources and condition
 keys (tests/builders/iam_requests.py), and IAM's documented rules decide (tests/builders/iam.py).

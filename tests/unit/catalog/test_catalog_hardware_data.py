@@ -1,4 +1,4 @@
-"""The shipped facts about chips, machines and prices hang together."""
+"""The shipped facts about chips, machines and prices are consistent."""
 
 from __future__ import annotations
 

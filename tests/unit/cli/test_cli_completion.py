@@ -1,4 +1,4 @@
-"""What a shell offers after Tab, asked for the way the scripts ask."""
+"""Shell completion, queried like the completion scripts do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--sandbox` goes with every command; those that ask no cloud take it for nothing."""
+"""Every command accepts `--sandbox`; commands without a cloud ignore it."""
 
 from __future__ import annotations
 

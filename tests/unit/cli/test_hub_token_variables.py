@@ -1,4 +1,4 @@
-"""Whatever variable `up` takes a hub token from counts in the looks before it, too."""
+"""The preflight uses the same variable for the hub token as `up`."""
 
 from __future__ import annotations
 

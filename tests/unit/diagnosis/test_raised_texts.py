@@ -1,4 +1,4 @@
-"""What the engine and the libraries below it raise while a model loads, text by text."""
+"""Errors of the engine and its libraries while a model loads, text by text."""
 
 from __future__ import annotations
 

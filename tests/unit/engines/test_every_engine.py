@@ -1,4 +1,4 @@
-"""What holds of every engine and of each of its releases: of the container it makes, and of what it says of itself."""
+"""Properties of every engine and release: its container and its metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What engines are asked to prove themselves, and what real ones answered."""
+"""The engines' proof requests, and recorded answers of real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two computers, one name: one deployment, the other gives way and takes away its own things alone."""
+"""Two computers, one name: one deployment; the other backs off and removes only its own resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch needs of a region: a fallback elsewhere that lacks it is passed over."""
+"""Requirements of a launch in a region: fallbacks in regions that lack them are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The story that a rehearsal tells: its time, its masks, what befalls whom, and what is left."""
+"""The timeline of a rehearsal: its times, masked ids, faults, and leftovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs is never replaced by a request that it serves: another budget, another choice, a smaller load."""
+"""A running deployment is not replaced if it serves the request: another budget, another choice, a smaller load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`exec`: a command where the engine runs, its exit code, and an answer where a target has no way in."""
+"""`exec`: a command next to the engine, its exit code, and the error for targets without a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`status NAME` of an engine that does not answer: how far its start has come, by one look at the console."""
+"""`status NAME` of an engine that does not answer: the progress of its start, from one read of the console."""
 
 from __future__ import annotations
 

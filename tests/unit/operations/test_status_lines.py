@@ -1,4 +1,4 @@
-"""What `status` and `list` say of machines that have gone, engines that hang, and deployments without a record."""
+"""`status` and `list` for missing machines, hanging engines, and deployments without a record."""
 
 from __future__ import annotations
 

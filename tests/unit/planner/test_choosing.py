@@ -1,4 +1,4 @@
-"""What must hold for every choice, over seeded requests; scripts/choosing.py takes thousands of them."""
+"""Laws for every choice, over seeded requests; scripts/choosing.py runs thousands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is true of every target: the same questions to each, on a fake world of its own."""
+"""Properties of every target, tested on a fake of its platform."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ class InstanceProfiles:
         return self._read(name, each("Roles", lambda role: role.text("RoleName"))) or ()
 
     def _read(self, name: str, read: Callable[[Reply], _T]) -> _T | None:
-        """None when it is unknown."""
+        """Return it; None if unknown."""
         try:
             return self.api.ask(
                 "get_instance_profile",

@@ -87,7 +87,7 @@ class DockerCloud:
 def _why(state: Reply) -> tuple[str | None, str | None]:
     """Return (code, sentence) for a container that has ended."""
     if state.text("Status") not in {"exited", "dead"}:
-        return ("Paused", "somebody paused the container") if state.text("Status") == "paused" else (None, None)
+        return ("Paused", "the container is paused") if state.text("Status") == "paused" else (None, None)
     if state.flag("OOMKilled"):
         return "OOMKilled", "it was killed by the OOM killer: the host's memory was used up"
     failed = state.optional_text("Error").strip()

@@ -66,7 +66,7 @@ def _network(text: str) -> _Network:
         raise _refused(text, "is not a network", "write 203.0.113.7/32")
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_IPV4_IN_IPV6):
         inside = ipaddress.IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - 96))
-        raise _refused(text, "is IPv4 written as IPv6 and would match nobody", f"write {inside}")
+        raise _refused(text, "is IPv4 written as IPv6 and would match no one", f"write {inside}")
     address, slash, length = text.partition("/")
     if not (slash and length.isdecimal()) or "%" in address or text != text.strip():
         raise _refused(text, "is not a network in EC2's form", f"write {network}")

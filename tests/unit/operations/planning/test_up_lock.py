@@ -1,4 +1,4 @@
-"""`up --lock` on the local cloud: what is proposed is what was locked."""
+"""`up --lock` in the sandbox proposes exactly the locked plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report says is what the plan says."""
+"""The report matches the plan."""
 
 from __future__ import annotations
 

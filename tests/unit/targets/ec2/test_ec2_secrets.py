@@ -1,4 +1,4 @@
-"""Where secrets come from, what is refused, and the type that keeps them from sight."""
+"""Sources of secrets, rejected values, and the type that hides them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may connect: networks as EC2 takes them, and what in sum is the whole world."""
+"""Allowed networks: EC2's notation, and sums that amount to the whole internet."""
 
 from __future__ import annotations
 
