@@ -145,3 +145,17 @@ def test_offline_asks_no_hub(program, monkeypatch):
     monkeypatch.setattr(wiring, "_hub", lambda: pytest.fail("asked"))
     said = program.here("doctor", "gemma2-2b", "--budget", "5", "--offline")
     assert "hub_access_unknown" in found(said, "warning")
+
+
+def test_no_machine_is_rented_where_no_address_is_left(program):
+    ec2 = program.client("ec2")
+    for _ in range(5):
+        ec2.allocate_address(Domain="vpc")
+    assert "address_quota" in found(program.here("doctor", "llama3-13b", "--budget", "5", "--static-ip"), "error")
+    for more in ((), ("--no-preflight",)):
+        said = program.here("up", "llama3-13b", "--budget", "5", "--yes", "--name", "demo", "--static-ip", *more)
+        (problem,) = said.json["errors"]
+        assert (said.code, problem["code"]) == (1, "address_quota")
+        assert "--quota-code L-0263D0A3 --desired-value 6 --region us-east-1" in problem["hint"]
+    assert program.control("GET", "machines")["machines"] == []
+    assert program.here("list").json["data"]["deployments"] == []

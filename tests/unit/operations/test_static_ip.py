@@ -134,6 +134,22 @@ def test_the_option_added_or_dropped_is_an_update_that_recreates(around):
         up(around, strategy="rolling")
 
 
+def test_a_promoted_machine_that_ends_before_the_address_moves_is_followed_by_another(around):
+    up(around)
+
+    def kill(name, _properties):
+        if name == "update address":
+            raise KilledError
+
+    around.world.on_call = kill
+    with pytest.raises(KilledError):
+        up(around, NEW)
+    around.world.live_on()
+    around.world.cloud("us-east-1").handler("instance").delete({"id": serving(around)})
+    assert up(around, NEW).deployment.endpoint == URL
+    assert holder(around).id == serving(around)
+
+
 @pytest.mark.parametrize("then", [NEW, OLD, THIRD, None])
 @pytest.mark.parametrize(
     ("call", "after"),

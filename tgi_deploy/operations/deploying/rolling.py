@@ -248,8 +248,7 @@ def _handed_over(context: Context, deployment: Deployment) -> Finished:
             pass
     elif front is not None and new is not None:
         deployment, since = _drained(context, deployment, front)
-        front.shift(deployment, new)
-        answers = _answers(context, deployment)
+        answers = front.shift(deployment, new) is None or _answers(context, deployment)
         refused_s = (context.clock.now() - since).total_seconds()
         context.reporter.note(f"new requests were refused for at most {duration(refused_s)}")
     deployment = _without_outdated(context, deployment, replaced(deployment, rollout=None))

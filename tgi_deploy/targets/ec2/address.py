@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import GoneError, InUseError, QuotaError
+from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, QuotaError
 from tgi_deploy.targets.aws.api import Api, by_tags, each, tag_specifications, tagged, tags_of
 from tgi_deploy.targets.ec2.quota import more_addresses
 from tgi_deploy.values.resource import TAG_KEY, Found
@@ -17,12 +16,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
 
 KIND = "address"
-
-
-class AddressQuotaError(DeployError):
-    """The region's quota of addresses is used up: another pool can't help."""
-
-    refused = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +31,7 @@ class Addresses:
         return self._described("looking for addresses", tags, Filters=by_tags(tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token
-        """Allocate one. Raises AddressQuotaError."""
+        """Allocate one. Raises BadRequestError `address_quota`: another pool can't help."""
         try:
             return self.api.change(
                 "allocate_address",
@@ -51,7 +44,7 @@ class Addresses:
         except QuotaError as error:
             used = len(self._described("counting addresses", {}))
             hint = more_addresses(self.api.region, used)
-            raise AddressQuotaError("address_quota", error.message, hint=hint) from error
+            raise BadRequestError(error.message, code="address_quota", hint=hint) from error
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Give it to a machine, which takes it from the one that has it. A remap may be charged, so only if needed."""

@@ -67,8 +67,8 @@ class StaticFront(DirectFront):
     stable: ClassVar[bool] = True
     cuts: ClassVar[bool] = True
 
-    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str:
-        """Move the address, unless the machine has ended meanwhile: then nothing can have it."""
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
+        """Move the address, unless the machine has ended meanwhile: then nothing can have it, and it is None."""
         record = deployment.record(ADDRESS)
         if record is None:
             raise NotHealthyError(
@@ -76,6 +76,7 @@ class StaticFront(DirectFront):
             )
         cloud = self.region(record.place)
         found = cloud.handler(machine.kind).read(machine.attributes)
-        if found is not None and found.alive:
-            cloud.handler(record.kind).update(record.attributes, {"machine": found.id})
+        if found is None or not found.alive:
+            return None
+        cloud.handler(record.kind).update(record.attributes, {"machine": found.id})
         return record.attributes["address"]

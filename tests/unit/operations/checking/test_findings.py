@@ -72,6 +72,13 @@ def bounding(**changes):
         (account_checks.route_finding("s", "", public=True), "error", "no_egress_route", "no default route"),
         (account_checks.route_finding("s", None, public=True), "ok", "route", "this computer"),
         (account_checks.route_finding("s", DENIED, public=True), "warning", "route_unknown", "not allowed"),
+        (
+            account_checks.route_finding("s", "NAT gateway nat-1", public=True, static_ip=True),
+            *("error", "no_public_address", "a static IP address needs an internet gateway"),
+        ),
+        (account_checks.static_ip_finding("r", (4, 5)), "ok", "address_quota", "4 of at most 5"),
+        (account_checks.static_ip_finding("r", (5, 5)), "error", "address_quota", "5 of at most 5"),
+        (account_checks.static_ip_finding("r", DENIED), "warning", "address_quota_unknown", "not allowed"),
         (launch_checks.user_data_finding("x" * 5000), "ok", "user_data", "5,000 of 16,384"),
         (launch_checks.user_data_finding("ü" * 8000), "warning", "user_data_crowded", "16,000 of"),
         (local_checks.python_finding(FakeWorkstation()), "ok", "python", "3.12.1"),
