@@ -474,7 +474,7 @@ def _race_apart(chance, seed):
         commands=(first, second),
         faults=_faults(chance, 2, (0, 0, 0, 1)),
         events=events,
-        late_s=_late(chance, 0.4, instance=0.3),
+        late_s=_late(chance, 0.4, instance=0.3 if events else 0.0),  # docs/testing.md, "The simulator": what is open
         boot_s=_boot_s(chance),
     )
 
