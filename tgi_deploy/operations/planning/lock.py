@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Plan
 
 KIND: Final = "tgi-deploy-lock"
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 # The source of a shape does not affect what is served.
 _PROVENANCE: Final = frozenset({"local_path", "source", "note"})
@@ -79,7 +79,7 @@ def lock_document(
         "model": {"id": model.hub_id, "revision": model.revision, "config_sha256": config_sha256(model)},
         "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
         "catalog": {"date": plan.catalog_date, "sha256": catalog_sha256(plan, release)},
-        "wish": texts_document(_with_environment(texts, environ, plan.request.regions)),
+        "request": texts_document(_with_environment(texts, environ, plan.request.regions)),
         "plan": {**printed, "rejections": []},
     }
 
@@ -138,7 +138,7 @@ def read_lock(text: str, name: str) -> Lock:
     if document.get("schema") != SCHEMA:
         raise _bad(name, f"its schema is {str(document.get('schema'))[:20]!r}, this version reads {SCHEMA}")
     return Lock(
-        texts=_part(document, "wish", OptionTexts, name),
+        texts=_part(document, "request", OptionTexts, name),
         plan=_part(document, "plan", PlanDocument, name),
         made_with=LockData(
             model=_part(document, "model", LockedModel, name),
@@ -176,7 +176,7 @@ def _part(document: Mapping[str, Any], key: str, kind: type[_T], name: str) -> _
 def _table(document: Mapping[str, Any], key: str, name: str) -> Mapping[str, Any]:
     value = document.get(key)
     if not isinstance(value, dict):
-        raise _bad(name, f"`{key}` is missing or no table")
+        raise _bad(name, f"`{key}` is missing or not a table")
     return cast("Mapping[str, Any]", value)
 
 

@@ -42,13 +42,13 @@ def document_of(made, catalog, texts=None, environ=None):
 
 def test_what_a_lock_holds(locked):
     document = json.loads(locked[0].read_text())
-    assert list(document) == ["kind", "schema", "model", "engine", "catalog", "wish", "plan"]
+    assert list(document) == ["kind", "schema", "model", "engine", "catalog", "request", "plan"]
     assert document["model"]["id"] == "elinas/Llama-3-13B-Instruct"
     assert SHA256.fullmatch(document["model"]["config_sha256"])
     assert document["engine"].keys() == {"name", "version", "image"}
     assert SHA256.fullmatch(document["catalog"]["sha256"])
     assert document["catalog"]["date"] == document["plan"]["catalog_date"]
-    assert document["wish"] == {"model": "llama3-13b", "budget": "5", "regions": ["us-east-1"]}
+    assert document["request"] == {"model": "llama3-13b", "budget": "5", "regions": ["us-east-1"]}
     assert document["plan"].keys() >= {"chosen", "cost", "fallbacks", "performance", "requirements", "engine"}
 
 
@@ -71,7 +71,7 @@ def test_a_lock_comes_back_as_it_was(locked):
 def test_the_environment_becomes_part_of_the_request(made, catalog):
     environ = {"TGI_DEPLOY_CONTEXT": "4096", "TGI_DEPLOY_BUDGET": "9", "TGI_DEPLOY_REGION": "eu-west-1", "HOME": "/"}
     document = document_of(made, catalog, environ=environ)
-    assert document["wish"] == {
+    assert document["request"] == {
         "model": "llama3-13b", "budget": "5", "context": "4096", "regions": list(made.request.regions),
     }  # fmt: skip
 
@@ -96,7 +96,7 @@ def _plan_document(outcome):
 def test_an_owned_machine_has_no_region_in_its_request(catalog):
     texts = OptionTexts(model="llama3-8b", hardware="1xRTX-4090")
     document = document_of(plan(texts, catalog, {}), catalog, texts)
-    assert document["wish"] == {"model": "llama3-8b", "hardware": "1xRTX-4090"}
+    assert document["request"] == {"model": "llama3-8b", "hardware": "1xRTX-4090"}
 
 
 def test_where_a_shape_was_read_does_not_matter(made):
@@ -122,9 +122,9 @@ def test_a_request_is_written_without_what_was_not_asked(made):
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("kind", "something"), ("schema", 2), ("schema", "1"), ("wish", []),
-        ("wish.model", None), ("wish.budget", 5), ("wish.regions", "us-east-1"), ("wish.set", [1]),
-        ("wish.allow_turing", "yes"), ("wish.what", "x"), ("plan", None), ("plan.cost", []),
+        ("kind", "something"), ("schema", 1), ("schema", "2"), ("request", []),
+        ("request.model", None), ("request.budget", 5), ("request.regions", "us-east-1"), ("request.set", [1]),
+        ("request.allow_turing", "yes"), ("request.what", "x"), ("plan", None), ("plan.cost", []),
         ("plan.cost.usd_per_hour", "one"), ("plan.cost.usd_per_hour", True), ("plan.engine.args", "--x"),
         ("plan.engine.args", [1]), ("plan.engine.env", []), ("plan.chosen.num_shard", "1"), ("model", 3),
         ("plan.performance.usd_per_million_output_tokens", "x"), ("engine", None), ("catalog", "today"),
