@@ -170,7 +170,7 @@ def pages(number: int) -> int:
 
 def table(rows: list[Measured]) -> str:
     first = {row.command: row.program_cpu_s / row.deployments for row in reversed(rows)}
-    heads = "command", "deployments", "calls", "searches", "pages of one look", "program, CPU s", "server, CPU s"
+    heads = "command", "deployments", "calls", "searches", "pages per search", "program, CPU s", "server, CPU s"
     lines = [f"| {' | '.join(heads)} | clock, s | ratio |", f"|---{'|---:' * (len(heads) + 1)}|"]
     for row in sorted(rows, key=lambda row: row.command):
         ratio = row.program_cpu_s / row.deployments / first[row.command]
