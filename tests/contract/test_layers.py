@@ -79,6 +79,7 @@ THIRD_PARTY = {
     "docker": {"targets"},
     "pynvml": {"targets"},
     "huggingface_hub": {"hub"},
+    "tenacity": {"targets"},
     "moto": {"sandbox"},
     "werkzeug": {"sandbox"},
     "flask": {"sandbox"},

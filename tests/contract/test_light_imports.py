@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-_HEAVY = ("boto3", "botocore", "docker", "moto", "rich", "urllib3", "asyncio", "http.client")
+_HEAVY = ("boto3", "botocore", "docker", "moto", "rich", "tenacity", "urllib3", "asyncio", "http.client")
 _PROBE = """
 import json, sys
 from tgi_deploy.cli.main import main
