@@ -3,6 +3,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
+from builders.updates import NEW, again, bring_up
 from fakes.cloud import FakeWorld, KilledError
 from fakes.surroundings import Surroundings, request
 
@@ -273,6 +274,19 @@ def test_only_what_this_run_made_is_removed(around, act):
     assert around.world.running() == []
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
     assert around.store.load("demo") is not None
+
+
+@pytest.mark.parametrize("act", [ctrl_c, terminate])
+def test_what_an_update_has_promoted_keeps_serving(around, act):
+    bring_up(around)
+    update = {"plan": NEW, "wait": True, "again": again}
+    settled, _ = stop_up(around, during("update instance", act), **update)
+    assert settled.fate == "kept"
+    assert around.store.load("demo").rollout.stage == "promoted"
+    assert len(around.world.running()) == 2
+    finished = bring_up(around, NEW)
+    assert (finished.deployment.current.number, finished.deployment.rollout) == (2, None)
+    assert len(around.world.running()) == 1
 
 
 @pytest.mark.parametrize("hasty", [False, True])

@@ -213,12 +213,15 @@ class Settled:
 def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[RecordedThing, ...]], bool]) -> Settled:
     """After an interrupted `up`, keep or remove what it created, and return what exists.
 
-    `ask` receives what exists and returns whether to remove it; it is not called after a termination signal. Nothing is
+    `ask` receives what exists and returns whether to remove it; it is not called after a termination signal, nor after
+    an update was promoted: what it created serves, and the next command finishes the update. Nothing is
     raised: a further request to stop, or a cloud that doesn't answer, leaves everything unchanged and on record.
     """
     try:
         if not stops.made_something:
             return Settled(fate="nothing", exists=existing(context, name))
+        if _is_promoted(context, name):
+            return Settled(fate="kept", exists=existing(context, name), why="the new revision serves already")
         if not stops.hasty and not _wants_removal(context, name, stops, ask):
             return Settled(fate="kept", exists=existing(context, name))
         with context.store.lock(name, command=context.command), removing(context, name):
@@ -236,6 +239,11 @@ def _wants_removal(context: Context, name: str, stops: Stops, ask: Callable[[tup
         if stops.hasty:  # the terminal was closed during the question
             return True
         raise
+
+
+def _is_promoted(context: Context, name: str) -> bool:
+    deployment = context.store.load(name)
+    return deployment is not None and deployment.rollout is not None and deployment.rollout.stage == "promoted"
 
 
 def existing(context: Context, name: str) -> tuple[RecordedThing, ...]:

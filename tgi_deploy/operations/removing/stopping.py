@@ -67,7 +67,7 @@ def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]
     messages = {
         "nothing": f"interrupted; this run created nothing{there}",
         "removed": f"interrupted; everything this run created was removed{cost}{there}",
-        "kept": f"interrupted; what exists is kept{there}",
+        "kept": f"interrupted; what exists is kept{why}{there}",
         "ending": f"interrupted; the removal was requested but is not verified yet{why}{there}",
         "left": f"interrupted; left as it is{why}{there}",
     }
