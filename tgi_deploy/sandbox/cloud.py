@@ -141,7 +141,8 @@ def claim(home: Path) -> None:
         raise PermissionError(errno.EPERM, "others can write to its parent folder", str(home))
     if home.stat().st_uid != os.geteuid():
         raise PermissionError(errno.EPERM, "it belongs to somebody else", str(home))
-    if not (home / MARKER).exists() and any(home.iterdir()):
+    # In this order: the marker is the first file that another start makes.
+    if any(home.iterdir()) and not (home / MARKER).exists():
         raise FileExistsError(errno.EEXIST, "it has files that are not a sandbox's", str(home))
     home.chmod(0o700)
     (home / MARKER).touch(mode=0o600)

@@ -27,12 +27,11 @@ DOWN = ("down", "demo", "--yes")
 CIDRS = ("--allow-cidr", "203.0.113.7/32", "--allow-cidr", "203.0.113.8/32")
 # What is run for each feature, on top of launch, watch and remove.
 RUNS = {
-    "launch": (QUICK, DOWN),
+    "launch": ((*QUICK, "--ttl", "2h"), ("extend", "demo", "--ttl", "4h"), DOWN),
     "watch": ((*UP, "--tls"), ("status", "demo"), ("list",), ("logs", "demo"), DOWN),
     "remove": (QUICK, DOWN, ("gc", "--yes")),
     "doctor": (("doctor", "llama3-13b", "--budget", "5"),),
     "spot": ((*QUICK, "--market", "spot"), DOWN),
-    "lease": ((*QUICK, "--ttl", "2h"), ("extend", "demo", "--ttl", "4h"), DOWN),
     "networks": ((*QUICK, *CIDRS), (*QUICK, *CIDRS[:2]), DOWN),
     "pause": (UP, ("stop", "demo", "--yes"), ("start", "demo", "--yes"), ("restart", "demo", "--yes"), DOWN),
     "secrets": ((*QUICK, "--api-key-from-env", "KEY", "--plaintext"), DOWN),
@@ -43,7 +42,6 @@ RUNS = {
     ),
     "static-ip": ((*UP, "--static-ip"), DOWN),
 }
-NEEDS = {"external-ttl": ("lease",)}
 # Granted, but not requested by any command above.
 NOT_ASKED = {
     "ec2:DescribeRouteTables": "never asked on an endpoint of this computer",
@@ -100,7 +98,7 @@ def asked(program, by_feature, monkeypatch):
 
 
 def features_for(feature):
-    return tuple(dict.fromkeys((*ACTIONS.core, *NEEDS.get(feature, ()), feature)))
+    return tuple(dict.fromkeys((*ACTIONS.core, feature)))
 
 
 def allowed(document, request):

@@ -128,6 +128,7 @@ def test_an_address_is_tagged_as_it_is_allocated_and_moved_only_if_needed(bench,
     image = bench.cloud().image(architecture="x86_64", wanted=None).id
     machines = ec2.run_instances(ImageId=image, InstanceType="g6e.xlarge", MinCount=2, MaxCount=2)["Instances"]
     ids = [item["InstanceId"] for item in machines]
+    ec2.get_waiter("instance_running").wait(InstanceIds=ids, WaiterConfig={"Delay": 0.05, "MaxAttempts": 200})
     associations = []
     for machine in (ids[0], ids[1], ids[1]):
         handler.update(made.attributes, {"machine": machine})
