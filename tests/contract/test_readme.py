@@ -1,4 +1,4 @@
-"""The README shows what the program prints, and links to what exists."""
+"""The README shows what the program prints; its links and those of every page lead somewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,18 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-PAGES = (README, ROOT / "docs" / "tour.md")
+PAGES = (README, ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+
+def text_of(page):
+    """Without code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors_of(page):
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.slow
@@ -28,10 +39,14 @@ def test_the_plans_it_shows_are_what_is_printed():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page):
-    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8"))
-    assert targets
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+def test_every_link_leads_somewhere_and_every_row_of_a_table_is_whole(page):
+    text = text_of(page)
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        path, _, anchor = target.partition("#")
+        found = page.parent / path if path else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors_of(found), target
+    assert re.findall(r"^\|.*[^|\n]$", text, re.MULTILINE) == []
 
 
 def test_the_recording_is_of_a_run_that_ended_with_nothing_left():
