@@ -138,6 +138,9 @@ class Program:
             raise RuntimeError(f"{lines.count('call')} requests, and {len(self.calls())} arrived")
         return said, [line if line == WRITE else next(calls) for line in lines]
 
+    def record(self, name):
+        return json.loads((self.home / "sandbox" / "records" / name / "deployment.json").read_text(encoding="utf-8"))
+
     def receipts(self):
         """Every receipt since the account was emptied."""
         folder = self.home / "sandbox" / "records" / "receipts"

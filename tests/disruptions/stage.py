@@ -132,11 +132,18 @@ class Stage:
         self._expect(len(alive) <= operation.at_once, f"{len(alive)} machines after the signal")
         if answer.code == INTERRUPTED and operation.settles:
             fate = answer.document.get("data", {}).get("fate", "nothing")
+            if fate == "kept":
+                self._expect(self._is_promoted(), f"it was kept and serves nothing; {answer.summary()}")
+                return
             self._expect(fate in SETTLED, f"it was {fate}; {answer.summary()}")
             self._expect(set(alive) <= set(before), "a machine outlived the interruption of the run that made it")
         if answer.code == INTERRUPTED and operation.settles and not operation.waits:
             left = self._account.leftovers()
             self._expect(fate == "ending" or not left, f"{fate}, and there is {left}")
+
+    def _is_promoted(self):
+        rollout = self._program.record(NAME)["rollout"]
+        return rollout is not None and rollout["stage"] == "promoted"
 
     def _finish(self, operation, commands):
         """Finish what was begun, look at what there is, and take it down at the end of a chain."""
