@@ -139,7 +139,9 @@ class Program:
         return said, [line if line == WRITE else next(calls) for line in lines]
 
     def record(self, name):
-        return json.loads((self.home / "sandbox" / "records" / name / "deployment.json").read_text(encoding="utf-8"))
+        return json.loads(
+            (self.home / "sandbox" / "records" / "deployments" / name / "deployment.json").read_text(encoding="utf-8")
+        )
 
     def receipts(self):
         """Every receipt since the account was emptied."""

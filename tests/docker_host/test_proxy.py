@@ -136,7 +136,7 @@ def test_a_hundred_streams_survive_a_shift_and_no_request_is_refused(host):
         host.front.shift(host.record, second)
         assert host.get() == (200, "B")
         assert Proxies(host.api).workers(host.proxy.id) > 1
-        host.front.drain(host.record, first, 60)
+        list(host.front.drain(host.record, first, 60))
         assert crowd.whole + len(crowd.cut) == STREAMS
     assert (crowd.whole, crowd.cut, crowd.refused) == (STREAMS, [], [])
     assert crowd.asked > 20
@@ -148,7 +148,7 @@ def test_no_request_is_sent_before_the_first_shift_or_while_draining(host):
     host.front.shift(host.record, first)
     assert host.get() == (200, "A")
     with crowd_at(host.url, "/generate", {}, last=b"data: last", streams=5) as crowd:
-        host.front.drain(host.record, first, 60)
+        list(host.front.drain(host.record, first, 60))
         assert crowd.whole == 5
     assert host.get() == (503, "")
 
