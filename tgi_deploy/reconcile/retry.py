@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock
 
 
+# Less is rounding: added to a large clock, it would change nothing.
+_LEAST_S = 1e-6
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PollPolicy:
     """How long to wait and how often to poll: every `poll_s` at first, growing to `longest_poll_s`."""
@@ -51,7 +55,7 @@ def looks(clock: Clock, patience: PollPolicy) -> Iterator[float]:
         waited = clock.monotonic() - started
         yield waited
         left = patience.deadline_s - (clock.monotonic() - started)
-        if left <= 0:
+        if left < _LEAST_S:
             return
         clock.sleep(min(pause, left))
         pause = min(pause * patience.growth, patience.longest_poll_s)
