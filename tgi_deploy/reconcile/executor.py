@@ -28,7 +28,6 @@ from tgi_deploy.reconcile.errors import (
     StaleTokenError,
     TokenMismatchError,
 )
-from tgi_deploy.reconcile.ports import Unrepeatable
 from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.reconcile.tagged import serving_tags
 from tgi_deploy.values.base import replaced
@@ -145,7 +144,7 @@ class Executor:
     def _shows_late(self, deployment: Deployment, resource: Resource) -> bool:
         """Return whether it exists and was not visible yet. Others can't be made twice."""
         record = deployment.record(resource.key)
-        if record is None or not isinstance(self.handler(resource.place, resource.kind), Unrepeatable):
+        if record is None or not getattr(self.handler(resource.place, resource.kind), "unrepeatable", False):
             return False
         made = (record.state, record.spec, record.place) == ("created", resource.spec, resource.place)
         new = may_be_new(record, self.clock.now(), within_s=self.visibility_timeout.deadline_s)
@@ -250,7 +249,7 @@ class Executor:
     def _find_or_create(self, deployment: Deployment, resource: Resource, *, doubtful: bool) -> tuple[Found, str]:
         """`doubtful`: an earlier request may have created it. Where another would create a second one, wait for it."""
         handler = self.handler(resource.place, resource.kind)
-        patiently = doubtful and isinstance(handler, Unrepeatable)
+        patiently = doubtful and getattr(handler, "unrepeatable", False)
         present = (self._come_to_light if patiently else self._find)(deployment, resource)
         if present is not None:
             return present, "adopted"
