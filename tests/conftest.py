@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,10 +126,22 @@ def _has_room(folder: str) -> bool:
 
 
 def pytest_configure() -> None:
-    """Collect garbage seldom, which takes a sixth off a run; accept Ctrl-C, which background jobs start without."""
+    """Collect garbage seldom, which takes a sixth off a run; accept Ctrl-C, which background jobs start without.
+
+    Bytecode is kept even where the environment forbids it, as container images do: each worker and each program
+    that a test starts would otherwise compile all of its imports, which is half of a run.
+    """
     gc.set_threshold(100_000, 50, 100)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import nothing of the suites that have no test of `core`, where only that group runs."""
+    folder = collection_path.is_dir() and collection_path.parent == Path(__file__).parent
+    return True if config.option.markexpr == "core" and folder and collection_path.name not in _CORE else None
 
 
 @pytest.hookimpl(tryfirst=True)
