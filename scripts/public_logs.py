@@ -2,6 +2,7 @@
 
 Each excerpt has the thread that it is from, and a cause that was written down before the diagnosis read it. Half of the
 repositories are for working on the tables of failures; the other half is held out: `half` decides by the name alone.
+The folders `first` and `second` are collections of different days.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _CASES: Final = _ROOT / "tests" / "cases" / "public_logs"
 _BEGIN: Final = "<!-- public logs: written by scripts/public_logs.py -->\n"
 _END: Final = "<!-- end of public logs -->\n"
 HALVES: Final = ("held out", "working")
+COLLECTIONS: Final = ("first", "second")
 _CLEAN: Final = "none"
 _HEAD: Final = (
     "| place | half | repositories | with a cause | right first | right where it speaks | silent | clean | accused |",
@@ -38,6 +40,7 @@ _HEAD: Final = (
 class PublicLog:
     """An excerpt of a public thread. `causes`: each of them is right; empty for a clean log. `found`: the first."""
 
+    collection: str
     place: str
     source: str
     causes: tuple[str, ...]
@@ -76,16 +79,22 @@ def half(repository: str) -> str:
 def public_logs() -> list[PublicLog]:
     """Every excerpt, as the diagnosis reads it today."""
     return [
-        _read(path.stem, item)
-        for path in sorted(_CASES.glob("*.toml"))
+        _read(path, item)
+        for path in sorted(_CASES.glob("*/*.toml"))
         for item in tomllib.loads(path.read_text(encoding="utf-8"))["excerpt"]
     ]
 
 
-def _read(place: str, item: dict[str, str]) -> PublicLog:
+def mine(logs: Iterable[PublicLog], collection: str, name: str) -> list[PublicLog]:
+    """Return those of one collection in one half."""
+    return [item for item in logs if item.collection == collection and half(item.repository) == name]
+
+
+def _read(path: Path, item: dict[str, str]) -> PublicLog:
     found = read(item["log"], wiring.log_grammar(wiring.engine_of_log(item["log"]))).findings
     causes = () if item["cause"] == _CLEAN else tuple(item["cause"].split(","))
-    return PublicLog(place=place, source=item["source"], causes=causes, found=found[0].code if found else None)
+    first = found[0].code if found else None
+    return PublicLog(collection=path.parent.name, place=path.stem, source=item["source"], causes=causes, found=first)
 
 
 def share_of(logs: Iterable[PublicLog]) -> Share:
@@ -104,10 +113,12 @@ def share_of(logs: Iterable[PublicLog]) -> Share:
 def page() -> str:
     """The whole page with the table of today's figures, the worst place first."""
     logs = public_logs()
-    rows = [_row("all", name, share_of(item for item in logs if half(item.repository) == name)) for name in HALVES]
+    rows = [
+        _row(f"all, {day} collection", name, share_of(mine(logs, day, name))) for day in COLLECTIONS for name in HALVES
+    ]
     for name in HALVES:
-        mine = [item for item in logs if half(item.repository) == name]
-        places = {place: share_of(item for item in mine if item.place == place) for place in {i.place for i in mine}}
+        held = [item for item in logs if half(item.repository) == name]
+        places = {place: share_of(item for item in held if item.place == place) for place in {i.place for i in held}}
         worst = sorted(places.items(), key=lambda item: (item[1].right_of_all, item[0]))
         rows += [_row(place, name, share) for place, share in worst]
     return with_lines(TARGET.read_text(encoding="utf-8"), (*_HEAD, *rows), begin=_BEGIN, end=_END)

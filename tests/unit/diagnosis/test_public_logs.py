@@ -15,7 +15,12 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 
 import public_logs as public
 
-FLOORS = {"held out": 0.87, "working": 0.99}
+FLOORS = {
+    ("first", "held out"): 0.87,
+    ("first", "working"): 0.99,
+    ("second", "held out"): 0.82,
+    ("second", "working"): 0.85,
+}
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +28,16 @@ def logs():
     return public.public_logs()
 
 
-def mine(logs, half):
-    return [item for item in logs if public.half(item.repository) == half]
-
-
-@pytest.mark.parametrize("half", public.HALVES)
-def test_the_right_cause_comes_first(logs, half):
-    share = public.share_of(mine(logs, half))
-    assert share.right_of_all >= FLOORS[half]
+@pytest.mark.parametrize(("collection", "half"), FLOORS)
+def test_the_right_cause_comes_first(logs, collection, half):
+    share = public.share_of(public.mine(logs, collection, half))
+    assert share.right_of_all >= FLOORS[collection, half]
     assert (share.clean > 0, share.accused) == (True, 0)
 
 
 def test_every_cause_has_a_page_and_no_thread_is_used_twice(logs):
     assert {cause for item in logs for cause in item.causes} <= set(GRAMMAR.pages)
-    assert len({item.source for item in logs}) == len(logs) >= 300
+    assert len({item.source for item in logs}) == len(logs) >= 500
 
 
 def test_repositories_are_split_by_their_name():
