@@ -4,7 +4,7 @@
 
 What EC2 does not tell (interconnect, quota codes, capacity blocks, notes) is kept from the type's entry, or taken
 from another size of its family; a new family needs a look by a person and is named. Types no region knows any more
-become `gone`. Reads only; the calls need ec2:DescribeInstanceTypes and ec2:DescribeInstanceTypeOfferings.
+become `retired`. Reads only; the calls need ec2:DescribeInstanceTypes and ec2:DescribeInstanceTypeOfferings.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def refreshed(known: Mapping[str, Any], regions: Iterable[str], session: Any, ca
         for info in describe(region, session):
             seen[info["InstanceType"]] = info
             places.setdefault(info["InstanceType"], []).append(region)
-    entries = {name: old | ({"status": "gone"} if old["status"] == "offered" else {}) for name, old in known.items()}
+    entries = {name: old | ({"status": "retired"} if old["status"] == "offered" else {}) for name, old in known.items()}
     for name, info in seen.items():
         try:
             entries[name] = entry(info, places[name], known, catalog)

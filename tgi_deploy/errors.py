@@ -123,28 +123,28 @@ class Bill(Protocol):
 class Failure(Struct, frozen=True, kw_only=True):
     """Facts about a failed deployment in addition to the problem; unknown parts are None.
 
-    `step` is the failed probe of the proof. `fate` is what happened to its machine, `left` if the removal failed;
-    `before` are kept resources from before this run, `exists` those on record, `left_behind` those that a removal left.
-    `healed` are changes of the plan that did not help.
+    `step` is the failed probe of the proof. `outcome` is what happened to its machine. `before` are kept resources from
+    before this run, `exists` those on record, `not_removed` those that a removal could not delete. `healed` are changes
+    to the plan that did not help.
     """
 
     phase: str | None = None
     step: str | None = None
     diagnosis: Diagnosis | None = None
     deployment: str | None = None
-    fate: Literal["kept", "removed", "left"] | None = None
+    outcome: Literal["kept", "removed", "not_removed"] | None = None
     still_running: StillRunning | None = None
     receipt: Bill | None = None
     before: tuple[Thing, ...] | None = None
     exists: tuple[RecordedThing, ...] | None = None
-    left_behind: tuple[Thing, ...] | None = None
+    not_removed: tuple[Thing, ...] | None = None
     receipt_files: tuple[str | None, ...] | None = None
     healed: tuple[Healed, ...] | None = None
 
     def document(self) -> dict[str, Any]:
         """Return the parts by their keys in `--json`."""
         receipt = self.receipt.document() if self.receipt else None
-        ended = {"fate": self.fate, "still_costs": None, "receipt": receipt} if self.fate else {}
+        ended = {"outcome": self.outcome, "still_costs": None, "receipt": receipt} if self.outcome else {}
         if self.still_running is not None:
             ends_at = self.still_running.ends_at
             ended["still_costs"] = {**asdict(self.still_running), "ends_at": ends_at and ends_at.isoformat()}
@@ -152,7 +152,7 @@ class Failure(Struct, frozen=True, kw_only=True):
         things = {
             "before": self.before,
             "exists": self.exists,
-            "left_behind": self.left_behind,
+            "not_removed": self.not_removed,
             "healed": self.healed,
         }
         return {
@@ -247,7 +247,7 @@ class LeftBehindError(DeployError):
 
     @property
     def left(self) -> tuple[Thing, ...]:
-        return (self.failure.left_behind if self.failure else None) or ()
+        return (self.failure.not_removed if self.failure else None) or ()
 
 
 class DefectError(DeployError):

@@ -75,22 +75,22 @@ def test_all_that_is_known_of_a_failure_is_as_published():
         step="info",
         diagnosis=Diagnosis(finding="oom_weights", cause="too big", evidence="OutOfMemoryError", line=7, remedy="more"),
         deployment="demo",
-        fate="kept",
+        outcome="kept",
         still_running=running,
         before=(machine,),
         exists=(RecordedThing(kind="volume", id="", region="us-east-1", phase="intended"),),
-        left_behind=(LeftThing(kind="volume", id="vol-1", region="us-east-1", command="aws ec2 delete-volume"),),
+        not_removed=(LeftThing(kind="volume", id="vol-1", region="us-east-1", command="aws ec2 delete-volume"),),
         receipt_files=(None, "receipt.json"),
         healed=(Healed(code="oom_weights", edit="larger", what="a larger machine"),),
     )
     assert failure.document().keys() <= SCHEMAS["$defs"]["ErrorData"]["properties"].keys()
     check_error(InputError("engine_failed", "it ended", failure=failure).data)
-    check_error(InputError("engine_failed", "it ended", failure=Failure(fate="removed", deployment="demo")).data)
+    check_error(InputError("engine_failed", "it ended", failure=Failure(outcome="removed", deployment="demo")).data)
 
 
 def test_an_error_with_another_fate_is_found():
     with pytest.raises(jsonschema.ValidationError):
-        check_error({"fate": "asleep"})
+        check_error({"outcome": "asleep"})
 
 
 def test_a_plan_that_cannot_be_made_is_as_published(capsys):

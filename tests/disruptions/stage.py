@@ -27,7 +27,7 @@ from disruptions.matrix import (
 INTERRUPTED = 130
 # What one deployment holds while it is up; secrets, roles and schedules come on top.
 UP_HOLDS = ["instance", "launch-template", "network-interface", "security-group", "volume"]
-SETTLED = {"removed", "nothing", "ending"}
+SETTLED = {"removed", "nothing_created", "removing"}
 UPDATES = (UPDATE, RECREATE)
 # A busy computer looks late.
 _WITHIN_S = 90
@@ -131,15 +131,15 @@ class Stage:
         alive = self._account.alive()
         self._expect(len(alive) <= operation.at_once, f"{len(alive)} machines after the signal")
         if answer.code == INTERRUPTED and operation.settles:
-            fate = answer.document.get("data", {}).get("fate", "nothing")
-            if fate == "kept":
+            outcome = answer.document.get("data", {}).get("outcome", "nothing_created")
+            if outcome == "kept":
                 self._expect(self._is_promoted(), f"it was kept and serves nothing; {answer.summary()}")
                 return
-            self._expect(fate in SETTLED, f"it was {fate}; {answer.summary()}")
+            self._expect(outcome in SETTLED, f"it was {outcome}; {answer.summary()}")
             self._expect(set(alive) <= set(before), "a machine outlived the interruption of the run that made it")
         if answer.code == INTERRUPTED and operation.settles and not operation.waits:
             left = self._account.leftovers()
-            self._expect(fate == "ending" or not left, f"{fate}, and there is {left}")
+            self._expect(outcome == "removing" or not left, f"{outcome}, and there is {left}")
 
     def _is_promoted(self):
         rollout = self._program.record(NAME)["rollout"]
@@ -204,7 +204,7 @@ def receipt_failures(account, receipts):
 def _machine_failures(lines, life):
     """Begun when the cloud says, gone when it says or as soon as somebody could see it, each time that it ran paid."""
     begun = min(datetime.fromisoformat(line["created"]) for line in lines)
-    ended = max(datetime.fromisoformat(line["gone"]) for line in lines)
+    ended = max(datetime.fromisoformat(line["removed"]) for line in lines)
     late_s = (ended - life.ended).total_seconds() if life.ended else 0
     if abs((begun - life.launched).total_seconds()) > 1 or not -1 <= late_s <= _WITHIN_S:
         yield f"{lines} of a machine from {life.launched} to {life.ended}"

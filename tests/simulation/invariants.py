@@ -341,7 +341,7 @@ class Invariants:
             return
         record = self._run.homes[program.command.user].load(program.command.name)
         serves_on = record is not None and record.active is not None
-        reported = serves_on or "restored" in error.data or error.data.get("fate") != "removed"
+        reported = serves_on or "restored" in error.data or error.data.get("outcome") != "removed"
         self._check(reported, "updates go back", f"{error!r} restores nothing")
         if error.data.get("restored") and program.command.waits:
             back = record.status == "ready" and record.rollout is None
@@ -497,7 +497,7 @@ class Invariants:
         if not lines:
             return
         usd = sum(Decimal(line["usd"] or 0) for line in lines)
-        seen = all(line["gone_is"] == "seen" for line in lines)
+        seen = all(line["removed_is"] == "observed" for line in lines)
         least, most = bill_of(machine, self._run.schedule.now)
         apart_s, late_s = self._apart_s()
         price = price_of(machine) / 3600

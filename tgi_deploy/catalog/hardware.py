@@ -60,7 +60,7 @@ _ACCELERATOR: Final = {
     "note": OPTIONAL_TEXT,
 }
 _INSTANCE_TYPE: Final = {
-    "status": Field(check=one_of("offered", "gone", "bundled")),
+    "status": Field(check=one_of("offered", "retired", "bundled")),
     "accelerator": REQUIRED_TEXT,
     "count": Field(check=positive, target="accelerator_count"),
     "memory_mib": Field(check=positive),

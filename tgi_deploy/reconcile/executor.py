@@ -133,7 +133,7 @@ class Executor:
         self.reporter.step(step, "begun")
         deployment = self._end_open_intent(deployment, resource)
         repeated = self._is_open(deployment.record(resource.key))
-        self._note_gone(deployment, resource.key)
+        self._note_missing(deployment, resource.key)
         deployment = self._intend(deployment, resource)
         deployment, found = self._settle(deployment, resource, repeated=repeated)
         if resource.mutable:
@@ -150,17 +150,19 @@ class Executor:
         new = may_be_new(record, self.clock.now(), within_s=self.visibility_timeout.deadline_s)
         return made and new and self._come_to_light(deployment, resource) is not None
 
-    def _note_gone(self, deployment: Deployment, key: str) -> None:
+    def _note_missing(self, deployment: Deployment, key: str) -> None:
         """Add the end of a recorded resource that no longer exists to the history before it is replaced."""
         record = deployment.record(key)
         if record is not None and "id" in record.attributes:
-            self._add_gone(deployment, record, record.attributes)
+            self._add_missing(deployment, record, record.attributes)
 
-    def _add_gone(
+    def _add_missing(
         self, deployment: Deployment, thing: Resource | ResourceRecord, attributes: Mapping[str, str]
     ) -> None:
         data = event_data(thing, attributes, deployment)
-        self.event(deployment, "gone", f"{thing.kind} {attributes['id']} was gone", step=thing.key, data=data)
+        self.event(
+            deployment, "missing", f"{thing.kind} {attributes['id']} no longer exists", step=thing.key, data=data
+        )
 
     def _is_open(self, record: ResourceRecord | None) -> bool:
         """Return whether an earlier request may have created something that is not visible yet."""
@@ -182,7 +184,7 @@ class Executor:
                 return self._ask(deployment, resource, repeated=repeated)
             except StaleTokenError as stale:
                 if stale.ended is not None:
-                    self._add_gone(deployment, resource, stale.ended.attributes)
+                    self._add_missing(deployment, resource, stale.ended.attributes)
                 record = deployment.record(resource.key)
                 if isinstance(stale, TokenMismatchError) and record is not None:
                     deployment = self._end_earlier(deployment, record)
@@ -424,7 +426,7 @@ def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
         "left_behind",
         f"removing {names} did not finish: {reason}",
         hint="run the same 'down' again; until it succeeds, this may cost money",
-        failure=Failure(left_behind=tuple(items)),
+        failure=Failure(not_removed=tuple(items)),
     )
 
 

@@ -126,14 +126,14 @@ class SwitchData(Value, frozen=True, kw_only=True):
 
 
 class ReceiptLineData(Value, frozen=True, kw_only=True):
-    """A removed resource. `gone_is` says whether `gone` was observed or is an upper bound."""
+    """A removed resource. `removed_is` says whether `removed` was observed or is an upper bound."""
 
     kind: str
     id: str
     region: str
     created: str | None
-    gone: str | None
-    gone_is: str
+    removed: str | None
+    removed_is: str
     seconds: int | None
     usd_per_hour: str | None
     usd: str | None
@@ -330,7 +330,7 @@ class SmokedData(Value, frozen=True, kw_only=True):
     usd: float | None
     chosen: Mapping[str, Scalar]
     cases: tuple[CaseData, ...]
-    left_behind: tuple[LeftThing, ...]
+    not_removed: tuple[LeftThing, ...]
 
 
 class SmokeData(Value, frozen=True, kw_only=True):

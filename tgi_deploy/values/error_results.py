@@ -47,8 +47,8 @@ class ServingData(Document, frozen=True, kw_only=True):
 class ErrorData(Document, frozen=True, kw_only=True):
     """Keys shared by several errors; a code may add its own.
 
-    For a failed start: `phase`, the diagnosis from `finding` to `command`, the `fate` of its machine, and what exists
-    or is left. If no plan is feasible: `requirements`, `near_misses` and `rejections`.
+    For a failed start: `phase`, the diagnosis from `finding` to `command`, the `outcome` for its machine, and what
+    exists or is left. If no plan is feasible: `requirements`, `near_misses` and `rejections`.
     """
 
     deployment: str | UnsetType = UNSET
@@ -63,14 +63,14 @@ class ErrorData(Document, frozen=True, kw_only=True):
     line: int | UnsetType | None = UNSET
     remedy: str | UnsetType | None = UNSET
     command: str | UnsetType | None = UNSET
-    fate: Literal["kept", "removed", "left", "nothing", "ending"] | UnsetType = UNSET
+    outcome: Literal["kept", "removed", "not_removed", "nothing_created", "removing"] | UnsetType = UNSET
     still_costs: StillCosts | UnsetType | None = UNSET
     receipt: ReceiptData | UnsetType | None = UNSET
     receipts: tuple[ReceiptData, ...] | UnsetType = UNSET
     receipt_files: tuple[str | None, ...] | UnsetType = UNSET
     before: tuple[ErrorThing, ...] | UnsetType = UNSET
     exists: tuple[ErrorThing, ...] | UnsetType = UNSET
-    left_behind: tuple[ErrorThing, ...] | UnsetType = UNSET
+    not_removed: tuple[ErrorThing, ...] | UnsetType = UNSET
     healed: tuple[Healed, ...] | UnsetType = UNSET
     restored: ServingData | UnsetType | None = UNSET
     serving: ServingData | UnsetType = UNSET

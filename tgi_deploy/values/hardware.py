@@ -11,7 +11,7 @@ from typing import Literal
 from tgi_deploy.values.base import Value
 
 Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
-TypeStatus = Literal["offered", "gone", "bundled", "owned"]
+TypeStatus = Literal["offered", "retired", "bundled", "owned"]
 # What the catalog lists.
 EntryKind = Literal["accelerators", "instances", "regions", "engines", "models"]
 

@@ -78,7 +78,7 @@ class ExplanationData(Value, frozen=True, kw_only=True):
     ranked: int
     decided_by: str | None
     best: Choice | None
-    ways: tuple[ConfigurationData, ...]
+    variants: tuple[ConfigurationData, ...]
 
 
 class WhyNotPage(Value, frozen=True, kw_only=True):

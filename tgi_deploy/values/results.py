@@ -223,7 +223,7 @@ class OwnerCostData(AmountsData, frozen=True, kw_only=True):
     deployments: int
 
 
-class GoneData(Value, frozen=True, kw_only=True):
+class RemovedData(Value, frozen=True, kw_only=True):
     """The total of deployments removed from here, by their receipts; not included in the others."""
 
     accrued_usd: Decimal
@@ -236,7 +236,7 @@ class CostsData(Value, frozen=True, kw_only=True):
 
     deployments: tuple[DeploymentCostData, ...]
     owners: tuple[OwnerCostData, ...]
-    gone: GoneData
+    removed: RemovedData
     total: AmountsData
     regions: tuple[str, ...]
 

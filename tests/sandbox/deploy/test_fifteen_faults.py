@@ -97,8 +97,8 @@ def test_it_is_reported_and_nothing_is_left(program, monkeypatch, name):
     said = bring_up(program, case, "--on-failure", "remove", "--json")
     check_told(said, case)
     data = said.json["data"]
-    assert (data["fate"], data["still_costs"]) == ("removed", None)
-    assert data["receipt"]["status"] == "gone"
+    assert (data["outcome"], data["still_costs"]) == ("removed", None)
+    assert data["receipt"]["status"] == "removed"
     assert Decimal(data["receipt"]["cost"]["usd"]) > 0
     assert is_untouched(data["receipt"])
     assert nothing_is_left(program)

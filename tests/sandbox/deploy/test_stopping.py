@@ -71,7 +71,7 @@ def test_ctrl_c_while_the_launch_is_asked_for(program):
     program.fault(action="RunInstances", delay_s=1.5)
     running = Running(*UP, "--no-wait").until(lambda: program.calls("RunInstances"))
     answer = running.send(signal.SIGINT).end()
-    assert answer["data"]["fate"] == "removed"
+    assert answer["data"]["outcome"] == "removed"
     assert "cost about $0.01" in answer["errors"][0]["message"]
     assert alive(program) == []
     assert recorded(program) == []
@@ -101,8 +101,8 @@ def test_termination_while_waiting_removes_within_ten_seconds(program):
     running = Running(*UP).until(waiting(program))
     answer = running.send(signal.SIGTERM).end()
     assert running.took_s < 2 * 10  # twice what is promised: the machine may be busy with other tests
-    assert answer["data"]["fate"] in {"removed", "ending"}
-    if answer["data"]["fate"] == "ending":
+    assert answer["data"]["outcome"] in {"removed", "removing"}
+    if answer["data"]["outcome"] == "removing":
         assert recorded(program) == ["llama3-13b"]
         assert program.run(*DOWN).code == 0
     assert alive(program) == []
@@ -115,7 +115,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_says_what_exists(program):
     running.until(lambda: program.calls("TerminateInstances"))
     answer = running.send(signal.SIGINT).end()
     assert running.took_s < 15
-    assert answer["data"]["fate"] == "left"
+    assert answer["data"]["outcome"] == "not_removed"
     assert "instance" in {item["kind"] for item in answer["data"]["exists"]}
     assert recorded(program) == ["llama3-13b"]
     assert program.run(*DOWN).code == 0

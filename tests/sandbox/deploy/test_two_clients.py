@@ -58,7 +58,7 @@ def test_clients_in_threads_do_not_disturb_each_other(program):
         stopped = pool.submit(cancelled, "three").result(120)
         found = {name: future.result(120) for name, future in running.items()}
 
-    assert (stopped.code, stopped.data["fate"]) == ("interrupted", "removed")
+    assert (stopped.code, stopped.data["outcome"]) == ("interrupted", "removed")
     for name, (seen, events) in found.items():
         assert seen["plan"].model.profile == MODELS[name]
         assert (seen["up"].deployment.name, seen["up"].deployment.phase) == (name, "ready")

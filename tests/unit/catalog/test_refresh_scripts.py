@@ -106,7 +106,7 @@ def test_types_no_region_has_any_more_are_gone_and_unknown_chips_are_left_out(de
     entries = refresh_instances.refreshed(known, ["us-east-1"], session, CATALOG)
     assert entries["g5.xlarge"]["status"] == "offered"
     assert entries["g5.xlarge"]["regions"] == ["us-east-1"]
-    assert entries["g6.xlarge"]["status"] == "gone"
+    assert entries["g6.xlarge"]["status"] == "retired"
     assert entries["p6e-gb200.36xlarge"]["status"] == "bundled"
     assert "z9.xlarge" not in entries
     assert "m5.large" not in entries

@@ -24,31 +24,31 @@ THING = RecordedThing(kind="instance", id="i-1", region="us-east-1", phase="crea
 def test_what_is_left_behind_is_reported_with_its_commands():
     command = "aws ec2 delete-volume --volume-id vol-1"
     item = LeftThing(kind="volume", id="vol-1", region="us-east-1", command=command)
-    error = LeftBehindError("left_behind", "removing it failed", hint="again", failure=Failure(left_behind=(item,)))
+    error = LeftBehindError("left_behind", "removing it failed", hint="again", failure=Failure(not_removed=(item,)))
     result = stopping.left_result(error)
     assert result.exit_code == 6
     assert f"  {command}" in result.text.splitlines()
     assert result.errors[0].code == "left_behind"
-    assert result.data["left_behind"] == [{"kind": "volume", "id": "vol-1", "region": "us-east-1", "command": command}]
+    assert result.data["not_removed"] == [{"kind": "volume", "id": "vol-1", "region": "us-east-1", "command": command}]
 
 
-@pytest.mark.parametrize("fate", ["nothing", "removed", "kept", "ending", "left"])
-def test_every_fate_is_a_sentence_with_exit_130(fate):
-    error = interruption("demo", Settled(fate=fate, exists=(THING,), why="because"), target_of)
+@pytest.mark.parametrize("outcome", ["nothing_created", "removed", "kept", "removing", "not_removed"])
+def test_every_outcome_is_printed_with_exit_130(outcome):
+    error = interruption("demo", Settled(outcome=outcome, exists=(THING,), why="because"), target_of)
     assert error.exit_code == 130
     assert error.message.startswith("interrupted; ")
     assert "instance i-1 in us-east-1" in error.message
     assert "tgi-deploy down demo" in error.hint
-    assert error.data["fate"] == fate
+    assert error.data["outcome"] == outcome
 
 
 def test_an_intent_without_an_id_may_exist():
-    error = interruption("demo", Settled(fate="left", exists=(replaced(THING, id=""),)), target_of)
+    error = interruption("demo", Settled(outcome="not_removed", exists=(replaced(THING, id=""),)), target_of)
     assert "requested, not confirmed" in error.message
 
 
 def test_nothing_left_needs_no_down():
-    assert "down" not in interruption("demo", Settled(fate="removed"), target_of).hint
+    assert "down" not in interruption("demo", Settled(outcome="removed"), target_of).hint
 
 
 def raise_signal(number):

@@ -117,7 +117,7 @@ def test_a_removal_that_is_broken_off_names_what_is_left(around, call, left, err
         take_down(around)
     assert caught.value.code == error.code
     assert error.message in caught.value.message
-    named = {item["kind"]: item["id"] for item in caught.value.data["left_behind"]}
+    named = {item["kind"]: item["id"] for item in caught.value.data["not_removed"]}
     assert sorted(named) == left
     assert all(found.id in caught.value.message for found in around.world.left())
     assert DOWN in caught.value.hint
@@ -133,7 +133,7 @@ def test_an_unforeseen_error_of_a_removal_names_what_is_left(around):
     assert machine.id in caught.value.hint
     assert PRICE in caught.value.hint
     assert DOWN in caught.value.hint
-    assert machine.id in {item["id"] for item in caught.value.data["left_behind"]}
+    assert machine.id in {item["id"] for item in caught.value.data["not_removed"]}
 
 
 def test_the_removal_of_one_that_is_broken_off_does_not_keep_the_next(around):
@@ -173,7 +173,7 @@ def test_removing_everything_names_what_is_left_when_the_cloud_is_lost(around):
     with pytest.raises(LeftBehindError) as caught:
         down_all(around.context(), lambda _removals: True)
     assert caught.value.code == "cloud_unreachable"
-    assert {item["kind"] for item in caught.value.data["left_behind"]} == {
+    assert {item["kind"] for item in caught.value.data["not_removed"]} == {
         "instance",
         "launch-template",
         "security-group",
@@ -199,7 +199,7 @@ def test_collecting_garbage_names_what_is_left_and_continues(around, recorded):
     with pytest.raises(LeftBehindError) as caught:
         gc(around.context(), GcRequest(older_than_s=600, confirm=lambda _groups: True))
     (group,) = around.world.left()
-    assert group.id in {item["id"] for item in caught.value.data["left_behind"]}
+    assert group.id in {item["id"] for item in caught.value.data["not_removed"]}
     assert group.id in caught.value.message
 
 

@@ -203,12 +203,12 @@ def test_a_machine_that_does_not_show_yet_is_not_called_gone(tmp_path, ahead_s):
     around.clock.ahead_s = ahead_s
     around.world.hidden.update(found.id for found in around.world.running())
     for found in (status(around.context(), "demo"), *statuses(around.context())):
-        assert not found.gone
+        assert not found.missing
         assert [(item.data["key"], item.code) for item in found.drift] == [("instance@1.1", "unsettled")]
-    assert not list_deployments(around.context()).rows[0].gone
+    assert not list_deployments(around.context()).rows[0].missing
     around.clock.sleep(3600)
-    assert status(around.context(), "demo").gone
-    assert list_deployments(around.context()).rows[0].gone
+    assert status(around.context(), "demo").missing
+    assert list_deployments(around.context()).rows[0].missing
 
 
 def test_a_machine_that_has_ended_a_moment_after_its_launch_is_called_gone(tmp_path):
@@ -216,5 +216,5 @@ def test_a_machine_that_has_ended_a_moment_after_its_launch_is_called_gone(tmp_p
     up(around.context(), request())
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
-    assert status(around.context(), "demo").gone
-    assert list_deployments(around.context()).rows[0].gone
+    assert status(around.context(), "demo").missing
+    assert list_deployments(around.context()).rows[0].missing

@@ -86,10 +86,10 @@ def test_what_was_removed_counts_once_as_gone(ann):
     up(ann.context(), request(name="chat"))
     ann.clock.sleep(HOUR_S)
     found, _ = costs(ann.context())
-    assert found.gone.deployments == 1
-    assert found.gone.accrued_usd == pytest.approx(before, rel=Decimal("0.1"))
+    assert found.removed.deployments == 1
+    assert found.removed.accrued_usd == pytest.approx(before, rel=Decimal("0.1"))
     assert found.deployments[0].accrued_usd == spent_by(ann.context(), ann.store.load("chat")).usd
-    assert found.total.accrued_usd == found.gone.accrued_usd + found.deployments[0].accrued_usd
+    assert found.total.accrued_usd == found.removed.accrued_usd + found.deployments[0].accrued_usd
 
 
 def test_what_up_gave_up_counts_with_its_deployment_alone(ann):
@@ -106,7 +106,7 @@ def test_what_up_gave_up_counts_with_its_deployment_alone(ann):
     ann.store.save_receipt("chat-x.json", json.dumps(document))
     found, _ = costs(ann.context())
     assert found.deployments[0].accrued_usd == Decimal("3.5")
-    assert (found.gone.deployments, found.gone.accrued_usd) == (0, 0)
+    assert (found.removed.deployments, found.removed.accrued_usd) == (0, 0)
 
 
 def test_a_machine_that_ended_costs_nothing_now(ann):

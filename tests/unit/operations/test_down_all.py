@@ -56,7 +56,7 @@ def test_all_go_with_a_receipt_each(around):
     for receipt in outcome.receipts:
         kinds = sorted(line.kind for line in receipt.lines)
         assert kinds == ["instance", "launch-template", "security-group"]
-        assert all(line.gone is not None and line.exact for line in receipt.lines)
+        assert all(line.removed_at is not None and line.exact for line in receipt.lines)
         assert receipt.usd is not None
 
 
@@ -121,8 +121,8 @@ def test_what_will_not_go_is_named_and_the_others_are_gone(around):
     around.world.on_call = hold
     with pytest.raises(LeftBehindError) as caught:
         all_down(around)
-    assert [item["id"] for item in caught.value.data["left_behind"]] == [stuck]
-    assert "delete-security-group" in caught.value.data["left_behind"][0]["command"]
+    assert [item["id"] for item in caught.value.data["not_removed"]] == [stuck]
+    assert "delete-security-group" in caught.value.data["not_removed"][0]["command"]
     assert around.store.names() == ("demo-001",)
     assert [found.id for found in around.world.left()] == [stuck]
 
@@ -229,7 +229,7 @@ def test_what_is_left_comes_before_what_cannot_be_read(around, tmp_path):
     around.world.on_call = hold
     with pytest.raises(LeftBehindError) as caught:
         all_down(around)
-    assert [item["id"] for item in caught.value.data["left_behind"]] == [stuck]
+    assert [item["id"] for item in caught.value.data["not_removed"]] == [stuck]
     assert "'demo-000' was left as it is" in caught.value.message
 
 

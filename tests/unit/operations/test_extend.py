@@ -306,7 +306,7 @@ def test_a_failed_removal_is_not_hidden_by_a_lease(around):
 
     def stuck(name, _properties):
         if name == "delete instance":
-            raise LeftBehindError("left_behind", "it stays", data={"left_behind": []})
+            raise LeftBehindError("left_behind", "it stays", data={"not_removed": []})
 
     around.world.on_call = stuck
     with pytest.raises(LeftBehindError):

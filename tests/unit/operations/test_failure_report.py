@@ -74,7 +74,7 @@ def test_kept_it_says_what_it_costs_until_when_and_how_it_ends(around, monkeypat
     error = failure(around, on_failure=keep, settings={"ttl_s": 3600})
     (machine,) = around.world.running()
     recorded = around.store.load("demo")
-    assert error.data["fate"] == "kept"
+    assert error.data["outcome"] == "kept"
     assert error.data["receipt"] is None
     assert error.data["still_costs"] == {
         "machine": machine.id,
@@ -90,8 +90,8 @@ def test_removed_it_costs_nothing_and_the_receipt_says_what_it_came_to(around, m
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
     error = failure(around)
-    assert (error.data["fate"], error.data["still_costs"]) == ("removed", None)
-    assert error.data["receipt"]["status"] == "gone"
+    assert (error.data["outcome"], error.data["still_costs"]) == ("removed", None)
+    assert error.data["receipt"]["status"] == "removed"
     assert is_untouched(error.data["receipt"])
     assert around.world.left() == []
 
@@ -110,7 +110,7 @@ def test_what_could_not_be_removed_is_reported_with_what_it_costs(around, monkey
 
     error = failure(around, on_failure=lose_the_cloud)
     (machine,) = around.world.running()
-    assert (error.code, error.data["fate"]) == ("engine_failed", "left")
+    assert (error.code, error.data["outcome"]) == ("engine_failed", "not_removed")
     assert error.data["still_costs"]["machine"] == machine.id
     assert "may still run" in error.hint
     assert "tgi-deploy down demo" in error.hint
@@ -160,7 +160,7 @@ def test_an_error_of_the_proof_keeps_its_class_and_exit_code(around, monkeypatch
     monkeypatch.setattr(FakeEngine, "ask", refuse)
     error = failure(around, on_failure=lambda _error: decision)
     assert (type(error), error.exit_code, error.code) == (type(met), met.exit_code, met.code)
-    assert error.failure.fate == {"keep": "kept", "remove": "removed"}[decision]
+    assert error.failure.outcome == {"keep": "kept", "remove": "removed"}[decision]
     assert met.failure is None
 
 

@@ -310,6 +310,6 @@ def test_what_will_not_go_ends_in_six_with_its_command(around):
     around.world.slow_to_end = 10**9
     with pytest.raises(LeftBehindError) as caught:
         collect(around)
-    (item,) = caught.value.data["left_behind"]
+    (item,) = caught.value.data["not_removed"]
     assert item["command"].startswith("aws ec2 terminate-instances --instance-ids instance-of-lost")
     assert [found.kind for found in around.world.left()] == ["instance"]

@@ -69,7 +69,7 @@ def test_interrupted_at_every_call_nothing_is_left(tmp_path, moment, act):
         if settled is None:
             break
         interrupted += 1
-        assert settled.fate in {"nothing", "removed"}, point
+        assert settled.outcome in {"nothing_created", "removed"}, point
         assert around.world.left() == [], point
         assert around.store.names() == (), point
     assert 15 <= interrupted < 99
@@ -81,7 +81,7 @@ def test_kept_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, mo
     for point in range(99):
         around = Surroundings(home=tmp_path / str(point))
         settled, _ = stop_up(around, at(point, ctrl_c), moment=moment, ask=lambda _things: False)
-        assert settled is None or settled.fate in {"nothing", "kept"}, point
+        assert settled is None or settled.outcome in {"nothing_created", "kept"}, point
         up(around.context(), request())
         assert len(around.world.running()) == 1, point
         assert len(around.world.left()) == 3, point
@@ -101,7 +101,7 @@ def test_terminated_at_every_call_nothing_is_left_or_it_is_on_record(tmp_path, m
         if settled is None:
             break
         if around.world.left():
-            assert settled.fate == "ending", point
+            assert settled.outcome == "removing", point
             assert around.store.load("demo").status == "deleting", point
             assert around.world.running() == [], point
         down(around.context(), ["demo"], lambda _removals: True)
@@ -113,7 +113,7 @@ def test_terminated_at_every_call_nothing_is_left_or_it_is_on_record(tmp_path, m
 def test_a_termination_takes_no_ten_seconds(around):
     around.world.slow_to_end = 10**9
     settled, _ = stop_up(around, during("machine", terminate))
-    assert settled.fate == "ending"
+    assert settled.outcome == "removing"
     assert around.clock.seconds < 10
     assert settled.exists[-1].kind == "instance"
 
@@ -139,8 +139,8 @@ def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, 
     around.world.on_call = refuse if trouble == "searches fail" else None
     settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
     assert around.world.running() == []
-    assert settled.fate == {"searches fail": "ending", "it does not show yet": "removed"}[trouble]
-    assert settled.fate == "removed" or around.store.load("demo").status == "deleting"
+    assert settled.outcome == {"searches fail": "removing", "it does not show yet": "removed"}[trouble]
+    assert settled.outcome == "removed" or around.store.load("demo").status == "deleting"
 
 
 @pytest.mark.parametrize("kind", ["security-group", "launch-template"])
@@ -154,7 +154,7 @@ def test_terminated_what_does_not_show_yet_stays_on_record(around, kind):
             terminate(stops)
 
     settled, _ = stop_up(around, strike)
-    assert settled.fate == "ending"
+    assert settled.outcome == "removing"
     assert around.store.load("demo").status == "deleting"
     assert around.world.running() == []
     down(around.context(), ["demo"], lambda _removals: True)
@@ -180,13 +180,13 @@ def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(
         up(context, request())
     around.world.on_call = refuse
     settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
-    assert (settled.fate, len(around.world.running())) == ("ending", 1)
+    assert (settled.outcome, len(around.world.running())) == ("removing", 1)
     assert around.store.load("demo").status == "deleting"
 
 
 def test_a_launch_is_finished_and_recorded_before_the_request_is_handled(around):
     settled, stops = stop_up(around, during("create instance", ctrl_c), ask=lambda _things: False)
-    assert settled.fate == "kept"
+    assert settled.outcome == "kept"
     assert not stops.abandoned
     assert [item.id for item in settled.exists] == stops.made
     assert {item.phase for item in settled.exists} == {"created"}
@@ -199,7 +199,7 @@ def test_a_second_request_cuts_the_launch_and_what_came_of_it_is_found(around):
 
     settled, stops = stop_up(around, during("create instance", twice), moment="after")
     assert stops.abandoned
-    assert settled.fate == "removed"
+    assert settled.outcome == "removed"
     assert around.world.left() == []
 
 
@@ -212,7 +212,7 @@ def test_a_second_request_while_removing_leaves_at_once_and_says_what_exists(aro
         up(context, request())
     around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "read instance" else None
     settled = settle(context, "demo", stops, ask=lambda _things: True)
-    assert settled.fate == "left"
+    assert settled.outcome == "not_removed"
     assert [item.kind for item in settled.exists] == ["security-group", "launch-template", "instance"]
     assert around.store.load("demo").status == "deleting"
 
@@ -222,7 +222,7 @@ def test_a_second_request_at_the_question_leaves_at_once(around):
         raise KeyboardInterrupt
 
     settled, _ = stop_up(around, during("machine", ctrl_c), ask=ask)
-    assert settled.fate == "left"
+    assert settled.outcome == "not_removed"
     assert len(around.world.running()) == 1
 
 
@@ -237,7 +237,7 @@ def test_a_terminal_closed_over_the_question_removes(around):
     with pytest.raises(KeyboardInterrupt):
         up(context, request())
     around.world.on_call = None
-    assert settle(context, "demo", stops, ask=ask).fate == "removed"
+    assert settle(context, "demo", stops, ask=ask).outcome == "removed"
     assert around.world.left() == []
 
 
@@ -245,7 +245,7 @@ def test_what_an_earlier_run_made_is_not_removed(around):
     up(around.context(), request())
     settled, stops = stop_up(around, during("machine", ctrl_c), wait=True)
     assert stops.made == []
-    assert settled.fate == "nothing"
+    assert settled.outcome == "nothing_created"
     assert len(settled.exists) == 3
     assert len(around.world.running()) == 1
 
@@ -255,7 +255,7 @@ def test_what_only_tags_knew_is_not_removed(around):
     around.store.remove("demo")
     around.clock.seconds += FRESH.total_seconds()
     settled, _ = stop_up(around, during("machine", ctrl_c))
-    assert settled.fate == "nothing"
+    assert settled.outcome == "nothing_created"
     assert len(around.world.running()) == 1
     assert around.store.load("demo") is not None
 
@@ -270,7 +270,7 @@ def test_only_what_this_run_made_is_removed(around, act):
     settled, stops = stop_up(around, during("machine", act))
     if stops.made == []:
         pytest.fail("no machine was made")
-    assert settled.fate in {"removed", "ending"}
+    assert settled.outcome in {"removed", "removing"}
     assert around.world.running() == []
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
     assert around.store.load("demo") is not None
@@ -281,7 +281,7 @@ def test_what_an_update_has_promoted_keeps_serving(around, act):
     bring_up(around)
     update = {"plan": NEW, "wait": True, "again": again}
     settled, _ = stop_up(around, during("update instance", act), **update)
-    assert settled.fate == "kept"
+    assert settled.outcome == "kept"
     assert around.store.load("demo").rollout.stage == "promoted"
     assert len(around.world.running()) == 2
     finished = bring_up(around, NEW)
@@ -302,7 +302,7 @@ def test_a_launch_that_was_cut_beside_what_an_earlier_run_made_is_found_and_ende
     settled, stops = stop_up(around, during("create instance", twice), moment="after")
     assert (stops.abandoned, stops.made) == (True, [])
     assert around.world.running() == []
-    assert settled.fate == ("ending" if hasty else "removed")
+    assert settled.outcome == ("removing" if hasty else "removed")
 
 
 @pytest.mark.parametrize("hasty", [False, True])
@@ -319,7 +319,7 @@ def test_a_launch_whose_reply_was_lost_before_the_interruption_is_found_and_ende
     settled, stops = stop_up(around, lose, moment="after")
     assert stops.made == []
     assert around.world.running() == []
-    assert settled.fate == ("ending" if hasty else "removed")
+    assert settled.outcome == ("removing" if hasty else "removed")
 
 
 def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
@@ -344,14 +344,14 @@ def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
 
     around.world.on_call = refuse
     settled = settle(context, "demo", stops, ask=lambda _things: pytest.fail("asked"))
-    assert (settled.fate, settled.why) == ("ending", "too fast")
+    assert (settled.outcome, settled.why) == ("removing", "too fast")
     assert around.world.there("launch-template") == []
     assert {item.kind for item in settled.exists} == {"security-group", "launch-template", "instance"}
 
 
 def test_nothing_made_nothing_said_to_exist(around):
     settled, _ = stop_up(around, at(0, cut))
-    assert (settled.fate, settled.exists) == ("nothing", ())
+    assert (settled.outcome, settled.exists) == ("nothing_created", ())
     assert around.store.names() == ()
 
 
@@ -367,7 +367,7 @@ def test_a_cloud_that_stops_answering_leaves_things_on_record(around):
 
     around.world.on_call = gone
     settled = settle(context, "demo", stops, ask=lambda _things: True)
-    assert (settled.fate, settled.why) == ("left", "no answer")
+    assert (settled.outcome, settled.why) == ("not_removed", "no answer")
     assert len(settled.exists) == 3
 
 

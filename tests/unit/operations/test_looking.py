@@ -93,14 +93,14 @@ def test_list_shows_recorded_and_only_tagged_ones(around):
 def test_list_looks_where_records_tell_too(around):
     up(around.context(), request(plan(chosen=on("g6.xlarge", region="eu-west-1")), name="far"))
     rows = {row.name: row for row in list_deployments(around.context()).rows}
-    assert (rows["far"].machine, rows["far"].gone) == ("running", False)
+    assert (rows["far"].machine, rows["far"].missing) == ("running", False)
 
 
 def test_list_finds_a_recorded_machine_whose_tags_were_taken_away(around):
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, tags={})
     (row,) = list_deployments(around.context()).rows
-    assert (row.machine, row.gone) == ("running", False)
+    assert (row.machine, row.missing) == ("running", False)
 
 
 def test_list_without_a_cloud_shows_records_and_warns(around):

@@ -333,7 +333,7 @@ def test_an_engine_that_does_not_come_back_is_diagnosed_and_the_machine_stays(ar
     around.probe = Probe(outcome="refused")
     with pytest.raises(NotHealthyError) as caught:
         begin_again(around)
-    assert caught.value.data["fate"] == "kept"
+    assert caught.value.data["outcome"] == "kept"
     assert around.store.load("demo").status == "failed"
     assert the_machine(around).alive
 

@@ -56,7 +56,7 @@ def test_every_thing_stands_with_its_moments(around):
     assert {line.id for line in receipt.lines} == {item.attributes["id"] for item in deployment.resources}
     for line in receipt.lines:
         assert line.created == around.clock.now() - timedelta(seconds=100)
-        assert line.gone == around.clock.now()
+        assert line.removed_at == around.clock.now()
 
 
 def test_only_machines_cost(around):
@@ -115,7 +115,7 @@ def test_a_volume_that_stayed_is_in_it(around):
     around.world.leaves_volume = True
     receipt = only(take_down(around))
     (volume,) = [line for line in receipt.lines if line.kind == "volume"]
-    assert volume.gone is not None
+    assert volume.removed_at is not None
     assert volume.usd is None
 
 
@@ -216,16 +216,16 @@ def test_what_is_left_is_in_the_receipt_and_has_its_command(around):
     around.world.slow_to_end = 10**9
     with pytest.raises(LeftBehindError) as caught:
         take_down(around)
-    (item,) = caught.value.data["left_behind"]
+    (item,) = caught.value.data["not_removed"]
     assert item["command"] == f"aws ec2 terminate-instances --instance-ids {item['id']} --region us-east-1"
     (path,) = caught.value.data["receipt_files"]
     with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- a path as text
         written = json.load(file)
-    assert (written["status"], written["left"][0]["id"]) == ("left_behind", item["id"])
+    assert (written["status"], written["left"][0]["id"]) == ("incomplete", item["id"])
     assert written["cost"]["usd"] is None
     around.world.slow_to_end = 1
     finished = only(take_down(around))
-    assert finished.document()["status"] == "gone"
+    assert finished.document()["status"] == "removed"
     assert finished.usd is not None
 
 
@@ -332,12 +332,12 @@ def line(**changes):
 
 def test_lines_know_nothing_more_than_they_know():
     assert line().seconds is None
-    assert line(gone=moment_of("2026-01-09T00:00:10+00:00")).usd is None
-    assert line(created=None, gone=moment_of("2026-01-09T00:00:10+00:00"), usd_per_hour=Decimal(1)).usd is None
+    assert line(removed_at=moment_of("2026-01-09T00:00:10+00:00")).usd is None
+    assert line(created=None, removed_at=moment_of("2026-01-09T00:00:10+00:00"), usd_per_hour=Decimal(1)).usd is None
 
 
 def test_a_clock_that_runs_behind_makes_no_negative_cost():
-    early = line(gone=moment_of("2026-01-08T23:59:50+00:00"), usd_per_hour=Decimal(1))
+    early = line(removed_at=moment_of("2026-01-08T23:59:50+00:00"), usd_per_hour=Decimal(1))
     assert (early.seconds, early.usd) == (0, 0)
 
 
@@ -351,12 +351,22 @@ def test_clocks_that_differ_make_an_amount_an_upper_bound(around, ahead_s, bound
     receipt = only(take_down(around))
     assert receipt.document()["cost"]["bound"] == bound
     assert receipt.seconds >= 1800
-    assert {line["gone_is"] for line in receipt.document()["resources"]} == {"seen"}
+    assert {line["removed_is"] for line in receipt.document()["resources"]} == {"observed"}
 
 
-def test_events_of_other_things_are_no_lines(around):
+def test_events_without_a_resource_add_no_lines(around):
     events = [Event(at=around.clock.now(), deployment="demo", code="ready", text="it serves")]
     assert Ledger.of(events).lines == {}
+
+
+@pytest.mark.parametrize("code", ["missing", "gone"])
+def test_histories_of_both_releases_show_when_a_machine_was_found_missing(around, code):
+    data = {"kind": "instance", "id": "i-1", "region": "us-east-1", "is_machine": True}
+    created = Event(at=around.clock.now(), deployment="demo", code="created", text="", data=data)
+    around.clock.sleep(60)
+    missing = Event(at=around.clock.now(), deployment="demo", code=code, text="", data=data)
+    machine = Ledger.of([created, missing]).lines["i-1"]
+    assert (machine.seconds, machine.exact) == (60, False)
 
 
 @pytest.mark.parametrize("text", [None, "", "soon", "2026-01-09T00:00:00", 7])

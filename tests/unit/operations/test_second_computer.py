@@ -125,7 +125,7 @@ def test_the_list_says_what_could_not_be_asked_and_asks_the_rest(first):
     assert "us-east-1 could not be searched" in listing.warnings[0].message
     first.probe = Probe(outcome="timeout")
     (row,) = list_deployments(first.context(cloud=no_cloud)).rows
-    assert (row.now, row.gone) == ("not asked", False)
+    assert (row.now, row.missing) == ("not asked", False)
 
 
 def test_open_prints_what_it_prints_where_the_record_is(first, second):

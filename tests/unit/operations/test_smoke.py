@@ -126,7 +126,7 @@ def test_what_made_nothing_is_not_removed(code):
     assert result.cases[-1].skipped
 
 
-@pytest.mark.parametrize("made", [{"fate": "kept", "phase": "proof"}, {"exists": [{"id": "i-1"}]}])
+@pytest.mark.parametrize("made", [{"outcome": "kept", "phase": "proof"}, {"exists": [{"id": "i-1"}]}])
 def test_what_was_made_before_an_error_of_input_is_removed(made):
     result, programs = smoked(up=reply(2, made, "bad_api_key"))
     assert programs.commands == ["up", "down"]
@@ -140,17 +140,17 @@ def test_a_killed_process_is_cleaned_up_after():
 
 
 @pytest.mark.parametrize(
-    ("fate", "commands"), [("removed", ["up"]), ("ending", ["up", "down"]), ("left", ["up", "down"])]
+    ("outcome", "commands"), [("removed", ["up"]), ("removing", ["up", "down"]), ("not_removed", ["up", "down"])]
 )
-def test_an_interrupted_up_is_removed_unless_it_was(fate, commands):
-    result, programs = smoked(up=reply(130, {"fate": fate}, "interrupted"))
+def test_an_interrupted_up_is_removed_unless_it_was(outcome, commands):
+    result, programs = smoked(up=reply(130, {"outcome": outcome}, "interrupted"))
     assert programs.commands == commands
     assert result.exit_code == 130
 
 
 def test_what_is_left_behind_outweighs_everything():
     left = [{"kind": "instance", "id": "i-1", "region": "us-east-1", "command": "aws ec2 terminate-instances"}]
-    result, _ = smoked(up=reply(5, {}, "engine_failed"), down=reply(6, {"left_behind": left}, "left_behind"))
+    result, _ = smoked(up=reply(5, {}, "engine_failed"), down=reply(6, {"not_removed": left}, "left_behind"))
     assert result.exit_code == 6
     assert [as_dict(item) for item in result.left] == left
     assert result.cases[-1].problem.code == "left_behind"
@@ -225,7 +225,7 @@ def test_nothing_new_is_begun_once_stopping():
     ("codes", "expected"), [((0, 0), 0), ((0, 3), 3), ((3, 5), 5), ((5, 130), 130), ((130, 6), 6), ((1, 5), 5)]
 )
 def test_the_gravest_exit_code_is_the_whole_run_s(codes, expected):
-    results = [smoked(up=reply(code, {"fate": "removed"}, "x" if code else None))[0] for code in codes if code != 6]
+    results = [smoked(up=reply(code, {"outcome": "removed"}, "x" if code else None))[0] for code in codes if code != 6]
     results += [smoked(down=reply(6, {}, "left_behind"))[0] for code in codes if code == 6]
     assert overall(results) == expected
 

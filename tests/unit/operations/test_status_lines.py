@@ -104,7 +104,7 @@ def test_the_list_has_no_price_for_a_machine_that_has_gone(around):
     listing = list_deployments(around.context())
     assert listing.rows[0].usd_per_hour is not None
     cells = rows_text(listing.rows).splitlines()[1].split()
-    assert cells[:2] == ["demo", "gone"]
+    assert cells[:2] == ["demo", "missing"]
     assert "$" not in " ".join(cells)
 
 
@@ -114,7 +114,7 @@ def test_the_list_keeps_the_price_where_the_cloud_could_not_be_asked(around):
 
     text = rows_text(list_deployments(around.context(cloud=no_cloud)).rows)
     assert "$" in text.splitlines()[1]
-    assert "gone" not in text
+    assert "missing" not in text
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ def test_a_foreign_machine_that_uses_our_group_keeps_it_and_is_not_touched(aroun
     foreign(around, "instance", "i-foreign", uses=group.id)
     with pytest.raises(LeftBehindError) as caught:
         remove(around)
-    (left,) = caught.value.data["left_behind"]
+    (left,) = caught.value.data["not_removed"]
     assert (left["kind"], left["id"]) == ("security-group", group.id)
     assert left["command"] == f"aws ec2 delete-security-group --group-id {group.id} --region us-east-1"
     assert around.world.things["i-foreign"].state == "running"
@@ -152,7 +152,7 @@ def test_a_machine_that_never_ends_is_reported_with_its_id(around, remove):
     around.world.slow_to_end = 10**6
     with pytest.raises(LeftBehindError) as caught:
         remove(around)
-    assert machine.id in {item["id"] for item in caught.value.data["left_behind"]}
+    assert machine.id in {item["id"] for item in caught.value.data["not_removed"]}
     assert around.store.load("demo").status == "deleting"
 
 

@@ -232,7 +232,7 @@ def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
     with pytest.raises(LeftBehindError) as caught:
         bring_up(around)
     (group,) = around.world.left()
-    assert [item["id"] for item in caught.value.data["left_behind"]] == [group.id]
+    assert [item["id"] for item in caught.value.data["not_removed"]] == [group.id]
     assert "permission_denied no" in around.recorder.lines
 
 
@@ -377,7 +377,7 @@ def test_what_will_not_go_is_named_and_stays_recorded(around):
         take_down(around, "demo")
     (machine,) = around.world.there("instance")
     assert machine.id in caught.value.message
-    assert caught.value.data["left_behind"][0]["id"] == machine.id
+    assert caught.value.data["not_removed"][0]["id"] == machine.id
     assert around.store.load("demo").status == "deleting"
     around.world.slow_to_end = 1
     take_down(around, "demo")

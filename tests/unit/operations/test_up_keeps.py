@@ -40,7 +40,7 @@ def test_an_engine_that_no_longer_answers_keeps_its_machine(around):
     error = failed(around, on_failure=never)
     assert around.world.running() == [machine]
     assert len(around.world.left()) == 3
-    assert error.data["fate"] == "kept"
+    assert error.data["outcome"] == "kept"
     assert error.data["still_costs"]["machine"] == machine.id
     assert "is older than this run and is kept and costs $1.861 an hour" in error.hint
     assert "'tgi-deploy down demo' ends it" in error.hint
@@ -54,14 +54,14 @@ def test_a_machine_that_was_stopped_is_kept(around):
     around.world.things[machine.id] = replaced(machine, state="stopped")
     error = failed(around, on_failure=never)
     assert machine.id in {found.id for found in around.world.left()}
-    assert error.data["fate"] == "kept"
+    assert error.data["outcome"] == "kept"
 
 
 def test_an_answer_that_is_wrong_keeps_it_too(around):
     up(around.context(), request(wait=False))
     around.engine.model_id = "someone/else"
     error = failed(around, on_failure=never)
-    assert (error.code, error.data["fate"]) == ("wrong_model", "kept")
+    assert (error.code, error.data["outcome"]) == ("wrong_model", "kept")
     assert len(around.world.running()) == 1
 
 
@@ -69,7 +69,7 @@ def test_it_goes_where_somebody_has_said_so_beforehand(around):
     up(around.context(), request(wait=True))
     around.probe = SILENT
     error = failed(around, remove_all=True)
-    assert (error.data["fate"], error.data["before"]) == ("removed", [])
+    assert (error.data["outcome"], error.data["before"]) == ("removed", [])
     assert around.world.left() == []
 
 
@@ -82,7 +82,7 @@ def test_what_a_killed_run_has_made_is_kept_when_the_next_one_fails(around):
     with pytest.raises(KilledError):
         up(around.context(), request())
     around.world.on_call, around.probe = None, SILENT
-    assert failed(around, on_failure=never).data["fate"] == "kept"
+    assert failed(around, on_failure=never).data["outcome"] == "kept"
     assert len(around.world.running()) == 1
 
 
@@ -91,7 +91,7 @@ def test_what_only_tags_knew_is_kept(around):
     around.store.remove("demo")
     around.clock.seconds += FRESH.total_seconds()
     around.engine.model_id = "someone/else"
-    assert failed(around, on_failure=never).data["fate"] == "kept"
+    assert failed(around, on_failure=never).data["outcome"] == "kept"
     assert len(around.world.running()) == 1
 
 
@@ -104,7 +104,7 @@ def test_a_new_machine_goes_and_what_was_around_it_stays(around):
     error = failed(around)
     assert around.world.running() == []
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
-    assert (error.data["fate"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
+    assert (error.data["outcome"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
     assert {item["kind"] for item in error.data["before"]} == {"security-group", "launch-template"}
     assert "what already existed is kept: 'tgi-deploy down demo' ends it" in error.hint
     shown = failure_text(error.problem, error.failure)
@@ -127,7 +127,7 @@ def test_a_refused_launch_takes_no_machine_from_before_away(around, error):
     around.world.on_call = refuse
     refused = failed(around, remove_all=True)
     assert len(around.world.running()) == 1
-    assert refused.data["fate"] == "kept"
+    assert refused.data["outcome"] == "kept"
     assert "'tgi-deploy down demo' ends it" in refused.hint
 
 
@@ -140,7 +140,7 @@ def test_nothing_is_healed_beside_a_machine_from_before(around):
         up_and_heal(
             around.context(), OptionTexts(model="x"), lambda _texts, chosen: request(chosen, wait=True), made, healer
         )
-    assert caught.value.data["fate"] == "kept"
+    assert caught.value.data["outcome"] == "kept"
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
     assert any(line.startswith("not healed: ") for line in around.recorder.lines)
 

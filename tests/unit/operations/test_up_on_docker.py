@@ -314,7 +314,7 @@ def test_a_container_that_does_not_go_is_left_behind_with_its_command(around, do
     docker.refusals["remove_container"] = (409, "removal of container x is already in progress")
     with pytest.raises(LeftBehindError) as caught:
         take_down(around, docker)
-    (item,) = caught.value.data["left_behind"]
+    (item,) = caught.value.data["not_removed"]
     assert item["command"] == f"docker rm --force {item['id']}"
     assert around.store.load("demo") is not None
 
@@ -348,7 +348,7 @@ def test_a_paused_container_is_kept(around, docker):
     with pytest.raises(DeployError) as caught:
         bring_up(around, docker, wait=True, on_failure=lambda _error: pytest.fail("asked"))
     assert list(docker.containers_by_id) == [item["Id"]]
-    assert caught.value.data["fate"] == "kept"
+    assert caught.value.data["outcome"] == "kept"
     assert "'tgi-deploy down demo' ends it" in caught.value.hint
 
 
@@ -423,7 +423,7 @@ def test_an_interrupted_up_removes_the_container_and_keeps_the_cache(around, doc
         up(guarded, wanted())
     docker.on_call = None
     settled = settle(guarded, "demo", stops, ask=lambda _exists: True)
-    assert settled.fate == "removed"
+    assert settled.outcome == "removed"
     assert not docker.containers_by_id
     assert list(docker.volumes) == [CACHE]
 

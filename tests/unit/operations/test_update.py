@@ -167,7 +167,7 @@ def test_a_machine_that_is_kept_can_be_rolled_back(around):
     fails_for(around, "awq")
     with pytest.raises(DeployError) as caught:
         bring_up(around, NEW, on_failure=lambda _error: "keep")
-    assert caught.value.data["fate"] == "kept"
+    assert caught.value.data["outcome"] == "kept"
     assert "an update to 2 is not finished" in status_text(status(around.context(), "demo"))
     only_one_machine(around)
     assert roll_back(around).deployment.revision.plan.chosen.quantize == "none"

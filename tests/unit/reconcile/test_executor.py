@@ -175,8 +175,8 @@ def test_a_machine_that_an_earlier_request_made_and_that_has_ended_is_in_the_his
 
     bench.world.on_call = refuse
     bench.run((group(), machine()), bench.store.saved[-1])
-    (gone,) = [event for event in bench.store.events if event.code == "gone"]
-    assert gone.data["id"] == "i-9"
+    (missing,) = [event for event in bench.store.events if event.code == "missing"]
+    assert missing.data["id"] == "i-9"
 
 
 def test_a_stale_token_is_replaced(bench):
@@ -426,7 +426,7 @@ def test_a_group_that_stays_in_use_is_left_behind_and_recorded(bench):
     )
     with pytest.raises(LeftBehindError, match="an interface holds the group") as caught:
         bench.executor.execute(deployment, ChangeSet(steps=(only_group,)))
-    assert caught.value.data["left_behind"] == [{"kind": "security-group", "id": "security-group-0", "region": PLACE}]
+    assert caught.value.data["not_removed"] == [{"kind": "security-group", "id": "security-group-0", "region": PLACE}]
     assert bench.store.saved[-1].record("security-group").state == "deleting"
     assert bench.clock.seconds == pytest.approx(60)
 

@@ -20,10 +20,20 @@ def costs_text(found: CostsData) -> str:
         (one_line(item.name), one_line(item.owner) or _UNKNOWN, item.location, str(item.machines), *_cells(item))
         for item in found.deployments
     ]
-    gone = found.gone
-    if gone.deployments:
-        since = f" since {gone.since:%Y-%m-%d}" if gone.since else ""
-        rows.append(("gone", f"{gone.deployments} removed{since}", "", "", usd_spent(gone.accrued_usd), "", ""))
+    removed = found.removed
+    if removed.deployments:
+        since = f" since {removed.since:%Y-%m-%d}" if removed.since else ""
+        rows.append(
+            (
+                "removed",
+                f"{plural(removed.deployments, 'deployment')}{since}",
+                "",
+                "",
+                usd_spent(removed.accrued_usd),
+                "",
+                "",
+            )
+        )
     rows.append(("total", "", "", "", *_cells(found.total)))
     shown = [table(("name", "owner", "location", "machines", *_AMOUNTS), rows, right=frozenset({3, 4, 5, 6}))]
     if len(found.owners) > 1:

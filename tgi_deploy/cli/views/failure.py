@@ -21,26 +21,26 @@ _PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' ends it"
 _INDENT: Final = " " * 12
 _HINTS: Final = {
     "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
-    "left": "its removal failed, so it may still run: 'tgi-deploy down {name}' removes it",
+    "not_removed": "its removal failed, so it may still run: 'tgi-deploy down {name}' removes it",
     "removed": GONE,
 }
 
 
 def failure_text(problem: Problem, failure: Failure) -> str:
     """Describe a failure; empty without a known cause and machine."""
-    if failure.diagnosis is None or failure.fate is None:
+    if failure.diagnosis is None or failure.outcome is None:
         return ""
     message = problem.message.replace(f" Evidence: {failure.diagnosis.evidence}", "")
-    hint = _hint(failure, failure.fate).format(name=failure.deployment)
+    hint = _hint(failure, failure.outcome).format(name=failure.deployment)
     first, last = error_lines(replaced(problem, message=message, hint=hint))
     return "\n".join((first, *_lines(failure, failure.diagnosis), last))
 
 
-def _hint(failure: Failure, fate: str) -> str:
+def _hint(failure: Failure, outcome: str) -> str:
     before = {item.id for item in failure.before or ()}
-    if fate == "kept" and failure.still_running and failure.still_running.machine in before:
+    if outcome == "kept" and failure.still_running and failure.still_running.machine in before:
         return _FROM_BEFORE
-    return _PARTLY if fate == "removed" and before else _HINTS[fate]
+    return _PARTLY if outcome == "removed" and before else _HINTS[outcome]
 
 
 def _lines(failure: Failure, diagnosis: Diagnosis) -> Iterator[str]:

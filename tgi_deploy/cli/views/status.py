@@ -36,7 +36,7 @@ def _standing(status: Status) -> str:
     if status.recorded is None:
         return "known only from tags"
     phase = status.recorded.status
-    if status.gone:
+    if status.missing:
         return f"no machine runs; last known state: {phase}"
     return f"not responding; last known state: {phase}" if status.silent else phase
 
@@ -44,7 +44,7 @@ def _standing(status: Status) -> str:
 def _runs_lines(status: Status) -> Iterator[str]:
     """Yield the model and the machine, from the record or tags."""
     deployment = status.deployment
-    if deployment is None or status.gone:
+    if deployment is None or status.missing:
         return
     service, pool = deployment.service, next(iter(deployment.current.pools), None)
     machine = status.machine_seen
@@ -61,7 +61,7 @@ def _cost_words(status: Status) -> str:
     estimated = status.deployment is not None and status.deployment.estimated
     total = status.spent.usd if status.spent else None
     so_far = f"; {usd_spent(total, estimated=estimated)} so far" if total else ""
-    if status.gone:
+    if status.missing:
         return f"nothing now: no machine runs{so_far}"
     price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
     return "-" if price is None else f"{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
@@ -81,7 +81,7 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
         lines.append(f"  start     {_starting(status.starting, status.name)}")
     lines.append(f"  cost      {_cost_words(status)}")
-    if not status.gone:
+    if not status.missing:
         lines.extend(f"  ends      {line}" for line in ends_lines(status.ends))
     if status.spot_notice is not None:
         lines.append(f"  spot      {status.spot_notice}")
@@ -125,9 +125,9 @@ def rows_text(rows: Sequence[Row]) -> str:
             (row.model or "-").rpartition("/")[2],
             row.instance_type or "-",
             row.region,
-            "-" if row.gone else usd(row.usd_per_hour, estimated=row.estimated),
+            "-" if row.missing else usd(row.usd_per_hour, estimated=row.estimated),
             row.endpoint or "-",
-            "-" if row.gone else ends_cell(row.ends),
+            "-" if row.missing else ends_cell(row.ends),
         )
         for row in rows
     ]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MAX_PRICES: Final = 3
 _STATUS: Final = {
-    "gone": "it is no longer offered",
+    "retired": "it is no longer offered",
     "bundled": "it is not offered by itself",
     "owned": "it is not for rent: this is your own machine",
 }
@@ -44,7 +44,7 @@ def _distance(item: Explained) -> tuple[bool, int, int, int]:
     if item.best is not None:
         return (False, item.rank or 0, 0, 0)
     codes = item.nearest.codes if item.variants else ()
-    return (True, item.hardware.status in {"gone", "bundled"}, len(codes), item.hardware.accelerator_count)
+    return (True, item.hardware.status in {"retired", "bundled"}, len(codes), item.hardware.accelerator_count)
 
 
 def _sentence(item: Explained, request: Request) -> str:

@@ -75,7 +75,7 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
     return _report(
         error,
         f"the machine {state}{price_words(deployment.usd_per_hour)}: {log}, 'tgi-deploy down {name}' ends it",
-        Failure(deployment=name, fate="kept", still_running=still_running(deployment), before=tuple(before)),
+        Failure(deployment=name, outcome="kept", still_running=still_running(deployment), before=tuple(before)),
         command=_diagnosis(error).command
         or f"tgi-deploy {'down' if error.code in _SELF_EXPLANATORY else 'diagnose'} {name}",
     )
@@ -85,7 +85,7 @@ def report_left(deployment: Deployment, error: DeployError, why: DeployError) ->
     """Return the error for a machine whose removal failed because of `why`; assume that it still runs."""
     command = f"tgi-deploy down {deployment.name}"
     price = price_words(deployment.usd_per_hour)
-    left = Failure(deployment=deployment.name, fate="left", still_running=still_running(deployment))
+    left = Failure(deployment=deployment.name, outcome="not_removed", still_running=still_running(deployment))
     words = f"its removal failed ({why.message}): it may still run{price}; '{command}' removes it"
     return _report(error, words, left, command=command)
 
@@ -106,7 +106,7 @@ def report_removed(
     return _report(
         error,
         f"{MADE_GONE}: 'tgi-deploy down {name}' ends it" if before else GONE,
-        Failure(deployment=name, fate="removed", receipt=receipt, before=tuple(before)),
+        Failure(deployment=name, outcome="removed", receipt=receipt, before=tuple(before)),
         command=diagnosis.command or (again if error.code in _SELF_EXPLANATORY else f"{again} --on-failure keep"),
         remedy=_KEEP_HINT if unknown else None,
     )
@@ -119,7 +119,7 @@ def report_restored(error: DeployError, source: Revision, deployment: Deployment
         f"what this update created was removed, and what revision {source.number} ran {_serves(deployment)} again "
         f"at {deployment.endpoint}, as revision {now}"
     )
-    failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
+    failure = replaced(error.failure or Failure(), deployment=deployment.name, outcome="removed")
     return error.copy(
         hint=error.hint_and(words),
         data={**error.problem.data, "restored": {"revision": now, "endpoint": deployment.endpoint}},
@@ -131,7 +131,7 @@ def report_still_serving(deployment: Deployment, error: DeployError) -> DeployEr
     """Return the error for a failed rolling update whose resources were removed; the old revision kept serving."""
     number, url = deployment.current.number, deployment.endpoint
     words = f"what this update created was removed, and revision {number} still serves at {url}"
-    failure = replaced(error.failure or Failure(), deployment=deployment.name, fate="removed")
+    failure = replaced(error.failure or Failure(), deployment=deployment.name, outcome="removed")
     data = {**error.problem.data, "serving": {"revision": number, "endpoint": url}}
     return error.copy(hint=error.hint_and(words), data=data, failure=failure)
 
@@ -147,7 +147,7 @@ def report_not_restored(deployment: Deployment, error: DeployError, second: Depl
         f"'tgi-deploy rollback {deployment.name}' tries again, 'tgi-deploy down {deployment.name}' ends it"
     )
     failure = second.failure or error.failure or Failure()
-    failure = replaced(failure, deployment=deployment.name, fate=failure.fate or "removed")
+    failure = replaced(failure, deployment=deployment.name, outcome=failure.outcome or "removed")
     return error.copy(
         hint=error.hint_and(words),
         data={**error.problem.data, "restored": None},
@@ -155,10 +155,12 @@ def report_not_restored(deployment: Deployment, error: DeployError, second: Depl
     )
 
 
-def _report(error: DeployError, fate: str, outcome: Failure, *, command: str, remedy: str | None = None) -> DeployError:
+def _report(
+    error: DeployError, state: str, outcome: Failure, *, command: str, remedy: str | None = None
+) -> DeployError:
     """Return the error with the machine's state. `remedy` replaces the error's hint."""
     known, diagnosis = error.failure or Failure(), _diagnosis(error)
-    hint = fate if remedy else _hint(error, diagnosis, fate)
+    hint = state if remedy else _hint(error, diagnosis, state)
     diagnosis = replaced(diagnosis, command=command, remedy=remedy or diagnosis.remedy)
     return error.copy(hint=hint, failure=replaced(outcome, phase=known.phase, step=known.step, diagnosis=diagnosis))
 
@@ -167,8 +169,8 @@ def _diagnosis(error: DeployError) -> Diagnosis:
     return (error.failure.diagnosis if error.failure else None) or Diagnosis()
 
 
-def _hint(error: DeployError, diagnosis: Diagnosis, fate: str) -> str:
+def _hint(error: DeployError, diagnosis: Diagnosis, state: str) -> str:
     """Return the hint: remedy, documentation, and the machine's state."""
     if diagnosis.cause is None:
-        return fate if error.hint is None or "logs" in error.hint else f"{error.hint}; {fate}"
-    return f"{hint_of(str(diagnosis.remedy), str(diagnosis.finding))}; {fate}"
+        return state if error.hint is None or "logs" in error.hint else f"{error.hint}; {state}"
+    return f"{hint_of(str(diagnosis.remedy), str(diagnosis.finding))}; {state}"

@@ -143,7 +143,7 @@ def _cause(error: DeployError) -> str:
 
 
 def _is_left(error: DeployError) -> bool:
-    return isinstance(error, LeftBehindError) or (error.failure is not None and error.failure.fate == "left")
+    return isinstance(error, LeftBehindError) or (error.failure is not None and error.failure.outcome == "not_removed")
 
 
 def _is_kept_from_before(error: DeployError) -> bool:

@@ -51,7 +51,7 @@ LEFT_BEHIND: Final = LeftBehindError.exit_code
 INTERRUPTED: Final = InterruptedByUserError.exit_code
 # Usually raised before anything is created: bad input, no plan, a name in use.
 _NOTHING_CREATED: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
-_GONE: Final = frozenset({"removed", "nothing"})
+_NOTHING_LEFT: Final = frozenset({"removed", "nothing_created"})
 _PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
 # By severity: a leftover machine costs money, an interruption hides the rest.
 _BY_SEVERITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_CREATED)
@@ -251,16 +251,16 @@ def _diagnose(programs: Programs, job: Job, up_reply: Reply) -> Sequence[Mapping
 
 def _remove(programs: Programs, job: Job, up_reply: Reply) -> Reply | None:
     """Remove it; None if there is nothing to remove."""
-    if up_reply.exit_code in _NOTHING_CREATED and not (up_reply.data.get("fate") or up_reply.data.get("exists")):
+    if up_reply.exit_code in _NOTHING_CREATED and not (up_reply.data.get("outcome") or up_reply.data.get("exists")):
         return None
-    if up_reply.exit_code == INTERRUPTED and up_reply.data.get("fate") in _GONE:
+    if up_reply.exit_code == INTERRUPTED and up_reply.data.get("outcome") in _NOTHING_LEFT:
         return None
     return programs.run(("down", job.name, "--yes", *job.everywhere))
 
 
 def _left(job: Job, up_reply: Reply, down_reply: Reply | None) -> tuple[LeftThing, ...]:
     """Return the leftovers that a removal reported; its machine if it reported nothing."""
-    left = (down_reply or up_reply).data.get("left_behind")
+    left = (down_reply or up_reply).data.get("not_removed")
     if left or down_reply is None or down_reply.exit_code in {OK, INTERRUPTED}:
         return tuple(LeftThing(**{"command": None, **item}) for item in left or ())
     command = " ".join(("tgi-deploy down", job.name, *job.everywhere))

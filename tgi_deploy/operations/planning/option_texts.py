@@ -300,7 +300,7 @@ def _instance(settings: Settings, catalog: Catalog) -> str | None:
         return None
     found = settings.found("instance", lambda: catalog.instance_type(name))
     if found.status != "offered":
-        state = "no longer offered" if found.status == "gone" else "not offered by itself"
+        state = "no longer offered" if found.status == "retired" else "not offered by itself"
         why = f": {found.note}" if found.note else ""
         raise InputError(
             "instance_not_offered", f"{found.name} is {state}{why}",

@@ -145,7 +145,7 @@ def _explanation(item: Explained) -> ExplanationData:
         ranked=item.ranked,
         decided_by=item.decided_by,
         best=None if item.best is None else choice(item.best),
-        ways=tuple(map(_variant, item.variants)),
+        variants=tuple(map(_variant, item.variants)),
     )
 
 

@@ -284,7 +284,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     tags = {TAG_NAME: group.name, TAG_ID: group.id}
 
     def left() -> list[Line]:
-        return [line for line in ledger.lines.values() if line.gone is None]
+        return [line for line in ledger.lines.values() if line.removed_at is None]
 
     with naming_what_is_left(context, left, again="the same 'gc' resumes it"):
         try:

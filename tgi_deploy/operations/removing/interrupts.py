@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, Event
     from tgi_deploy.values.resource import Found
 
-Fate = Literal["nothing", "removed", "kept", "ending", "left"]
+Outcome = Literal["nothing_created", "removed", "kept", "removing", "not_removed"]
 HURRY: Final = PollPolicy(deadline_s=4, poll_s=0.5, longest_poll_s=1)
 
 
@@ -204,7 +204,7 @@ def guard(context: Context, stops: Stops) -> Context:
 class Settled:
     """The outcome. `exists`: the resources still on record; `why` they are left."""
 
-    fate: Fate
+    outcome: Outcome
     exists: tuple[RecordedThing, ...] = ()
     receipt: Receipt | None = None
     why: str = ""
@@ -219,17 +219,17 @@ def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[Re
     """
     try:
         if not stops.made_something:
-            return Settled(fate="nothing", exists=existing(context, name))
+            return Settled(outcome="nothing_created", exists=existing(context, name))
         if _is_promoted(context, name):
-            return Settled(fate="kept", exists=existing(context, name), why="the new revision serves already")
+            return Settled(outcome="kept", exists=existing(context, name), why="the new revision serves already")
         if not stops.hasty and not _wants_removal(context, name, stops, ask):
-            return Settled(fate="kept", exists=existing(context, name))
+            return Settled(outcome="kept", exists=existing(context, name))
         with context.store.lock(name, command=context.command), removing(context, name):
             return _remove(context, name, stops)
     except KeyboardInterrupt:
-        return Settled(fate="left", exists=existing(context, name), why="it was interrupted again")
+        return Settled(outcome="not_removed", exists=existing(context, name), why="it was interrupted again")
     except DeployError as error:
-        return Settled(fate="left", exists=existing(context, name), why=error.message)
+        return Settled(outcome="not_removed", exists=existing(context, name), why=error.message)
 
 
 def _wants_removal(context: Context, name: str, stops: Stops, ask: Callable[[tuple[RecordedThing, ...]], bool]) -> bool:
@@ -254,12 +254,12 @@ def existing(context: Context, name: str) -> tuple[RecordedThing, ...]:
 def _remove(context: Context, name: str, stops: Stops) -> Settled:
     deployment = context.store.load(name)
     if deployment is None:
-        return Settled(fate="removed")
+        return Settled(outcome="removed")
     if not stops.owns_all:
         return _remove_made(context, deployment, stops)
     if stops.hasty:
         return _remove_hastily(context, deployment, stops)
-    return Settled(fate="removed", receipt=remove_own(context, replaced(deployment, given_up=True)))
+    return Settled(outcome="removed", receipt=remove_own(context, replaced(deployment, given_up=True)))
 
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
@@ -270,9 +270,9 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
     steps = (*late, *deletions(deployment, lambda record: record.attributes.get("id") in stops.made))
     if stops.hasty:
         refusals = [why for step in steps if (why := _refusal(context, step))]
-        return Settled(fate="ending", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))
+        return Settled(outcome="removing", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))
     context.executor().execute(deployment, ChangeSet(steps=steps))
-    return Settled(fate="removed", exists=existing(context, deployment.name))
+    return Settled(outcome="removed", exists=existing(context, deployment.name))
 
 
 def _came_to_light(context: Context, deployment: Deployment) -> tuple[Step, ...]:
@@ -313,12 +313,14 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
         known = _sweep_hastily(context, deployment, places, note)
         hidden = not_shown_yet(context, deployment, known)
     except DeployError as error:
-        return Settled(fate="ending", exists=existing(context, name), why=error.message)
+        return Settled(outcome="removing", exists=existing(context, name), why=error.message)
     if stops.abandoned or any(record.attributes.get("id") not in asked for record in hidden):
-        return Settled(fate="ending", exists=existing(context, name), why="something just requested is not visible yet")
+        return Settled(
+            outcome="removing", exists=existing(context, name), why="something just requested is not visible yet"
+        )
     receipt = issue(context, deployment, ledger, places)
     context.store.remove(name)
-    return Settled(fate="removed", receipt=receipt)
+    return Settled(outcome="removed", receipt=receipt)
 
 
 def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:

@@ -53,7 +53,7 @@ def kept_things(
 
 def _is_gone(record: ResourceRecord, ledger: Ledger) -> bool:
     line = ledger.lines.get(record.attributes["id"])
-    return line is not None and line.gone is not None
+    return line is not None and line.removed_at is not None
 
 
 def _thing(context: Context, record: ResourceRecord) -> KeptThing:

@@ -65,7 +65,7 @@ def _left_of(context: Context, names: Sequence[str]) -> tuple[Line, ...]:
 def _not_seen_gone(context: Context, deployment: Deployment) -> tuple[Line, ...]:
     ledger = Ledger.of((*context.store.events(deployment.name), *recorded_things(deployment)))
     kept = {item.attributes.get("id") for item in deployment.resources if KEPT in item.notes}
-    return tuple(line for line in ledger.lines.values() if line.gone is None and line.id not in kept)
+    return tuple(line for line in ledger.lines.values() if line.removed_at is None and line.id not in kept)
 
 
 def _unfinished(context: Context, error: DeployError, left: Sequence[Line], again: str) -> DeployError:
@@ -102,7 +102,7 @@ def left_error(
         LeftThing(kind=item.kind, id=item.id, region=item.region, command=_removal_command(context, item))
         for item in items
     )
-    failure = Failure(left_behind=left, receipt_files=tuple(receipt.path for receipt in receipts))
+    failure = Failure(not_removed=left, receipt_files=tuple(receipt.path for receipt in receipts))
     return LeftBehindError(code, message, hint=hint, failure=failure)
 
 
@@ -133,7 +133,7 @@ def _all_left(failures: Sequence[LeftBehindError]) -> LeftBehindError:
         return failures[0]
     known = [error.failure for error in failures if error.failure]
     merged = Failure(
-        left_behind=tuple(item for failure in known for item in failure.left_behind or ()),
+        not_removed=tuple(item for failure in known for item in failure.not_removed or ()),
         receipt_files=tuple(path for failure in known for path in failure.receipt_files or ()),
     )
     return failures[0].copy(message="; ".join(error.message for error in failures), failure=merged)

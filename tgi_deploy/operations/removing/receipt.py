@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.watching.ledger import Line
     from tgi_deploy.targets.protocol import Target
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 HASH: Final = "sha256"
 
 
@@ -100,7 +100,7 @@ class Receipt:
             "id": self.id,
             "version": self.version,
             "at": self.at.isoformat(),
-            "status": "left_behind" if self.left else "gone",
+            "status": "incomplete" if self.left else "removed",
             "given_up": self.given_up,
             "regions": list(self.regions),
             "resources": [_line(line) for line in self.lines],
@@ -148,8 +148,8 @@ def _line(line: Line) -> dict[str, Any]:
         "id": line.id,
         "region": line.region,
         "created": line.created.isoformat() if line.created else None,
-        "gone": line.gone.isoformat() if line.gone else None,
-        "gone_is": "seen" if line.exact else "at_the_latest",
+        "removed": line.removed_at.isoformat() if line.removed_at else None,
+        "removed_is": "observed" if line.exact else "upper_bound",
         "seconds": line.seconds,
         "usd_per_hour": _text(line.usd_per_hour),
         "usd": _text(line.usd),

@@ -65,27 +65,27 @@ def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]
     why = f": {settled.why}" if settled.why else ""
     there = f"; there is {exists}" if exists else ""
     messages = {
-        "nothing": f"interrupted; this run created nothing{there}",
+        "nothing_created": f"interrupted; this run created nothing{there}",
         "removed": f"interrupted; everything this run created was removed{cost}{there}",
         "kept": f"interrupted; what exists is kept{why}{there}",
-        "ending": f"interrupted; the removal was requested but is not verified yet{why}{there}",
-        "left": f"interrupted; left as it is{why}{there}",
+        "removing": f"interrupted; the removal was requested but is not verified yet{why}{there}",
+        "not_removed": f"interrupted; left as it is{why}{there}",
     }
     document = receipt.document() if receipt else None
     data = {
         "deployment": name,
-        "fate": settled.fate,
+        "outcome": settled.outcome,
         "exists": [as_dict(item) for item in settled.exists],
         "receipt": document,
         "receipts": [document] if document else [],
         "receipt_files": [receipt.path] if receipt else [],
     }
-    return InterruptedByUserError("interrupted", messages[settled.fate], hint=_hint(name, settled), data=data)
+    return InterruptedByUserError("interrupted", messages[settled.outcome], hint=_hint(name, settled), data=data)
 
 
 def _hint(name: str, settled: Settled) -> str:
-    if settled.fate in {"removed", "nothing"} and not settled.exists:
+    if settled.outcome in {"removed", "nothing_created"} and not settled.exists:
         return "nothing is left; run the same command to start over"
-    if settled.fate == "ending":
+    if settled.outcome == "removing":
         return f"'tgi-deploy down {name}' finishes and verifies it; the same 'up' does that and starts over"
     return f"'tgi-deploy down {name}' removes it; running the same 'up' again resumes where it stopped"

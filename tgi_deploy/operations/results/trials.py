@@ -41,7 +41,7 @@ def _smoked(found: Smoked) -> SmokedData:
         usd=found.usd,
         chosen=found.chosen,
         cases=tuple(map(_case, found.cases)),
-        left_behind=found.left,
+        not_removed=found.left,
     )
 
 

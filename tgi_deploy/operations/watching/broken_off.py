@@ -38,13 +38,13 @@ def _named(context: Context, name: str, error: DeployError, go_on: str, machine:
     deployment = recorded(context, name)
     exists = on_record(deployment)
     failure = error.failure or Failure()
-    if failure.fate or isinstance(error, LeftBehindError) or not (exists or machine):
+    if failure.outcome or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
     words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' ends it"
     hint = error.hint if f"down {name}" in (error.hint or "") else error.hint_and(words)
     failure = replaced(failure, deployment=name, exists=exists)
     if deployment and deployment.machine:
-        failure = replaced(failure, fate="kept", still_running=still_running(deployment))
+        failure = replaced(failure, outcome="kept", still_running=still_running(deployment))
     return error.copy(hint=hint, failure=failure)
 
 

@@ -13,7 +13,7 @@ from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
 from tgi_deploy.operations.watching.lookup import is_stopped, machine_of, price_of, standing_price, tagged_deployment
 from tgi_deploy.reconcile.ends import moment_of
 from tgi_deploy.values.base import as_dict, replaced
-from tgi_deploy.values.results import AmountsData, CostsData, DeploymentCostData, GoneData, OwnerCostData
+from tgi_deploy.values.results import AmountsData, CostsData, DeploymentCostData, OwnerCostData, RemovedData
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def costs(context: Context) -> tuple[CostsData, tuple[Problem, ...]]:
         by_id = costs_by_id(context, item.name, item.recorded, item.everything)
         counted |= by_id
         rows.append(_row(context, item, by_id, unasked))
-    gone = _gone(context, counted)
+    removed = _removed(context, counted)
     everything = _sum(rows)
     data = CostsData(
         deployments=tuple(rows),
         owners=_owners(rows),
-        gone=gone,
-        total=replaced(everything, accrued_usd=(everything.accrued_usd or Decimal(0)) + gone.accrued_usd),
+        removed=removed,
+        total=replaced(everything, accrued_usd=(everything.accrued_usd or Decimal(0)) + removed.accrued_usd),
         regions=context.regions,
     )
     return data, (*unreadable, *not_asked(unasked))
@@ -105,7 +105,7 @@ def _known(amounts: Sequence[Decimal | None]) -> Decimal | None:
     return sum(known, Decimal(0)) if known or not amounts else None
 
 
-def _gone(context: Context, counted: Mapping[str, Decimal]) -> GoneData:
+def _removed(context: Context, counted: Mapping[str, Decimal]) -> RemovedData:
     """Return what receipts add to the ids that are already `counted`. An id on two receipts counts once."""
     costs_of: dict[str, Decimal] = {}
     names: set[str] = set()
@@ -118,6 +118,6 @@ def _gone(context: Context, counted: Mapping[str, Decimal]) -> GoneData:
         if new and at is not None:
             names.add(f"{document.get('deployment')} {document.get('id')}")
             moments.append(at)
-    return GoneData(
+    return RemovedData(
         accrued_usd=sum(costs_of.values(), Decimal(0)), deployments=len(names), since=min(moments, default=None)
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 _HOUR_S: Final = 3600
+MISSING: Final = frozenset({"missing", "gone"})  # the first release wrote "gone"
 MOVED: Final = "extended"  # the event of a running machine whose limits were changed
 # A machine stopped, and only its disk is billed from then on; a stopped machine was requested to start.
 STOPPED: Final = "stopped"
@@ -44,18 +45,19 @@ _MICRO: Final = Decimal("0.000001")
 class Line:
     """A resource that existed; a machine that was stopped and started has one line per run.
 
-    `gone` is when its disappearance was observed or, if `exact` is False, its latest possible time. Machines have a
-    price, which covers everything billed by the hour, and so does the disk of a stopped one. What is billed without a
-    machine is not billed for `covered_s`, which the price of a machine covers. `expires` is the end set at creation, if
-    known. `clocks_agree` is False if this computer and the cloud differ about the creation time: `created` is then the
-    earlier one, and the duration may be too long by the difference. `run` is 1 until the machine is started again.
+    `removed_at` is when its removal was observed or, if `exact` is False, the latest possible time.
+    The price of a machine covers everything billed by the hour; the disk of a stopped one has a price too. A resource
+    with its own price is not billed for `covered_s`, which the price of a machine covers. `expires` is the end set at
+    creation, if known. `clocks_agree` is False if this computer and the cloud differ about the creation time: `created`
+    is then the earlier one, and the duration may be too long by the difference. `run` is 1 until the machine is started
+    again.
     """
 
     kind: str
     id: str
     region: str
     created: datetime | None
-    gone: datetime | None = None
+    removed_at: datetime | None = None
     exact: bool = True
     usd_per_hour: Decimal | None = None
     expires: datetime | None = None
@@ -66,9 +68,9 @@ class Line:
 
     @property
     def seconds(self) -> int | None:
-        if self.created is None or self.gone is None:
+        if self.created is None or self.removed_at is None:
             return None
-        return max(0, round((self.gone - self.created).total_seconds()) - self.covered_s)
+        return max(0, round((self.removed_at - self.created).total_seconds()) - self.covered_s)
 
     @property
     def usd(self) -> Decimal | None:
@@ -109,8 +111,10 @@ class Ledger:
             self._started(known, event)
         elif (disk := self._disk_of(known)) is None:
             self._seen(known, event)
-        elif event.code in {"deleted", "gone"}:
-            self._put(_gone_by(disk, event.at, None) if event.code == "gone" else replace(disk, gone=event.at))
+        elif event.code == "deleted" or event.code in MISSING:
+            self._put(
+                _missing_by(disk, event.at, None) if event.code in MISSING else replace(disk, removed_at=event.at)
+            )
         elif event.code == MOVED:
             self._put(replace(known, expires=moment_of(event.data.get("expires"))))
 
@@ -128,7 +132,7 @@ class Ledger:
     def _disk_of(self, machine: Line) -> Line | None:
         """Return the line of a stopped machine's disk while it exists."""
         disk = self.lines.get(f"{machine.id} {_DISK}")
-        return disk if disk is not None and disk.gone is None else None
+        return disk if disk is not None and disk.removed_at is None else None
 
     def _stopped(self, machine: Line, event: Event) -> None:
         if self._disk_of(machine) is not None:
@@ -138,7 +142,7 @@ class Ledger:
             self._seen(machine, event)
             machine = self.lines[machine.id]
             at = machine.created or at
-        self._put(replace(machine, gone=at, exact="rests" not in event.data))
+        self._put(replace(machine, removed_at=at, exact="rests" not in event.data))
         self._put(
             Line(
                 kind=_DISK,
@@ -159,9 +163,9 @@ class Ledger:
         since = max(launched or disk.created, disk.created)
         del self.lines[f"{machine.id} {_DISK}"]
         self.lines[f"{machine.id} {machine.run}"] = machine
-        self.lines[f"{machine.id} {machine.run} {_DISK}"] = replace(disk, gone=since)
+        self.lines[f"{machine.id} {machine.run} {_DISK}"] = replace(disk, removed_at=since)
         del self.lines[machine.id]
-        self._put(replace(machine, created=since, gone=None, exact=True, clocks_agree=True, run=machine.run + 1))
+        self._put(replace(machine, created=since, removed_at=None, exact=True, clocks_agree=True, run=machine.run + 1))
 
     def _seen(self, known: Line, event: Event) -> None:
         data, alive = event.data, event.data.get("alive") is not False
@@ -176,15 +180,15 @@ class Ledger:
             created=min((at for at in (known.created, cloud, here) if at is not None), default=None)
             if known.run == 1
             else known.created,
-            gone=event.at if event.code == "deleted" and alive else known.gone,
+            removed_at=event.at if event.code == "deleted" and alive else known.removed_at,
             usd_per_hour=price if known.is_machine or known.usd_per_hour or data.get("billed") is True else None,
             expires=moment_of(data.get("expires"))
             if event.code == MOVED
             else known.expires or moment_of(data.get("expires")),
             clocks_agree=known.clocks_agree and (agree or known.run > 1),
         )
-        found_gone = (event.code == "gone" or not alive) and line.gone is None
-        self.lines[known.id] = _gone_by(line, event.at, None) if found_gone else line
+        found_missing = (event.code in MISSING or not alive) and line.removed_at is None
+        self.lines[known.id] = _missing_by(line, event.at, None) if found_missing else line
 
     @property
     def regions(self) -> tuple[str, ...]:
@@ -197,29 +201,37 @@ class Ledger:
         """
         still = {item.id for item in left}
         lines = tuple(
-            line if line.gone is not None or line.id in still else _gone_by(line, at, expires)
+            line if line.removed_at is not None or line.id in still else _missing_by(line, at, expires)
             for line in self.lines.values()
         )
-        machines = sorted((line.created, line.gone) for line in lines if line.is_machine and line.created and line.gone)
+        machines = sorted(
+            (line.created, line.removed_at) for line in lines if line.is_machine and line.created and line.removed_at
+        )
         return tuple(_beside(line, machines) for line in lines)
 
 
 def _beside(line: Line, machines: Iterable[tuple[datetime, datetime]]) -> Line:
     """Return what has a price of its own without the time in which one of the machines ran."""
-    if line.is_machine or line.kind == _DISK or not line.usd_per_hour or line.created is None or line.gone is None:
+    if (
+        line.is_machine
+        or line.kind == _DISK
+        or not line.usd_per_hour
+        or line.created is None
+        or line.removed_at is None
+    ):
         return line
     covered, since = timedelta(), line.created
     for began, ended in machines:
-        until = min(ended, line.gone)
+        until = min(ended, line.removed_at)
         covered += max(timedelta(), until - max(began, since))
         since = max(since, until)
     return replace(line, covered_s=round(covered.total_seconds()))
 
 
-def _gone_by(line: Line, at: datetime, expires: datetime | None) -> Line:
+def _missing_by(line: Line, at: datetime, expires: datetime | None) -> Line:
     end = line.expires or expires
     latest = min(at, end) if end is not None and line.is_machine else at
-    return replace(line, gone=max(latest, line.created) if line.created else latest, exact=False)
+    return replace(line, removed_at=max(latest, line.created) if line.created else latest, exact=False)
 
 
 def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name: str, code: str = "seen") -> Event:

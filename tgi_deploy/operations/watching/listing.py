@@ -27,7 +27,7 @@ class Row:
     """`phase` is the record's; `machine` is the current state, None if the cloud could not be queried or has none.
 
     `now` is the current status, regardless of the record; `probe` is the endpoint's answer, None without an endpoint.
-    `gone`: the cloud was queried, and the recorded machine no longer exists. `expires` is the earliest of its `ends`.
+    `missing`: the cloud was queried, and the recorded machine no longer exists. `expires` is the earliest of `ends`.
     `usd_per_hour` is the price of all running machines, `estimated` on the spot market.
     """
 
@@ -45,7 +45,7 @@ class Row:
     expires: str | None
     ends: tuple[End, ...] = ()
     owners: tuple[str, ...] = ()
-    gone: bool = False
+    missing: bool = False
     estimated: bool = False
 
 
@@ -90,7 +90,7 @@ def _row(status: Status, deployment: Deployment) -> Row:
         expires=None if expires is None else stamp(expires),
         ends=status.ends,
         owners=status.owners,
-        gone=status.gone,
+        missing=status.missing,
         estimated=deployment.estimated,
     )
 
@@ -100,8 +100,8 @@ def _now(status: Status) -> str:
     recorded, machine = status.recorded, status.machine
     if status.healthy:
         return "ready"
-    if status.gone:
-        return "gone"
+    if status.missing:
+        return "missing"
     if machine is not None and machine.state not in {"pending", "running"}:
         return machine.state
     if recorded is not None and recorded.status == "deleting":

@@ -80,7 +80,7 @@ class Status:
         return self.probe is not None and self.probe.ok
 
     @property
-    def gone(self) -> bool:
+    def missing(self) -> bool:
         """Whether its recorded machine no longer exists."""
         record = self.recorded.machine if self.recorded else None
         known = record is not None and "id" in record.attributes
@@ -244,7 +244,7 @@ def not_serving(found: Status) -> NotHealthyError | None:
             f"'{name}' does not serve: its machine is stopped",
             hint=f"'tgi-deploy start {name}' starts it again, 'tgi-deploy down {name}' removes it with its disk",
         )
-    if found.gone:
+    if found.missing:
         return NotHealthyError(
             "machine_gone",
             f"'{name}' does not serve: it has no running machine{_since(found)}",

@@ -143,7 +143,7 @@ def test_the_json(tool):
         "g5.xlarge",
     )
     assert (item["verdict"], item["decided_by"]) == ("works", "service level")
-    variant = item["ways"][0]
+    variant = item["variants"][0]
     assert variant.keys() == {
         "num_shard", "quantize", "replicas", "works", "codes", "reasons", "memory", "performance", "prices",
     }  # fmt: skip
