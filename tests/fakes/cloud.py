@@ -68,6 +68,7 @@ class FakeWorld:
     next_number: int = 0
     refuses_batches: bool = False
     hidden: set[str] = field(default_factory=set)
+    outside_ends: list[tuple[str, datetime | None]] = field(default_factory=list)
     time: Callable[[], float] | None = None
     shows_after_s: float = 0.0
     holds_groups: bool = True
@@ -195,9 +196,7 @@ class FakeHandler:
 
     @property
     def unrepeatable(self) -> bool:
-        if self.kind != "address":
-            raise AttributeError(self.kind)  # so that it lacks the member
-        return True
+        return self.kind == "address"
 
     def _attributes(self, properties: Mapping[str, Any]) -> dict[str, str]:
         if self.kind == "address":
@@ -385,6 +384,9 @@ class FakeCloud:
 
     def console(self, instance_id: str) -> str:
         return f"[tgi-deploy] phase=booting\nAPI_KEY=planted hf_abcdefghijkl of {instance_id}\n{self.world.reported}"
+
+    def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
+        self.world.outside_ends.append((next(found.id for found in seen if found.is_machine), expires))
 
     def check_death(self, state: MachineState, *, pool: str) -> None:
         if state.state == "terminated":

@@ -144,7 +144,7 @@ class Executor:
     def _shows_late(self, deployment: Deployment, resource: Resource) -> bool:
         """Return whether it exists and was not visible yet. Others can't be made twice."""
         record = deployment.record(resource.key)
-        if record is None or not getattr(self.handler(resource.place, resource.kind), "unrepeatable", False):
+        if record is None or not self.handler(resource.place, resource.kind).unrepeatable:
             return False
         made = (record.state, record.spec, record.place) == ("created", resource.spec, resource.place)
         new = may_be_new(record, self.clock.now(), within_s=self.visibility_timeout.deadline_s)
@@ -251,7 +251,7 @@ class Executor:
     def _find_or_create(self, deployment: Deployment, resource: Resource, *, doubtful: bool) -> tuple[Found, str]:
         """`doubtful`: an earlier request may have created it. Where another would create a second one, wait for it."""
         handler = self.handler(resource.place, resource.kind)
-        patiently = doubtful and getattr(handler, "unrepeatable", False)
+        patiently = doubtful and handler.unrepeatable
         present = (self._come_to_light if patiently else self._find)(deployment, resource)
         if present is not None:
             return present, "adopted"

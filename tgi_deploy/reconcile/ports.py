@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +37,10 @@ class Handler(Protocol):
     def runs_engines(self) -> bool:
         """Whether engines run in this kind: everything it finds `is_machine`."""
 
+    @property
+    def unrepeatable(self) -> bool:
+        """Whether each `create` makes another one: neither the token nor a unique name prevents it."""
+
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         """Return the existing resources of this kind with all these tags, in a stable order."""
 
@@ -53,13 +57,6 @@ class Handler(Protocol):
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Start the deletion; `read` shows when it is gone. Raises InUseError while something uses it."""
-
-
-@runtime_checkable
-class Unrepeatable(Protocol):
-    """A handler whose `create` makes another one each time: neither a token nor a unique name prevents it."""
-
-    unrepeatable: ClassVar[bool]
 
 
 @runtime_checkable
@@ -95,17 +92,6 @@ class Pausing(Protocol):
         """Begin a restart; return whether the old run has already ended."""
 
 
-@runtime_checkable
-class OutsideEnd(Protocol):
-    """A location that can also end a machine from outside."""
-
-    def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
-        """Change when the machine is ended from outside, if such a resource is among `seen`.
-
-        Raises InputError `external_end_stays` if that end can't be removed.
-        """
-
-
 class Cloud(Protocol):
     """One location of a target: a region or a host."""
 
@@ -126,6 +112,12 @@ class Cloud(Protocol):
 
     def console(self, instance_id: str) -> str:
         """Return its output; empty if there is none."""
+
+    def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
+        """Change when the machine is ended from outside, if such a resource is among `seen`.
+
+        Raises InputError `external_end_stays` if that end can't be removed.
+        """
 
 
 class Store(Protocol):

@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock
 
 
-# Less is rounding: added to a large clock, it would change nothing.
-_LEAST_S = 1e-6
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PollPolicy:
     """How long to wait and how often to poll: every `poll_s` at first, growing to `longest_poll_s`."""
@@ -51,11 +47,11 @@ def looks(clock: Clock, patience: PollPolicy) -> Iterator[float]:
     The last poll happens at the deadline, never before it.
     """
     started, pause = clock.monotonic(), patience.poll_s
+    end = started + patience.deadline_s
     while True:
-        waited = clock.monotonic() - started
-        yield waited
-        left = patience.deadline_s - (clock.monotonic() - started)
-        if left < _LEAST_S:
+        yield clock.monotonic() - started
+        left = end - clock.monotonic()
+        if left <= 0:
             return
         clock.sleep(min(pause, left))
         pause = min(pause * patience.growth, patience.longest_poll_s)

@@ -192,6 +192,29 @@ def test_a_launch_is_finished_and_recorded_before_the_request_is_handled(around)
     assert {item.phase for item in settled.exists} == {"created"}
 
 
+def test_an_address_whose_reply_was_lost_is_awaited_before_another_is_allocated(around):
+    """A run that can be interrupted knows as much about a kind as any other."""
+    around.world.time, around.world.shows_after_s = around.clock.monotonic, 12
+    lost = []
+
+    def lose(_stops, call, *_):
+        if call == "create address" and not lost:
+            lost.append(call)
+            raise LostReplyError("lost")
+
+    settled, _ = stop_up(around, lose, moment="after", settings={"static_ip": True})
+    assert settled is None
+    assert len(around.world.there("address")) == 1
+
+
+def test_a_run_that_can_be_interrupted_moves_the_end_from_outside(around):
+    up(around.context(), request(settings={"ttl_s": 7200}))
+    settled, _ = stop_up(around, lambda *_: None, settings={"ttl_s": 3600})
+    assert settled is None
+    (machine,) = around.world.running()
+    assert around.world.outside_ends == [(machine.id, around.store.load("demo").ends.expires_at)]
+
+
 def test_a_second_request_cuts_the_launch_and_what_came_of_it_is_found(around):
     def twice(stops):
         stops.arrive(hasty=False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -460,3 +461,9 @@ def test_looks_end_exactly_at_the_deadline():
     clock = FakeClock()
     waits = list(looks(clock, PollPolicy(deadline_s=10, poll_s=1, longest_poll_s=4, growth=2)))
     assert waits == [0, 1, 3, 7, 10]
+
+
+@pytest.mark.parametrize("started", [n * 1e6 + n / 10 for n in range(1, 50)])
+def test_looks_end_on_a_clock_whose_sums_are_rounded(started):
+    waits = looks(FakeClock(seconds=started), PollPolicy(deadline_s=0.7, poll_s=0.1, longest_poll_s=1))
+    assert len(list(islice(waits, 10))) == 5

@@ -53,6 +53,10 @@ class _GuardedHandler:
     def runs_engines(self) -> bool:
         return self.inner.runs_engines
 
+    @property
+    def unrepeatable(self) -> bool:
+        return self.inner.unrepeatable
+
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return self.stops.note_found(self.inner.find(tags))
 
@@ -111,6 +115,10 @@ class _GuardedCloud:
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return self.stops.note_found(self.inner.find(tags))
+
+    def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
+        with self.stops.held():
+            self.inner.move_outside_end(seen, expires)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- whatever the cloud has under that name
         return getattr(self.inner, name)

@@ -27,7 +27,6 @@ from tgi_deploy.reconcile.ends import (
     ttl_end,
 )
 from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.reconcile.ports import OutsideEnd
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, Spent, WantedEnds, seconds_left
 from tgi_deploy.values.resource import TAG_EXPIRES
@@ -66,7 +65,7 @@ def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple
     ends = _ends(context, running, wanted, now)
     tags = _tags(ends, wanted, now, counted=reads_tags(machine.tags))
     cloud = context.cloud(machine.place)
-    if TAG_EXPIRES in tags and isinstance(cloud, OutsideEnd):
+    if TAG_EXPIRES in tags:
         cloud.move_outside_end(running.seen, ends.expires_at)
     cloud.handler(machine.kind).update({"id": machine.id}, {"tags": tags})
     return (None if recorded is None else _record(context, recorded, ends, tags)), tags

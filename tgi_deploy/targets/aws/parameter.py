@@ -31,6 +31,7 @@ class Parameters:
     secret_of: Callable[[str], Secret]
     rare: ClassVar = True
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         asked = [{"Key": "Path", "Option": "Recursive", "Values": [FOLDER]}]

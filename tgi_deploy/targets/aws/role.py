@@ -36,6 +36,7 @@ class Roles:
     api: Api
     rare: ClassVar = True
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         path = _path(self.api, tags)
@@ -122,6 +123,7 @@ class InstanceProfiles:
     api: Api
     rare: ClassVar = True
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         path, located = _path(self.api, tags), each("InstanceProfiles", _located("InstanceProfileName"))

@@ -34,6 +34,7 @@ class Schedules:
     api: Api
     rare: ClassVar = True
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         name = tags.get(TAG_NAME)

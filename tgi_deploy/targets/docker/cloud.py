@@ -14,7 +14,8 @@ from tgi_deploy.targets.docker.volume import Volumes
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
     from tgi_deploy.reconcile.ports import Handler
     from tgi_deploy.targets.docker.api import Api
@@ -82,6 +83,9 @@ class DockerCloud:
 
     def console(self, instance_id: str) -> str:
         return console_of(self.api, instance_id)
+
+    def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
+        """Nothing outside the host ends a container."""
 
 
 def _why(state: Reply) -> tuple[str | None, str | None]:

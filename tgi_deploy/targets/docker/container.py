@@ -37,6 +37,7 @@ class Containers:
     kind: ClassVar[str] = KIND
     rare: ClassVar[bool] = False
     runs_engines: ClassVar[bool] = True
+    unrepeatable: ClassVar[bool] = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         labels = [f"{name}={value}" if value else name for name, value in tags.items()]

@@ -24,6 +24,7 @@ class Networks:
     api: Api
     rare: ClassVar = False
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         labels = [f"{name}={value}" if value else name for name, value in tags.items()]

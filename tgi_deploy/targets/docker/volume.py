@@ -22,6 +22,7 @@ class Volumes:
     api: Api
     rare: ClassVar = False
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:  # noqa: ARG002 -- a Handler's signature
         """Find nothing: it belongs to the host."""

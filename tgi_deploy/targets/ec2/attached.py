@@ -31,6 +31,7 @@ class Attached:
     ids_parameter: str
     rare: ClassVar = False
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return tuple(sorted(self._described(tags, **paged(tags)), key=lambda found: found.id))

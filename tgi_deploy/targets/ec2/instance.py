@@ -39,6 +39,7 @@ class Instances:
     api: Api
     rare: ClassVar = False
     runs_engines: ClassVar = True
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         asked = paged(tags)

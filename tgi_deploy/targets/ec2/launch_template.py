@@ -21,6 +21,7 @@ class LaunchTemplates:
     api: Api
     rare: ClassVar = False
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         return self._described("looking for launch templates", tags, **paged(tags))

@@ -29,6 +29,7 @@ class SecurityGroups:
     api: Api
     rare: ClassVar = False
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         found = self._described(

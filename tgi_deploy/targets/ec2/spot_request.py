@@ -25,6 +25,7 @@ class SpotRequests:
     api: Api
     rare: ClassVar = False
     runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         there = [*by_tags(tags), {"Name": "state", "Values": list(_THERE)}]
