@@ -34,17 +34,17 @@ def looked(machine, file="age"):
     machine.until("the first look", lambda: bool(machine.run("cat", f"{STATE}/{file}", check=False)))
 
 
-def test_time_to_live(docker_engine):
+def test_a_ttl_terminates_the_machine(docker_engine):
     with boot(docker_engine, ending(ttl_s=20)) as machine:
         ended_by(machine, "ttl")
 
 
-def test_idleness(docker_engine):
+def test_an_idle_timeout_terminates_the_machine(docker_engine):
     with boot(docker_engine, ending(idle_s=5, ready_deadline_s=5)) as machine:
         ended_by(machine, "idle")
 
 
-def test_without_its_timer_it_ends_anyway(docker_engine):
+def test_without_its_timer_it_terminates_anyway(docker_engine):
     with boot(docker_engine, ending(ttl_s=40)) as machine:
         looked(machine)
         machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire.timer")
@@ -52,7 +52,7 @@ def test_without_its_timer_it_ends_anyway(docker_engine):
         ended_by(machine, "ttl")
 
 
-def test_without_its_watch_it_ends_anyway(docker_engine):
+def test_without_its_watch_it_terminates_anyway(docker_engine):
     with boot(docker_engine, ending(ttl_s=40)) as machine:
         looked(machine)
         machine.run("systemctl", "mask", "--runtime", "--now", "tgi-deploy-expire-watch.service")
@@ -65,7 +65,7 @@ def idle(docker_engine):
     return boot(docker_engine, ending(idle_s=60), gpus=kind.gpus, nvme=kind.mounts_nvme)
 
 
-def test_a_dead_docker_is_idle(docker_engine):
+def test_a_dead_docker_counts_as_idle(docker_engine):
     units = ("docker.socket", "docker.service", "containerd.service")
     with idle(docker_engine) as machine:
         looked(machine, "idle-since")
@@ -76,7 +76,7 @@ def test_a_dead_docker_is_idle(docker_engine):
 
 
 @pytest.mark.parametrize("broken", ["size=16k", "ro"])
-def test_a_full_disk_does_not_prevent_the_end(docker_engine, broken):
+def test_a_full_disk_does_not_prevent_termination(docker_engine, broken):
     with idle(docker_engine) as machine:
         looked(machine, "idle-since")
         machine.run("mount", "-t", "tmpfs", "-o", broken, "tmpfs", STATE)
@@ -84,7 +84,7 @@ def test_a_full_disk_does_not_prevent_the_end(docker_engine, broken):
         ended_by(machine, "idle")
 
 
-def test_a_shutdown_that_hangs_is_cut(docker_engine):
+def test_a_hanging_shutdown_is_forced(docker_engine):
     quick = re.sub(r">= \d+\)\); then cut_power", ">= 15)); then cut_power", ending(ttl_s=20))
     with boot(docker_engine, quick) as machine:
         looked(machine)
@@ -93,15 +93,15 @@ def test_a_shutdown_that_hangs_is_cut(docker_engine):
         ended_by(machine, "ttl")
 
 
-def test_a_lease_that_is_not_renewed(docker_engine):
+def test_an_expired_lease_terminates_the_machine(docker_engine):
     with boot(docker_engine, ending(lease_s=1)) as machine:
         ended_by(machine, "lease")
 
 
-def test_limits_that_are_moved_and_lifted(docker_engine):
+def test_limits_can_be_moved_and_lifted(docker_engine):
     expires, lease = (f"metadata/meta-data/tags/instance/{tag}" for tag in (TAG_EXPIRES, TAG_LEASE))
     tags = {expires: "none", lease: "2026-11-21T12:00:00+00:00 3600"}
-    with boot(docker_engine, ending(ttl_s=600, lease_s=600), stand_in=tags) as machine:
+    with boot(docker_engine, ending(ttl_s=600, lease_s=600), fakes=tags) as machine:
         machine.check_boot()
         machine.until("the first look", lambda: "lease-until=" in machine.console())
         assert "expires=none" in machine.console()
@@ -109,9 +109,9 @@ def test_limits_that_are_moved_and_lifted(docker_engine):
         ended_by(machine, "lease")
 
 
-def test_a_reboot_keeps_the_end_and_restarts_the_engine(docker_engine):
+def test_a_reboot_keeps_the_limit_and_restarts_the_engine(docker_engine):
     kind = KINDS["everything"]
-    with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as machine:
+    with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, fakes=PARAMETERS) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
         age = age_s(machine)

@@ -12,18 +12,18 @@ from tgi_deploy.diagnosis.reader import read
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 
 ENGINE = "tgi-deploy-engine.service"
-REFUSAL = "requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version"
+DRIVER_ERROR = "requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer version"
 
 
 FAULTS = {
-    "driver_too_old": {"stand_in": {"refusal": REFUSAL}},
+    "driver_too_old": {"fakes": {"driver_error": DRIVER_ERROR}},
     "toolkit_missing": {"with_toolkit": False},
-    "oom_warmup_prefill": {"stand_in": {"engine.json": '{"STAND_IN_FAULTS": "oom-warmup"}'}},
+    "oom_warmup_prefill": {"fakes": {"engine.json": '{"STUB_FAULTS": "oom-warmup"}'}},
 }
 
 
 @pytest.mark.parametrize("code", FAULTS)
-def test_what_a_restart_would_not_mend_is_not_tried_again_and_named(docker_engine, code):
+def test_a_failure_that_a_restart_cannot_fix_is_not_retried(docker_engine, code):
     with boot(docker_engine, KINDS["bare"].user_data(), **FAULTS[code]) as machine:
         machine.until("the verdict", lambda: "verdict=configuration exit=64" in machine.markers())
         machine.until("the unit to fail", lambda: machine.show(ENGINE, "ActiveState") == "failed")
@@ -34,7 +34,7 @@ def test_what_a_restart_would_not_mend_is_not_tried_again_and_named(docker_engin
         assert machine.units("failed") == [ENGINE]
 
 
-def test_an_engine_that_dies_is_started_again(docker_engine):
+def test_a_crashed_engine_is_restarted(docker_engine):
     with boot(docker_engine, KINDS["bare"].user_data()) as machine:
         machine.until("the engine to answer", machine.healthy)
         machine.run("docker", "kill", "tgi")

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 def test_it_boots_and_answers(docker_engine, name):
     kind = KINDS[name]
     deployable = kind.deployable()
-    with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, stand_in=PARAMETERS) as booted:
+    with boot(docker_engine, kind.user_data(), gpus=kind.gpus, nvme=kind.mounts_nvme, fakes=PARAMETERS) as booted:
         machine = replace(booted, scheme="https") if deployable.tls_image else booted
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)

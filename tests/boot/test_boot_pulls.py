@@ -29,7 +29,7 @@ def registry(docker_engine, tmp_path):
         yield registry
 
 
-def test_the_image_is_pulled_and_a_failed_pull_tried_again(docker_engine, registry):
+def test_a_failed_pull_is_retried(docker_engine, registry):
     deployable = KINDS["bare"].deployable()
     engine = altered(deployable.candidate.engine, image=registry.reference())
     deployable = replaced(deployable, candidate=replaced(deployable.candidate, engine=engine))

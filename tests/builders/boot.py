@@ -95,7 +95,7 @@ class Machine:
 
     def place(self, path: str, text: str) -> None:
         """Write a file of the simulated services (`metadata/…`, `parameters/…`) atomically."""
-        _write(self.folder / "stand-in" / path, text)
+        _write(self.folder / "fakes" / path, text)
 
     def reboot(self) -> None:
         self.engine.docker("restart", "--time", "60", self.name, timeout_s=PATIENCE_S)
@@ -120,15 +120,15 @@ def boot(
     nvme: bool = False,
     with_images: bool = True,
     with_toolkit: bool = True,
-    stand_in: dict[str, str] | None = None,
+    fakes: dict[str, str] | None = None,
 ) -> Iterator[Machine]:
-    """A machine that boots with the user data. `stand_in` is text by path, over the defaults of /etc/stand-in.
+    """A machine that boots with the user data. `fakes` is text by path, over the defaults of /etc/fakes.
 
     Unless `with_images` is off, it has pulled the engine's images before; unless `with_toolkit` is, Docker knows GPUs.
     """
     name = f"machine-{secrets.token_hex(4)}"
     folder = engine.home / "machines" / name
-    _furnish(folder, user_data, {"accelerators.json": json.dumps({**L40S, "count": gpus}), **(stand_in or {})})
+    _furnish(folder, user_data, {"accelerators.json": json.dumps({**L40S, "count": gpus}), **(fakes or {})})
     if with_images:
         _copy_store(engine.machine_store, folder / "docker")
     machine = Machine(engine=engine, name=name, folder=folder)
@@ -149,7 +149,7 @@ def _options(machine: Machine, *, nvme: bool, with_toolkit: bool) -> list[str]:
     folder = machine.folder
     mounts = (
         (folder / "docker", "/var/lib/docker"),
-        (folder / "stand-in", "/etc/stand-in"),
+        (folder / "fakes", "/etc/fakes"),
         (folder / "seed", "/var/lib/cloud/seed/nocloud"),
     )
     volumes = [word for source, target in mounts for word in ("--volume", f"{source}:{target}")]
@@ -161,12 +161,12 @@ def _options(machine: Machine, *, nvme: bool, with_toolkit: bool) -> list[str]:
     return ["--detach", "--tty", "--name", machine.name, "--hostname", "box", *_RIGHTS, *volumes]
 
 
-def _furnish(folder: Path, user_data: str, stand_in: dict[str, str]) -> None:
+def _furnish(folder: Path, user_data: str, fakes: dict[str, str]) -> None:
     _write(folder / "seed" / "user-data", user_data)
     _write(folder / "seed" / "meta-data", "instance-id: i-0123456789abcdef0\nlocal-hostname: box\n")
     metadata = {f"metadata/{path}": text for path, text in METADATA.items()}
-    for path, text in (metadata | stand_in).items():
-        _write(folder / "stand-in" / path, text)
+    for path, text in (metadata | fakes).items():
+        _write(folder / "fakes" / path, text)
 
 
 def _copy_store(store: Path, copy: Path) -> None:

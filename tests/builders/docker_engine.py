@@ -19,12 +19,12 @@ _HOST = os.environ.get("TGI_DEPLOY_TEST_DOCKER_HOST", "")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DockerEngine:
-    """`host` is what DOCKER_HOST takes, `home` the folder of the engine. Both engine images are stubs.
+    """`host` is a value for DOCKER_HOST, `home` the folder of the engine. Both engine images are stubs.
 
-    The engine's host has 4 cards of 46068 MiB, an L40S each. A container's environment controls its stub server:
-    STAND_IN_SPEED (divides real durations, 600 if unset), STAND_IN_FAULTS (names by commas) and STAND_IN_REFUSAL (what
-    the NVIDIA driver says when it refuses the container). The folder `stand_in` steers all: `accelerators.json`,
-    `engine.json` with the first two, `refusal`; a test that writes there puts it back, and runs in no parallel.
+    The engine's host has 4 L40S GPUs of 46068 MiB. A container's environment controls its stub server: STUB_SPEED
+    (divides real durations, 600 if unset), STUB_FAULTS (names separated by commas) and FAKE_DRIVER_ERROR (the error
+    message of the NVIDIA driver). The folder `fakes` controls all containers: `accelerators.json`, `engine.json` with
+    the first two, `driver_error`; a test that writes there restores it, and does not run in parallel with others.
     """
 
     host: str
@@ -41,8 +41,8 @@ class DockerEngine:
         return self.socket.parent
 
     @property
-    def stand_in(self) -> Path:
-        return self.home / "stand-in"
+    def fakes(self) -> Path:
+        return self.home / "fakes"
 
     @property
     def machine_store(self) -> Path:

@@ -58,12 +58,12 @@ class Machine:
     inside: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        stand_ins = dict.fromkeys(("nvidia-smi", "sleep", "shutdown"), _RECORD)
+        fakes = dict.fromkeys(("nvidia-smi", "sleep", "shutdown"), _RECORD)
         # No time passes here, and whoever reports the time would never stop.
-        stand_ins["sleep"] += "[[ ${1-} != 10 ]]\n"
-        stand_ins |= {"docker": _DOCKER, "mountpoint": _RECORD + "exit 1\n", "aws": _RECORD + "exit 255\n"}
+        fakes["sleep"] += "[[ ${1-} != 10 ]]\n"
+        fakes |= {"docker": _DOCKER, "mountpoint": _RECORD + "exit 1\n", "aws": _RECORD + "exit 255\n"}
         self.bin.mkdir(parents=True)
-        for name, text in (stand_ins | {name: _RECORD + text for name, text in self.commands.items()}).items():
+        for name, text in (fakes | {name: _RECORD + text for name, text in self.commands.items()}).items():
             (self.bin / name).write_text(text)
             (self.bin / name).chmod(0o755)
         for name in [tool for tool in _TOOLS if tool not in self.commands]:

@@ -61,14 +61,14 @@ def test_every_call_is_in_the_table(path):
     assert missing == {}, "add these to profiles/aws/actions.json"
 
 
-def test_a_call_that_is_not_in_the_table_is_seen(tmp_path):
+def test_a_call_missing_from_the_table_is_detected(tmp_path):
     module = tmp_path / "strange.py"
     module.write_text("api.ask('create_vpc', 'making a network')")
     assert called(module) == {"create_vpc": {"ec2:CreateVpc"}}
     assert "ec2:CreateVpc" not in LISTED
 
 
-def test_every_action_of_the_table_is_called_or_says_why():
+def test_every_action_of_the_table_is_called_or_explained():
     used = {action for path in MODULES for actions in called(path).values() for action in actions}
     idle = {grant.action for grant in GRANTS if not grant.implied} - used
     assert idle == set()
@@ -80,24 +80,24 @@ def test_actions_exist():
     assert LISTED - known == permission_only
 
 
-def test_rehearsed_actions_are_listed():
+def test_dry_run_actions_are_listed():
     assert set(REQUESTS) <= LISTED
     assert set(CREATING) <= set(REQUESTS)
     assert set(ON_OURS) <= set(REQUESTS)
 
 
-def test_what_acts_on_existing_things_is_allowed_on_ours_alone():
+def test_changing_actions_are_allowed_only_on_our_resources():
     for grant in GRANTS:
         if grant.action in ON_OURS:
             assert grant.scope.condition == {"Null": {"aws:ResourceTag/tgi-deploy:id": "false"}}, grant.action
 
 
-def test_nothing_is_allowed_everywhere_but_looking():
+def test_only_read_actions_are_allowed_on_all_resources():
     wide = {grant.action for grant in GRANTS if grant.scope.resources == ("*",)}
     assert all(action.partition(":")[2].startswith(("Describe", "Get", "List")) for action in wide)
 
 
-def test_a_policy_for_everything_fits_into_one():
+def test_the_complete_policy_fits_the_size_limit():
     actions = read_actions()
     document = policy(actions, tuple(actions.features))
     assert set(allowed_actions(document)) == LISTED
@@ -107,7 +107,7 @@ def test_a_policy_for_everything_fits_into_one():
     assert len("".join(json.dumps(document).split())) < LONGEST_POLICY
 
 
-def test_an_unknown_feature_is_refused_with_the_known_ones():
+def test_an_unknown_feature_is_rejected_with_the_known_ones():
     with pytest.raises(InputError, match="no feature 'lunch'") as caught:
         policy(read_actions(), ("lunch",))
     assert "launch, watch, remove" in caught.value.hint

@@ -17,7 +17,7 @@ def test_a_plan_has_an_argument_for_each_option_and_no_other():
 
 
 @pytest.mark.parametrize("row", [row for row in PLAN_OPTIONS if row.choices], ids=lambda row: row.name)
-def test_an_argument_with_choices_takes_these_alone(row):
+def test_an_argument_with_choices_accepts_only_those(row):
     choices, nothing = get_args(get_type_hints(PlanRequest)[row.name])
     assert (get_args(choices), nothing) == (row.choices, type(None))
 
@@ -28,5 +28,5 @@ def test_an_up_has_an_argument_for_each_option_of_a_target():
 
 
 @pytest.mark.parametrize("name", [row.name for row in PLAN_OPTIONS if not row.metavar])
-def test_a_switch_is_a_truth_value(name):
+def test_a_switch_is_a_boolean(name):
     assert get_type_hints(PlanRequest)[name] is bool

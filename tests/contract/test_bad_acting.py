@@ -52,7 +52,7 @@ def last_error(finished):
     return code, message, hint
 
 
-def test_an_occupied_port(home):
+def test_an_occupied_port_is_reported(home):
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("0.0.0.0", 0))  # noqa: S104 -- every address, as docker would have it
@@ -117,5 +117,5 @@ def test_up_and_down_twice(home):
     assert (again["exit_code"], again["data"]["removed"], again["data"]["absent"]) == (0, [], ["smollm2-135m"])
 
 
-def test_the_place_is_clean_before(home):
+def test_no_sandbox_runs_before_the_tests(home):
     assert not Path(home).exists()

@@ -57,7 +57,7 @@ def modules():
     return sorted(module for module in found if module not in READERS and not module.startswith("sandbox/"))
 
 
-def test_only_the_bounded_readers_read():
+def test_only_bounded_readers_read_files():
     for module in modules():
         found = set(unbounded((PACKAGE / module).read_text(encoding="utf-8")))
         assert found - OWN.get(module, set()) == set(), module
@@ -70,7 +70,7 @@ def test_only_the_bounded_readers_read():
         "path.open('rb')", "open(name)", "open(name, 'rb')", "json.JSONDecoder().decode(text)",
     ],
 )  # fmt: skip
-def test_an_unbounded_reader_would_be_found(source):
+def test_an_unbounded_reader_is_detected(source):
     assert len(list(unbounded(source))) == 1
 
 
@@ -78,5 +78,5 @@ def test_an_unbounded_reader_would_be_found(source):
     "source",
     ["json.dumps(x)", "bounded_files.read_bytes(path, most=1)", "path.open('ab')", "open(name, 'w')", "hub.open(x)"],
 )
-def test_a_bounded_one_is_not(source):
+def test_a_bounded_reader_is_allowed(source):
     assert list(unbounded(source)) == []

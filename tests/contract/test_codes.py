@@ -50,7 +50,7 @@ def shown():
     return {code for code in found if code.isidentifier() and code.islower()} | set(in_tables(tables))
 
 
-def test_every_code_that_is_shown_is_explained():
+def test_every_printed_code_is_explained():
     codes = shown()
     assert {"no_capacity", "quota_exceeded", "arch_no_kernels", "bad_budget", "rule_added"} <= codes
     assert codes - {item.code for item in all_codes("tgi")} == set()
@@ -61,7 +61,7 @@ def test_no_code_is_explained_twice():
     assert len(codes) == len(set(codes))
 
 
-def test_no_two_codes_mean_the_same():
+def test_no_two_codes_have_the_same_meaning():
     meanings = [item["meaning"] for item in read_tool_codes()]
     assert len(meanings) == len(set(meanings))
     assert {item["kind"] for item in read_tool_codes()} == {"error", "rejection", "warning"}

@@ -48,7 +48,7 @@ def wrong(line: str) -> str | None:
     return f"{strange} not among the options" if strange else None
 
 
-def test_every_line_can_be_typed():
+def test_every_printed_command_parses():
     found = [(where, line, wrong(line)) for where, line in lines()]
     assert found
     assert [item for item in found if item[2]] == []
@@ -57,5 +57,5 @@ def test_every_line_can_be_typed():
 @pytest.mark.parametrize(
     "line", ["catalog regions", "catalog accelerators", "bring-up llama3-8b", "down NAME --forever", "doctor -z"]
 )
-def test_a_line_that_cannot_be_typed_is_found(line):
+def test_an_invalid_command_is_detected(line):
     assert wrong(line)

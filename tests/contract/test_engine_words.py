@@ -139,7 +139,7 @@ def places():
     return sorted((*code, *templates))
 
 
-def test_what_one_engine_has_is_named_where_engines_are():
+def test_engine_words_appear_only_in_engine_code():
     found = {path.relative_to(REPOSITORY).as_posix(): found_in(path.read_text(encoding="utf-8")) for path in places()}
     assert {where: words for where, words in found.items() if words} == {
         where: words for where, (words, _why) in ALLOWED.items()
@@ -151,14 +151,14 @@ def texts_in(page):
     return [page["title"], page["cause"], page["remedy"], page["prevent"], *page["commands"]]
 
 
-def test_pages_that_engines_share_name_none():
+def test_shared_pages_name_no_engine():
     pages = [page for path in SHARED for page in json.loads(path.read_text(encoding="utf-8"))["codes"]]
     words = {word for page in pages for text in texts_in(page) for word in found_in(text)}
     assert words == {"trust-remote-code"}  # every engine has it
 
 
 @pytest.mark.parametrize("kind", ["name", "flag", "variable", "route", "metric", "log"])
-def test_each_kind_of_word_comes_from_the_engines(kind):
+def test_each_kind_of_word_is_collected(kind):
     assert len(words()[kind]) > 5
 
 
@@ -178,7 +178,7 @@ def test_each_kind_of_word_comes_from_the_engines(kind):
         "def is_tgi(engine):",
     ],
 )
-def test_a_word_of_an_engine_is_found(line):
+def test_an_engine_word_is_detected(line):
     assert found_in(line)
 
 
@@ -186,5 +186,5 @@ def test_a_word_of_an_engine_is_found(line):
     "line",
     ["tgi-deploy up x --quantize awq", "TGI_DEPLOY_HOME", "from tgi_deploy import x", "--context 8k", "HF_TOKEN"],
 )
-def test_a_word_of_the_program_is_not_one_of_an_engine(line):
+def test_words_of_the_program_are_not_engine_words(line):
     assert not found_in(line)

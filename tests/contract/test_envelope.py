@@ -76,7 +76,7 @@ def test_plan(capsys):
     )
 
 
-def test_the_plan_of_the_main_job(capsys):
+def test_the_example_of_the_readme_is_planned(capsys):
     plan = run(capsys, "plan", "llama3-13b", "--budget", "5")["data"]["plan"]
     chosen = plan["chosen"]
     assert (chosen["instance_type"], chosen["accelerator"], chosen["accelerator_count"]) == ("g5.xlarge", "A10G", 1)
@@ -179,7 +179,7 @@ def test_completion(capsys, shell):
     assert "_TGI_DEPLOY_COMPLETE" in completion["script"]
 
 
-def test_exit_codes_are_the_contract():
+def test_exit_codes_match_the_contract():
     classes = (
         errors.DeployError,
         errors.InputError,

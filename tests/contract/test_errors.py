@@ -40,7 +40,7 @@ def made(kind):
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_a_copy_with_more_keeps_class_exit_code_and_what_the_class_adds(kind):
+def test_a_copy_keeps_class_exit_code_and_extra_fields(kind):
     error = made(kind)
     own = {name: value for name, value in vars(error).items() if name not in {"problem", "failure"}}
     again = error.copy(hint="do this", failure=Failure(phase="loading"))
@@ -50,7 +50,7 @@ def test_a_copy_with_more_keeps_class_exit_code_and_what_the_class_adds(kind):
     assert error.failure is None
 
 
-def test_what_an_error_says_cannot_be_changed_on_its_way():
+def test_errors_are_immutable():
     error = InputError("bad_name", "m")
     with pytest.raises(AttributeError):
         error.hint = "another"
@@ -58,11 +58,11 @@ def test_what_an_error_says_cannot_be_changed_on_its_way():
         error.data = {}
 
 
-def test_a_copy_says_its_new_message():
+def test_a_copy_prints_its_new_message():
     assert str(InputError("bad_name", "old").copy(message="new")) == "new"
 
 
-def test_no_code_inside_reads_the_keys_that_an_error_prints():
+def test_no_code_reads_the_printed_keys_of_an_error():
     found = {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")

@@ -17,11 +17,11 @@ def test_the_table_of_faults_is_current(monkeypatch):
     assert faults.main(["--check"]) == 0
 
 
-def test_every_fault_of_a_machine_is_on_the_sandboxs_page():
+def test_machine_faults_are_documented():
     page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
     assert [name for name in FAULTS if f"`{name}`" not in page] == []
 
 
-def test_faults_of_engine_machine_and_cloud_have_names_of_their_own():
+def test_engine_machine_and_cloud_faults_have_different_names():
     names = [*NAMES, *(fault.value for fault in Fault), *FAULTS]
     assert len(names) == len(set(names))

@@ -17,14 +17,14 @@ def sections(text, level):
     return {part.partition("\n")[0]: part.partition("\n")[2] for part in parts}
 
 
-def test_every_test_that_is_named_exists():
+def test_every_named_test_exists():
     assert PROOFS
     for path, name in PROOFS:
         source = (REPOSITORY / path).read_text(encoding="utf-8")
         assert re.search(rf"^def {name}\(", source, re.MULTILINE), f"{path}::{name}"
 
 
-def test_every_promise_has_its_limits_and_its_proofs():
+def test_every_promise_has_limits_and_tests():
     promises, proofs = sections(PROMISES, "##"), sections(INDEX, "###")
     assert list(promises) == list(proofs)
     for title, text in promises.items():

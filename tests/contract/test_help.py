@@ -31,7 +31,7 @@ def leaves():
     return [(path, item) for path, item in commands() if isinstance(item, FrameCommand)]
 
 
-def test_the_first_page_has_the_commands_of_every_day():
+def test_the_first_help_page_has_the_everyday_commands():
     first, more = ([entry.name for entry in entries] for entries in SECTIONS.values())
     assert first == ["plan", "up", "status", "ask", "logs", "open", "rollback", "extend", "down"]
     assert len(first) + len(more) <= 31
@@ -64,13 +64,13 @@ def test_the_usage_of_a_replacement_parses(row):
     parse_example(f"{PROGRAM} {row.usage}")
 
 
-def test_every_command_says_what_it_does():
+def test_every_command_has_a_summary():
     for path, item in commands():
         assert item.help, path
         assert item.help.strip().splitlines()[0].endswith((".", ",")) or len(item.help) > 20, path
 
 
-def test_every_command_takes_json():
+def test_every_command_accepts_json():
     for path, item in leaves():
         assert any("--json" in param.opts for param in item.params), path
 
@@ -89,7 +89,7 @@ def test_every_command_has_examples_that_parse():
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_examples_of_the_front_page_parse(example):
+def test_first_page_examples_parse(example):
     parse_example(example)
 
 
@@ -108,7 +108,7 @@ def parse_example(example, path=None):
     item.make_context(taken[-1], list(args), resilient_parsing=False)
 
 
-def test_an_example_with_a_wrong_option_would_be_found():
+def test_an_example_with_an_invalid_option_is_detected():
     with pytest.raises(click.NoSuchOption):
         parse_example("tgi-deploy plan llama3-13b --bugdet 5")
 
@@ -135,11 +135,11 @@ def test_docs_are_current(monkeypatch):
 @pytest.mark.parametrize(
     ("word", "expected"), [("ps", "list"), ("watch", "status"), ("kill", "down"), ("DELETE", "down"), ("deploy", "up")]
 )
-def test_a_word_of_other_tools_is_answered_with_ours(capsys, word, expected):
+def test_a_command_of_another_tool_suggests_ours(capsys, word, expected):
     assert run(ROOT, [word, "x"]) == 2
     assert f"did you mean '{expected}'?" in capsys.readouterr().err
 
 
-def test_words_of_other_tools_lead_to_commands_and_are_none():
+def test_suggested_commands_exist_and_aliases_do_not():
     assert set(WORDS_ELSEWHERE.values()) <= set(NAMES)
     assert not set(WORDS_ELSEWHERE) & set(NAMES)

@@ -39,7 +39,7 @@ def tracked_files():
     return [REPOSITORY / name for name in listed.stdout.decode().split("\0") if name and (REPOSITORY / name).is_file()]
 
 
-def test_nothing_of_a_machine_or_workplace_is_committed():
+def test_no_local_paths_or_names_are_committed():
     found = [
         f"{path.relative_to(REPOSITORY)}: {what}: {match[0]}"
         for path in tracked_files()
@@ -58,7 +58,7 @@ def test_nothing_of_a_machine_or_workplace_is_committed():
         "--index-url " + "https://mirror.example/x",
     ],
 )
-def test_a_forbidden_word_would_be_found(text):
+def test_a_forbidden_word_is_detected(text):
     assert any(pattern.search(text) for pattern in FORBIDDEN.values())
 
 
@@ -77,7 +77,7 @@ def test_functions_stay_small():
     assert numbers[int(len(numbers) * 0.95)] <= 45
 
 
-def test_files_stay_readable():
+def test_files_stay_short():
     longest = max((len(path.read_text().splitlines()), path.name) for path in REPOSITORY.rglob("tgi_deploy/**/*.py"))
     assert longest[0] <= 600, longest
 
@@ -92,12 +92,12 @@ def swallows_anything(source):
     return False
 
 
-def test_no_broad_except_but_the_outermost():
+def test_only_the_outermost_except_is_broad():
     sources = sorted((REPOSITORY / "tgi_deploy").rglob("*.py"))
     assert [path.name for path in sources if swallows_anything(path.read_text())] == ["frame.py"]
 
 
 @pytest.mark.parametrize("handler", ["except:", "except Exception:", "except BaseException as error:"])
-def test_a_broad_except_would_be_found(handler):
+def test_a_broad_except_is_detected(handler):
     assert swallows_anything(f"try:\n    f()\n{handler}\n    pass")
     assert not swallows_anything(f"try:\n    f()\n{handler}\n    clean()\n    raise")

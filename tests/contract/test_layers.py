@@ -189,7 +189,7 @@ def _is_standard(top):
     return top in sys.stdlib_module_names
 
 
-def test_imports_follow_the_arrows():
+def test_imports_follow_the_layers():
     assert [one for module in modules() for one in violations(module, (PACKAGE / module).read_text())] == []
 
 
@@ -237,7 +237,7 @@ def test_imports_follow_the_arrows():
         ("errors.py", "from tgi_deploy.planner import plan"),
     ],
 )
-def test_a_forbidden_arrow_is_found(module, source):
+def test_a_forbidden_import_is_detected(module, source):
     assert len(list(violations(module, source))) == 1
 
 
@@ -259,5 +259,5 @@ def test_a_forbidden_arrow_is_found(module, source):
         ("operations/deploying/up.py", "from tgi_deploy.targets.protocol import Attempt"),
     ],
 )
-def test_an_allowed_arrow_is_not(module, source):
+def test_an_allowed_import_is_accepted(module, source):
     assert list(violations(module, source)) == []

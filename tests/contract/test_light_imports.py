@@ -67,7 +67,7 @@ def test_help_loads_no_command():
     }
 
 
-def test_a_loaded_library_would_be_seen():
+def test_a_loaded_library_is_detected():
     found = subprocess.run(
         [sys.executable, "-c", f"import boto3, sys; print([n for n in {_HEAVY!r} if n in sys.modules])"],
         capture_output=True,

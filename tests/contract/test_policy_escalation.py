@@ -34,22 +34,22 @@ def about(case):
 
 
 @pytest.mark.parametrize("attempt", CASES["attempt"], ids=about)
-def test_a_way_to_more_is_closed(attempt):
+def test_known_privilege_escalations_are_blocked(attempt):
     assert not works(PRINTED, attempt)
 
 
 @pytest.mark.parametrize("case", CASES["bounded"], ids=about)
-def test_a_role_made_with_it_stays_inside_the_boundary(case):
+def test_a_created_role_stays_within_the_boundary(case):
     assert allows(BOUNDARY.document(), *case["request"]) is case["works"]
 
 
 @pytest.mark.parametrize("action", ["iam:CreateRole", "iam:PutRolePolicy"])
-def test_a_bounded_role_of_ours_can_be_made(action):
+def test_a_bounded_role_can_be_created(action):
     assert allows(PRINTED, action, ROLE, {"iam:PermissionsBoundary": ARN})
     assert BOUNDARY.arn("123456789012", "aws") == ARN
 
 
-def test_the_judgment_sees_the_way_up_once_the_condition_is_gone():
+def test_without_the_condition_the_escalation_is_detected():
     """Without this the tests above might pass whatever the policy says."""
     open_ = copy.deepcopy(PRINTED)
     for statement in open_["Statement"]:
@@ -59,7 +59,7 @@ def test_the_judgment_sees_the_way_up_once_the_condition_is_gone():
     assert {"a role without a boundary", "a policy for a role of ours that has no boundary"} <= found
 
 
-def test_what_roles_are_made_for_lies_inside_the_boundary():
+def test_the_boundary_allows_what_the_roles_need():
     key = SecretSource(reference="env:KEY")
     secrets = delivery(Secrets(hub_token=key, api_key=key), name="demo", deployment_id="1", region="us-east-1")
     ends = external_end(name="demo", deployment_id="1", region="us-east-1", expires=MOMENT, machine_key="instance")
@@ -72,7 +72,7 @@ def test_what_roles_are_made_for_lies_inside_the_boundary():
             assert allows(BOUNDARY.document(), statement["Action"], arn, {"aws:ResourceTag/tgi-deploy:id": "1"}), arn
 
 
-def test_every_feature_that_makes_roles_asks_for_the_boundary():
+def test_every_feature_that_creates_roles_requires_the_boundary():
     making = {name for name in ACTIONS.features if makes_roles(ACTIONS, (name,))}
     assert making == {"secrets", "external-ttl"}
     for name in making:
@@ -91,7 +91,7 @@ def test_every_feature_that_makes_roles_asks_for_the_boundary():
         ("arn:aws:ec2:*::image/*", "arn:aws:ec2:r:1:image/i", False),
     ],
 )
-def test_wildcards_reach_no_further_than_their_segment(pattern, arn, fits):
+def test_wildcards_stay_within_their_arn_segment(pattern, arn, fits):
     document = {"Statement": [{"Effect": "Allow", "Action": "*", "Resource": pattern}]}
     assert allows(document, "iam:CreateRole", arn) is fits
 

@@ -81,11 +81,11 @@ def found_in(search, *layers):
     return [f"{path}: {one}" for path in paths for one in search(path.read_text(encoding="utf-8"))]
 
 
-def test_what_decides_and_what_acts_are_handed_their_world():
+def test_pure_packages_do_no_io():
     assert found_in(impurities, *PURE) == []
 
 
-def test_the_catalog_alone_finds_the_data():
+def test_only_the_catalog_reads_profiles():
     rooms = ("cli", "hub", "operations", "readiness", "sandbox", "state", "targets", *PURE)
     assert found_in(data_readers, *rooms) == []
 
@@ -115,7 +115,7 @@ def test_the_catalog_alone_finds_the_data():
         "from tgi_deploy import bounded_files",
     ],
 )
-def test_an_impurity_is_found(source):
+def test_impure_code_is_detected(source):
     assert list(impurities(source))
 
 
@@ -130,7 +130,7 @@ def test_an_impurity_is_found(source):
         "from tgi_deploy.planner import cost",
     ],
 )
-def test_a_value_handed_over_is_none(source):
+def test_a_passed_value_is_not_impure(source):
     assert list(impurities(source)) == []
 
 
@@ -142,15 +142,15 @@ def test_a_value_handed_over_is_none(source):
         "import tgi_deploy.data_files\ntgi_deploy.data_files.profiles_dir()",
     ],
 )
-def test_a_second_reader_is_found(source):
+def test_a_second_reader_is_detected(source):
     assert list(data_readers(source)) == ["profiles_dir"]
 
 
-def test_an_option_of_that_name_is_not_a_reader():
+def test_an_option_with_that_name_is_not_a_reader():
     assert list(data_readers("def f(setup):\n    return setup.profiles_dir")) == []
 
 
-def test_values_cannot_be_changed_and_are_made_by_name():
+def test_values_are_frozen_and_keyword_only():
     """A subclass that does not repeat the words is open to changes: msgspec does not inherit them."""
     for module in ("base", "container", "engine", "hardware", "plan_document", "probing", "serving"):
         importlib.import_module(f"tgi_deploy.values.{module}")

@@ -39,7 +39,7 @@ def patterns_read():
         yield from PHASES[kind]
 
 
-def test_every_text_of_a_log_is_recorded_or_cited():
+def test_every_log_text_is_recorded_or_cited():
     lines = list(recorded_lines())
     unseen = {pattern for pattern in patterns_read() if not any(re.search(pattern, line) for line in lines)}
     assert unseen == PHASES["unrecorded"].keys(), "cite the source of what no recording has, and only of that"
@@ -71,5 +71,5 @@ def test_every_metric_is_recorded():
 
 
 @pytest.mark.parametrize("member", ["model_id", "max_input_tokens", "max_total_tokens", "version"])
-def test_what_the_proof_compares_is_in_the_recorded_answer(member):
+def test_the_recorded_answer_has_the_compared_fields(member):
     assert member in json.loads(EXCHANGES["info"]["body"])

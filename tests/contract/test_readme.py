@@ -27,7 +27,7 @@ def anchors_of(page):
 
 
 @pytest.mark.slow
-def test_the_plans_it_shows_are_what_is_printed():
+def test_the_shown_plans_match_the_output():
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "update_readme.py"), "--check"],
         capture_output=True,
@@ -39,7 +39,7 @@ def test_the_plans_it_shows_are_what_is_printed():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_link_leads_somewhere_and_every_row_of_a_table_is_whole(page):
+def test_links_resolve_and_table_rows_are_complete(page):
     text = text_of(page)
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
         path, _, anchor = target.partition("#")
@@ -49,7 +49,7 @@ def test_every_link_leads_somewhere_and_every_row_of_a_table_is_whole(page):
     assert re.findall(r"^\|.*[^|\n]$", text, re.MULTILINE) == []
 
 
-def test_the_recording_is_of_a_run_that_ended_with_nothing_left():
+def test_the_recording_ends_with_nothing_left():
     shown = html.unescape((ROOT / "docs" / "recording.svg").read_text(encoding="utf-8")).replace("\xa0", " ")
     for words in ("tgi-deploy up llama3-13b", "is ready at http", "tokens/s", "nothing is left of it"):
         assert words in shown

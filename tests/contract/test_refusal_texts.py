@@ -33,13 +33,13 @@ def lines() -> frozenset[str]:
     return frozenset(line for log in logs for line in log_lines(log, GRAMMAR))
 
 
-def test_there_are_final_texts():
+def test_final_texts_exist():
     assert FINAL
     assert not {code for code, _ in FINAL} & PASSING
 
 
 @pytest.mark.parametrize(("code", "pattern"), [item for item in FINAL if item[1] not in UNSEEN])
-def test_what_a_machine_gives_up_after_is_explained(code: str, pattern: str):
+def test_texts_that_stop_retries_are_explained(code: str, pattern: str):
     found = [line for line in lines() if re.search(pattern, line, re.IGNORECASE)]
     assert found, "no log of tests/cases/diagnosis has such a line"
     codes = {item.code for line in found for item in read(line, GRAMMAR).findings}
@@ -47,7 +47,7 @@ def test_what_a_machine_gives_up_after_is_explained(code: str, pattern: str):
     assert not codes & PASSING
 
 
-def test_a_machine_finds_the_same_lines_as_the_reader(tmp_path: Path):
+def test_machine_and_reader_match_the_same_lines(tmp_path: Path):
     """GNU grep and bash read extended patterns with the same library."""
     written = tmp_path / "lines"
     every = sorted(lines())

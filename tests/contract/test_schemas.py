@@ -22,12 +22,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = json.loads((ROOT / "docs" / "schemas.json").read_text(encoding="utf-8"))
 
 
-def test_what_is_published_is_up_to_date():
+def test_the_published_schemas_are_current():
     done = subprocess.run([sys.executable, str(ROOT / "scripts" / "update_schemas.py"), "--check"], check=False)
     assert done.returncode == 0, "run scripts/update_schemas.py"
 
 
-def test_each_is_a_schema_and_takes_no_unknown_key():
+def test_each_schema_is_valid_and_rejects_unknown_keys():
     jsonschema.Draft202012Validator.check_schema({"$defs": SCHEMAS["$defs"] | SCHEMAS["commands"]})
     for command, schema in SCHEMAS["commands"].items():
         of_command = jsonschema.Draft202012Validator({"$defs": SCHEMAS["$defs"], **schema})
@@ -56,7 +56,7 @@ def test_every_published_value_has_a_type():
     assert [place for name, kind in SCHEMAS["$defs"].items() for place in untyped(kind, name)] == []
 
 
-def test_a_value_without_a_type_is_found():
+def test_a_value_without_a_type_is_detected():
     schema = {"type": "object", "properties": {"a": {}, "b": {"anyOf": [{"type": "object"}, {"type": "null"}]}}}
     assert list(untyped(schema)) == [".a", ".b.anyOf[0]"]
 
@@ -65,7 +65,7 @@ def check_error(data):
     jsonschema.Draft202012Validator({**SCHEMAS, **SCHEMAS["error"]}).validate(plain(data))
 
 
-def test_all_that_is_known_of_a_failure_is_as_published():
+def test_failure_data_matches_the_schema():
     machine = Thing(kind="instance", id="i-1", region="us-east-1")
     running = StillRunning(
         machine="i-1", region="us-east-1", usd_per_hour=Decimal("1.2"), ends_at=NOON, ends_with="tgi-deploy down demo"
@@ -88,12 +88,12 @@ def test_all_that_is_known_of_a_failure_is_as_published():
     check_error(InputError("engine_failed", "it ended", failure=Failure(outcome="removed", deployment="demo")).data)
 
 
-def test_an_error_with_another_fate_is_found():
+def test_an_unknown_outcome_is_detected():
     with pytest.raises(jsonschema.ValidationError):
         check_error({"outcome": "asleep"})
 
 
-def test_a_plan_that_cannot_be_made_is_as_published(capsys):
+def test_no_plan_data_matches_the_schema(capsys):
     run(PROGRAM, ["plan", "llama3-13b", "--budget", "0.2", "--json"])
     data = json.loads(capsys.readouterr().out)["data"]
     assert data.keys() <= SCHEMAS["$defs"]["ErrorData"]["properties"].keys()

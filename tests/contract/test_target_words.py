@@ -64,7 +64,7 @@ def modules():
     return sorted(path.as_posix() for path in paths if path.parts[0] not in AT_HOME)
 
 
-def test_what_one_target_has_is_named_where_targets_are():
+def test_target_words_appear_only_in_target_code():
     found = {module: found_in((PACKAGE / module).read_text(encoding="utf-8")) for module in modules()}
     assert {module: names for module, names in found.items() if names and module not in ALLOWED} == {}
     assert sorted(module for module, names in found.items() if names) == sorted(ALLOWED)
@@ -81,10 +81,10 @@ def test_what_one_target_has_is_named_where_targets_are():
         "given.ami",
     ],
 )
-def test_a_word_of_a_target_is_found(source):
+def test_a_target_word_is_detected(source):
     assert len(found_in(source)) == 1
 
 
 @pytest.mark.parametrize("source", ['"""What Docker does."""', "# EC2 is late\nlate = True", "admin = 1", "family = 2"])
-def test_other_words_are_not(source):
+def test_other_words_are_accepted(source):
     assert found_in(source) == set()

@@ -65,7 +65,7 @@ def clean_environment():
     return {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
 
-def test_the_wheel_carries_data_and_nothing_else(wheel):
+def test_the_wheel_contains_only_code_and_data(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert any(name.startswith("tgi_deploy/_data/profiles/models/") for name in names)
     assert any(name.startswith("tgi_deploy/_data/templates/") for name in names)
@@ -74,13 +74,13 @@ def test_the_wheel_carries_data_and_nothing_else(wheel):
     assert {top for top in tops if not top.endswith(".dist-info")} == {"tgi_deploy"}
 
 
-def test_the_license_travels_along(wheel, sdist):
+def test_the_wheel_contains_the_license(wheel, sdist):
     assert any(name.endswith("licenses/LICENSE") for name in zipfile.ZipFile(wheel).namelist())
     with tarfile.open(sdist) as archive:
         assert any(name.endswith("/LICENSE") for name in archive.getnames())
 
 
-def test_it_is_the_wheel_that_runs(installed, tmp_path):
+def test_the_installed_wheel_runs(installed, tmp_path):
     where = run(
         str(installed.parent / "python"), "-c", "import tgi_deploy; print(tgi_deploy.__file__)",
         cwd=tmp_path, env=clean_environment(),
@@ -88,7 +88,7 @@ def test_it_is_the_wheel_that_runs(installed, tmp_path):
     assert Path(where.strip()).is_relative_to(installed.parents[1])
 
 
-def test_the_main_job_plans(installed, tmp_path):
+def test_the_installed_wheel_plans(installed, tmp_path):
     out = run(str(installed), "plan", "llama3-13b", "--budget", "5", "--json", cwd=tmp_path, env=clean_environment())
     chosen = json.loads(out)["data"]["plan"]["chosen"]
     assert chosen["instance_type"] == "g5.xlarge"

@@ -26,7 +26,7 @@ def eventually(look):
     raise AssertionError("it did not happen")
 
 
-def test_a_container_lives_crashes_restarts_and_goes(tool):
+def test_a_container_runs_crashes_restarts_and_is_removed(tool):
     code, document = tool.up(*KEYED)
     assert code == 0, document["errors"]
     url = f"http://127.0.0.1:{tool.port}"
@@ -75,7 +75,7 @@ def _is_as_promised(item, port):
     assert [(mount["Name"], mount["Destination"]) for mount in item["Mounts"]] == [(CACHE, "/data")]
 
 
-def test_it_plans_for_the_cards_that_nvidia_smi_lists(tool):
+def test_it_plans_for_the_gpus_of_nvidia_smi(tool):
     folder = tool.home / "bin"
     folder.mkdir()
     rows = "".join(f"{at}, GPU-{at}, NVIDIA L40S, 46068, 3, 8.9, [N/A]\n" for at in range(4))
@@ -110,14 +110,14 @@ def test_an_engine_that_can_not_start_is_reported_from_its_log_and_removed(tool)
     assert not tool.names()
 
 
-def test_a_name_that_is_taken_is_a_conflict_and_its_owner_stays(tool):
+def test_a_used_name_is_a_conflict_and_its_container_stays(tool):
     tool.engine.docker("create", "--name", f"tgi-deploy-{tool.name}", tool.engine.image)
     code, document = tool.up()
     assert (code, document["errors"][0]["code"]) == (4, "name_taken")
     assert tool.names() == [f"tgi-deploy-{tool.name}"]
 
 
-def test_a_lost_record_is_made_good_by_the_labels(tool):
+def test_a_lost_record_is_restored_from_labels(tool):
     assert tool.up("--no-wait")[0] == 0
     first = tool.inspect()["Id"]
     code, document = tool.run(

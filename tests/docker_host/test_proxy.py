@@ -129,7 +129,7 @@ def host(docker_engine):
     made.api.client.close()
 
 
-def test_a_hundred_streams_survive_a_shift_and_no_request_is_refused(host):
+def test_a_hundred_streams_survive_a_switch_and_no_request_is_refused(host):
     first, second = host.server("A"), host.server("B")
     assert host.front.shift(host.record, first) == "127.0.0.1"
     with crowd_at(host.url, "/generate", {}, last=b"data: last", streams=STREAMS) as crowd:
@@ -142,7 +142,7 @@ def test_a_hundred_streams_survive_a_shift_and_no_request_is_refused(host):
     assert crowd.asked > 20
 
 
-def test_no_request_is_sent_before_the_first_shift_or_while_draining(host):
+def test_no_request_is_sent_before_the_first_switch_or_while_draining(host):
     first = host.server("A")
     assert host.get() == (503, "")
     host.front.shift(host.record, first)
@@ -153,14 +153,14 @@ def test_no_request_is_sent_before_the_first_shift_or_while_draining(host):
     assert host.get() == (503, "")
 
 
-def test_a_proxy_that_is_started_again_sends_requests_where_they_went(host):
+def test_a_restarted_proxy_keeps_its_backend(host):
     host.server("A")
     host.front.shift(host.record, host.server("B"))
     host.engine.docker("restart", host.proxy.id)
     eventually(lambda: host.get() == (200, "B"))
 
 
-def test_a_machine_that_is_started_again_is_found_at_its_new_address(host):
+def test_a_restarted_container_is_found_at_its_new_address(host):
     machine = host.server("A")
     host.front.shift(host.record, machine)
     host.engine.docker("stop", "--time", "0", machine.attributes["id"])
@@ -169,7 +169,7 @@ def test_a_machine_that_is_started_again_is_found_at_its_new_address(host):
     eventually(lambda: host.get() == (200, "A"))
 
 
-def test_what_is_made_is_found_and_goes_in_order(host):
+def test_proxy_resources_are_found_and_removed_in_order(host):
     server = host.server("A")
     found = host.cloud.find({"tgi-deploy:id": host.name})
     assert [(item.kind, item.is_machine) for item in found] == [

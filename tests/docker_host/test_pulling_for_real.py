@@ -69,7 +69,7 @@ def test_a_pull_reports_its_megabytes_and_happens_once(api, noise):
     assert reported.lines[0].startswith(f"pulled {image}: {megabytes} in ")
 
 
-def test_a_registry_that_wants_a_login_is_explained(api, noise):
+def test_a_registry_that_requires_a_login_is_explained(api, noise):
     with serving(noise, locked=True) as registry, pytest.raises(HostRefusedError) as caught:
         pull(api, registry.reference(), listener=RecordingListener(), clock=EagerClock())
     assert caught.value.code == "image_denied"
@@ -82,7 +82,7 @@ def test_an_image_that_does_not_exist_is_explained(api, noise):
     assert caught.value.code == "image_not_found"
 
 
-def test_a_registry_that_is_not_there_is_explained(api, noise):
+def test_an_unreachable_registry_is_explained(api, noise):
     with serving(noise) as registry:
         image = registry.reference()
     with pytest.raises(HostRefusedError) as caught:

@@ -17,9 +17,9 @@ BODY = {"inputs": "on", "parameters": {"max_new_tokens": 60, "details": True}}
 @pytest.fixture
 def slow(docker_engine):
     """Engines that stream for seconds."""
-    settings = docker_engine.stand_in / "engine.json"
+    settings = docker_engine.fakes / "engine.json"
     before = settings.read_bytes() if settings.exists() else None
-    settings.write_text(json.dumps({"STAND_IN_SPEED": str(SPEED)}), encoding="utf-8")
+    settings.write_text(json.dumps({"STUB_SPEED": str(SPEED)}), encoding="utf-8")
     yield
     settings.unlink() if before is None else settings.write_bytes(before)
 
@@ -37,7 +37,7 @@ def up(tool, *words):
 
 
 @pytest.mark.usefixtures("slow")
-def test_behind_a_proxy_nothing_is_cut_or_refused(tool):
+def test_behind_a_proxy_no_request_is_cut_or_refused(tool):
     up(tool, "--front", "proxy")
     for step in (("up", "--front", "proxy", "--quantize", "eetq"), ("rollback",)):
         with crowd(tool) as callers:
@@ -50,7 +50,7 @@ def test_behind_a_proxy_nothing_is_cut_or_refused(tool):
 
 
 @pytest.mark.usefixtures("slow")
-def test_without_one_nothing_is_cut_and_the_refusal_is_measured(tool):
+def test_without_a_proxy_no_request_is_cut_and_refusals_are_measured(tool):
     up(tool)
     for step in (("up", "--quantize", "eetq"), ("rollback",)):
         with crowd(tool) as callers:
@@ -63,7 +63,7 @@ def test_without_one_nothing_is_cut_and_the_refusal_is_measured(tool):
 
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("commands", [("stop", "start"), ("restart",)])
-def test_a_pause_cuts_nothing_that_is_open(tool, commands):
+def test_stop_and_start_cut_no_open_request(tool, commands):
     up(tool)
     with crowd(tool) as callers:
         for command in commands:

@@ -51,7 +51,7 @@ def test_what_is_not_a_file(kind, why, special):
     assert open_files() == before
 
 
-def test_the_kernels_files_that_wait_are_not_waited_for():
+def test_blocking_kernel_files_are_not_read():
     with pytest.raises(OSError, match=r"nothing in it to read|larger than|not permitted"):
         bounded_files.read_bytes(Path("/proc/kmsg"), most=10)
 

@@ -21,7 +21,7 @@ from tgi_deploy import bounded_json
         (b"-0.0", 0.0),
     ],
 )
-def test_what_is_in_order(content, value):
+def test_valid_documents_are_parsed(content, value):
     found = bounded_json.parse(content)
     assert value is None or found == value
 
@@ -51,7 +51,7 @@ def test_what_is_in_order(content, value):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_is_not(content, why):
+def test_invalid_documents_are_rejected(content, why):
     with pytest.raises(ValueError, match=why) as caught:
         bounded_json.parse(content)
     assert str(caught.value).isprintable()
@@ -63,7 +63,7 @@ def test_infinity_where_it_is_expected():
     assert (low, high, math.isnan(none)) == (-math.inf, math.inf, True)
 
 
-def test_only_an_object_is_an_object():
+def test_only_json_objects_are_accepted():
     assert bounded_json.parse_object('{"a": 1}') == {"a": 1}
     with pytest.raises(ValueError, match="not a JSON object"):
         bounded_json.parse_object("[1]")

@@ -80,7 +80,7 @@ def test_one_endless_line_is_a_log(line, trial):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028", "\f"])
-def test_of_more_lines_than_a_log_has_the_last_are_read(end):
+def test_only_the_last_lines_of_a_long_log_are_read(end):
     text = end.join(f"line {number}" for number in range(1, 450_001))
     lines = read_lines(text, GRAMMAR)
     assert 50_000 < len(lines) <= 200_000
@@ -90,7 +90,7 @@ def test_of_more_lines_than_a_log_has_the_last_are_read(end):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\u2028"])
-def test_the_last_line_is_read_whatever_is_before_it(end):
+def test_the_last_line_is_always_read(end):
     lines = read_lines("\u2028" * 1_000_000 + "x" * 2_000_000 + " the last" + end, GRAMMAR)
     assert lines[-1].text.endswith("the last")
     assert lines[-1].number == 1_000_001
@@ -119,13 +119,13 @@ def test_a_record_out_of_bounds(key, value):
     assert not isinstance(caught.value, UnicodeError)
 
 
-def test_a_variable_of_a_long_name_is_refused_before_anything_is_written(trial):
+def test_a_variable_name_too_long_is_rejected_first(trial):
     argv = ("render", "llama3-8b", "--as", "compose", "--env")
     assert trial.run(*argv, f"{'A' * 5000}=1") == (2, "bad_env")
     assert trial.run(*argv, f"{'A' * 256}=1") == (2, "bad_env")
 
 
-def test_a_variable_of_the_longest_name_is_read_back(trial, capsys):
+def test_the_longest_variable_name_reads_back(trial, capsys):
     path = trial.home / "file.json"
     name = "A" * 255
     assert trial.run("render", "llama3-8b", "--as", "compose", "--env", f"{name}=1", "--out", str(path)) == (0, "ok")

@@ -11,7 +11,7 @@ SAMPLE = 120
 
 
 @pytest.mark.parametrize("kind", SHARES)
-def test_whatever_is_changed_ends_in_a_result_or_a_named_error(kind, tmp_path):
+def test_every_mutation_ends_in_a_result_or_a_named_error(kind, tmp_path):
     share = max(2, SAMPLE * SHARES[kind] // 100)
     with inputs(tmp_path) as known:
         strategy, attempt = known.of(kind)
@@ -27,7 +27,7 @@ def test_whatever_is_changed_ends_in_a_result_or_a_named_error(kind, tmp_path):
         assert sum(known.trial.codes.values()) >= share or kind == "record"
 
 
-def test_the_unforeseen_would_be_found(tmp_path, monkeypatch):
+def test_an_unexpected_error_is_detected(tmp_path, monkeypatch):
     monkeypatch.setattr("tgi_deploy.catalog.checkpoint._sizes", lambda *_: {}["missing"])
     with inputs(tmp_path) as known, pytest.raises(AssertionError, match="KeyError"):
         known.of("kept")

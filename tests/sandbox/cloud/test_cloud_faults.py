@@ -27,7 +27,7 @@ def failure(action):
         ("unauthorized", "UnauthorizedOperation", 403),
     ],
 )
-def test_a_launch_fails_as_often_as_asked_for(cloud, name, code, status):
+def test_a_launch_fails_as_often_as_configured(cloud, name, code, status):
     image = cloud.image()
     cloud.fault(name=name, times=2, action="RunInstances")
     for _ in range(2):
@@ -43,7 +43,7 @@ def test_a_fault_applies_to_its_target(cloud):
     assert cloud.run(SubnetId=subnets["us-east-1b"], InstanceType="g4dn.xlarge")
 
 
-def test_a_fault_of_any_code_and_action(cloud):
+def test_a_fault_can_have_any_code_and_action(cloud):
     cloud.fault(action="DescribeSubnets", code="InternalError", status=500, message="sorry")
     with pytest.raises(ClientError, match="sorry"):
         cloud.ec2.describe_subnets()
@@ -81,7 +81,7 @@ def test_not_found_yet_of_a_group(cloud):
     assert cloud.ec2.describe_security_groups(GroupIds=[group])
 
 
-def test_not_found_yet_of_a_machine_that_is_to_end(cloud):
+def test_not_found_yet_of_a_machine_to_terminate(cloud):
     instance_id = cloud.run()
     cloud.fault(name="not-found-yet", action="TerminateInstances")
     end = cloud.ec2.terminate_instances
@@ -107,7 +107,7 @@ def test_faults_are_listed_and_cleared(cloud):
     ("name", "reason"),
     [("dead-host", "Server.InternalError"), ("spot-reclaim", "Server.SpotInstanceTermination")],
 )
-def test_a_machine_dies_under_way(cloud, name, reason):
+def test_a_machine_dies_during_boot(cloud, name, reason):
     cloud.fault(name=name, after_s=0.2, when={"InstanceType": "g6e.xlarge"})
     ending, other = cloud.run(ECHO), cloud.run(ECHO, InstanceType="g6e.2xlarge")
     assert cloud.wait_for_state(ending, "terminated")["StateReason"]["Code"] == reason
@@ -149,7 +149,7 @@ def test_a_slow_boot(cloud):
         {"name": "dark", "dark": 1},
     ],
 )
-def test_senseless_faults_are_refused(cloud, document):
+def test_invalid_faults_are_rejected(cloud, document):
     with pytest.raises(api.ApiError) as error:
         cloud.fault(**document)
     assert error.value.code == "400"
@@ -157,14 +157,14 @@ def test_senseless_faults_are_refused(cloud, document):
         read_fault(document)
 
 
-def test_a_fault_for_a_stranger_is_refused(cloud):
+def test_a_signal_to_an_unknown_process_is_rejected(cloud):
     with pytest.raises(api.ApiError) as error:
         cloud.fault(name="dead-host", instance_id="i-0")
     assert error.value.code == "404"
 
 
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"storm"}))
-def test_every_named_fault_can_be_asked_for(name):
+def test_every_named_fault_can_be_injected(name):
     assert isinstance(read_fault({"name": name, "times": 3}), CallFault | MachineFault)
 
 

@@ -23,7 +23,7 @@ def refused(ask, **parameters):
 
 
 @pytest.mark.parametrize("version", [{}, {"Version": "1"}, {"Version": "$Latest"}])
-def test_a_launch_from_a_template_that_is_gone(cloud, version):
+def test_a_launch_from_a_deleted_template(cloud, version):
     template = {"LaunchTemplateId": TEMPLATE, **version}
     status, code, message = refused(cloud.ec2.run_instances, LaunchTemplate=template, MinCount=1, MaxCount=1)
     assert (status, code) == (400, "InvalidLaunchTemplateId.NotFound")
@@ -35,7 +35,7 @@ def test_a_launch_from_a_template_that_is_gone(cloud, version):
     [{"SecurityGroupIds": [GROUP]}, {"NetworkInterfaces": [{"DeviceIndex": 0, "Groups": [GROUP]}]}],
     ids=["of-the-machine", "of-its-interface"],
 )
-def test_a_launch_whose_group_is_gone(cloud, data):
+def test_a_launch_with_a_deleted_group(cloud, data):
     wanted = {"ImageId": cloud.image(), "InstanceType": "g6e.xlarge", **data}
     template = cloud.ec2.create_launch_template(LaunchTemplateName="demo", LaunchTemplateData=wanted)["LaunchTemplate"]
     named = {"LaunchTemplateId": template["LaunchTemplateId"]}
@@ -46,19 +46,19 @@ def test_a_launch_whose_group_is_gone(cloud, data):
     assert cloud.ec2.describe_instances()["Reservations"] == []
 
 
-def test_a_group_that_is_there_is_taken(cloud):
+def test_an_existing_group_is_accepted(cloud):
     group = cloud.ec2.create_security_group(GroupName="demo", Description="d")["GroupId"]
     machine = cloud.instance(cloud.run(SecurityGroupIds=[group]))
     assert [item["GroupId"] for item in machine["SecurityGroups"]] == [group]
 
 
-def test_a_spot_request_that_is_gone(cloud):
+def test_a_missing_spot_request(cloud):
     asked = {"SpotInstanceRequestIds": ["sir-abc12345"]}
     status, code, _ = refused(cloud.ec2.cancel_spot_instance_requests, **asked)
     assert (status, code) == (400, "InvalidSpotInstanceRequestID.NotFound")
 
 
-def test_a_schedule_in_a_group_that_is_gone(cloud):
+def test_a_schedule_in_a_deleted_group(cloud):
     status, code, _ = refused(
         cloud.client("scheduler").create_schedule, Name="demo", GroupName="gone", Target=TARGET,
         ScheduleExpression="at(2090-01-01T00:00:00)", FlexibleTimeWindow={"Mode": "OFF"},
@@ -66,7 +66,7 @@ def test_a_schedule_in_a_group_that_is_gone(cloud):
     assert (status, code) == (404, "ResourceNotFoundException")
 
 
-def test_a_role_that_has_left_its_instance_profile(cloud):
+def test_a_role_removed_from_its_instance_profile(cloud):
     iam = cloud.client("iam")
     iam.create_instance_profile(InstanceProfileName="demo")
     iam.create_role(RoleName="machine", AssumeRolePolicyDocument="{}")
@@ -79,7 +79,7 @@ def test_a_role_that_has_left_its_instance_profile(cloud):
     iam.delete_role(RoleName="machine")
 
 
-def test_a_failure_of_motos_is_an_internal_error_in_words(cloud):
+def test_a_moto_failure_is_an_internal_error(cloud):
     """A fleet from a template that is not there is more than moto survives."""
     status, code, message = refused(cloud.ec2.create_fleet, LaunchTemplateConfigs=[], TargetCapacitySpecification=ANY)
     assert (status, code) == (500, "InternalError")

@@ -116,13 +116,13 @@ def in_pages(cloud, kind):
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_every_page_is_given_and_nothing_twice(cloud, kind):
+def test_every_page_is_returned_without_duplicates(cloud, kind):
     found = in_pages(cloud, kind)
     assert len(found) == NUMBER
     assert len(set(found)) == NUMBER
 
 
-def test_machines_come_in_pages_too(cloud):
+def test_machines_are_paginated(cloud):
     for _ in range(NUMBER):  # a reservation each: moto counts those
         cloud.run(TagSpecifications=tagged("instance"))
     pages = cloud.ec2.get_paginator("describe_instances").paginate(**BY_TAG, PaginationConfig={"PageSize": PAGE})

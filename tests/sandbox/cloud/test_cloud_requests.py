@@ -29,7 +29,7 @@ def test_an_unknown_image_parameter_is_not_found(cloud):
     assert code_of(error) == "ParameterNotFound"
 
 
-def test_get_parameters_mixes_ours_with_the_users(cloud):
+def test_get_parameters_combines_built_in_and_user_parameters(cloud):
     ssm = cloud.client("ssm")
     ssm.put_parameter(Name="/mine", Value="1", Type="String")
     found = ssm.get_parameters(Names=[UBUNTU, "/mine", "/absent"])
@@ -103,7 +103,7 @@ def test_without_a_public_address_there_is_only_the_private_one(cloud):
         ({"UserData": "x" * (16 * 1024 + 1)}, "InvalidParameterValue"),
     ],
 )
-def test_what_ec2_refuses_is_refused(cloud, changes, code):
+def test_invalid_requests_are_rejected_like_ec2(cloud, changes, code):
     with pytest.raises(ClientError) as error:
         cloud.run(**changes)
     assert code_of(error) == code
@@ -134,7 +134,7 @@ def test_a_type_that_one_zone_lacks_names_the_zones_that_have_it(cloud):
     assert all(zone in error.value.response["Error"]["Message"] for zone in having)
 
 
-def test_without_a_zone_one_is_chosen_that_has_the_type(cloud):
+def test_without_a_zone_one_that_has_the_type_is_chosen(cloud):
     found = cloud.instance(cloud.run(InstanceType="g6e.xlarge"))
     offers = cloud.ec2.describe_instance_type_offerings(
         LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": ["g6e.xlarge"]}]

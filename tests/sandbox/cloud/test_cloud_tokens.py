@@ -19,7 +19,7 @@ def test_a_replay_shows_the_current_state(cloud):
     assert (replayed["InstanceId"], replayed["State"]["Name"]) == (instance_id, "terminated")
 
 
-def test_a_token_is_of_one_zone(cloud):
+def test_a_token_belongs_to_one_zone(cloud):
     subnets = cloud.ec2.describe_subnets()["Subnets"]
     by_zone = {one["AvailabilityZone"]: one["SubnetId"] for one in subnets}
     first = launch(cloud, "t", SubnetId=by_zone["us-east-1a"], InstanceType="g4dn.xlarge")
@@ -34,7 +34,7 @@ def test_a_refused_call_is_not_remembered(cloud):
     assert launch(cloud, "t")
 
 
-def test_launch_templates_honour_tokens(cloud):
+def test_launch_templates_honor_tokens(cloud):
     def create(**changes):
         request = {"LaunchTemplateName": "n", "LaunchTemplateData": {"InstanceType": "g6.xlarge"}, "ClientToken": "t"}
         return cloud.ec2.create_launch_template(**{**request, **changes})["LaunchTemplate"]["LaunchTemplateId"]

@@ -24,12 +24,12 @@ def strikes(storm, action, count=2000):
     return [storm.strikes(action, ordinal) for ordinal in range(count)]
 
 
-def test_a_storm_of_one_seed_is_always_the_same():
+def test_a_storm_is_reproducible_by_seed():
     assert strikes(Storm(seed=7), "RunInstances") == strikes(Storm(seed=7), "RunInstances")
     assert strikes(Storm(seed=7), "RunInstances") != strikes(Storm(seed=8), "RunInstances")
 
 
-def test_a_storm_keeps_its_chances():
+def test_a_storm_matches_its_probabilities():
     struck = strikes(Storm(seed=1, throttle=0.3, lost_reply=0.1, capacity=0.2, not_found=0.0), "RunInstances")
     assert 0.25 < struck.count("throttle") / len(struck) < 0.35
     assert 0.1 < struck.count("capacity") / len(struck) < 0.16
@@ -37,7 +37,7 @@ def test_a_storm_keeps_its_chances():
     assert set(strikes(Storm(throttle=0, lost_reply=0, capacity=0, not_found=0), "RunInstances")) == {""}
 
 
-def test_not_found_strikes_only_who_names_what_he_looks_for():
+def test_not_found_applies_only_to_lookups_by_id():
     table = FaultTable()
     table.add(read_fault({"name": "storm", "throttle": 0, "lost_reply": 0, "capacity": 0, "not_found": 1}))
     named = table.take_for_call(call("DescribeInstances", **{"InstanceId.1": "i-1"}))
@@ -46,7 +46,7 @@ def test_not_found_strikes_only_who_names_what_he_looks_for():
     assert table.take_for_call(call("DescribeInstances")) is None
 
 
-def test_what_is_asked_for_comes_before_the_storm():
+def test_explicit_faults_take_precedence_over_a_storm():
     table = FaultTable()
     table.add(read_fault({"name": "storm", "throttle": 1}))
     table.add(read_fault({"action": "RunInstances", "code": "Asked"}))
@@ -66,7 +66,7 @@ def test_the_first_calls_pass():
 
 
 @pytest.mark.parametrize("document", [{"name": "signal", "signal": "STOP"}, {"name": "storm", "throttle": "wild"}])
-def test_what_makes_no_sense_is_refused(document):
+def test_invalid_storms_are_rejected(document):
     with pytest.raises(BadFaultError):
         read_fault(document)
 
@@ -129,13 +129,13 @@ def test_terminated_with_the_reply_on_its_way(cloud, victim):
     assert groups(cloud) == {"three"}
 
 
-def test_who_has_not_said_who_he_is_gets_no_signal(cloud, victim):
+def test_an_unidentified_process_is_not_signaled(cloud, victim):
     cloud.fault(name="signal", action="CreateSecurityGroup", signal="TERM")
     assert cloud.ec2.create_security_group(GroupName="four", Description="d")["GroupId"]
     assert victim.poll() is None
 
 
-def test_nothing_boots_in_a_dark_machine(cloud):
+def test_a_dark_machine_never_boots(cloud):
     cloud.fault(name="dark", times=2)
     instance = cloud.run("#!/bin/sh\necho up\n")
     cloud.wait(lambda: cloud.state(instance) == "running")

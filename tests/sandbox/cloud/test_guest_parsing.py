@@ -141,7 +141,7 @@ def test_gpus_of_a_container(wanted, available, count):
         ("many", 4, "must be an integer"),
     ],
 )
-def test_gpus_that_are_not_there(wanted, available, said):
+def test_missing_gpus_are_an_error(wanted, available, said):
     with pytest.raises(DockerUsageError) as error:
         parse_run(["--gpus", wanted, "i"]).gpus(available)
     assert said in str(error.value)
@@ -171,7 +171,7 @@ def test_guest_paths_are_mapped(before, after):
     assert PathMapper(root="/R", bin_folder="/B", extra=("/made/up/file",))(before) == after
 
 
-def test_a_guests_path_stays_below_its_root(tmp_path):
+def test_guest_paths_stay_below_their_root(tmp_path):
     layout = Layout(folder=tmp_path)
     layout.make()
     assert layout.at("/opt/x") == layout.root.resolve() / "opt/x"
@@ -187,7 +187,7 @@ def test_addresses_are_loopback_and_differ_between_sandboxes():
         assert len(set(addresses)) == 400
 
 
-def test_commands_behind_a_prefix_of_systemd_are_the_machines_own():
+def test_systemd_command_prefixes_are_handled():
     mapper = PathMapper(root="/m/tree", bin_folder="/m/bin")
     assert mapper("ExecStop=-/usr/bin/docker stop tgi") == "ExecStop=-/m/bin/docker stop tgi"
     assert mapper("ExecStart=-/opt/tgi-deploy/x") == "ExecStart=-/m/tree/opt/tgi-deploy/x"

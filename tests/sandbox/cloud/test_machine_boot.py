@@ -50,17 +50,17 @@ def test_gzipped_user_data_runs(cloud):
         ("#cloud-config\nwrite_files:\n  - path: /../../../escape\n    content: x\n", "leaves the machine's root"),
     ],
 )
-def test_what_is_wrong_with_user_data_is_reported_on_the_console(cloud, user_data, said):
+def test_user_data_errors_are_reported_on_the_console(cloud, user_data, said):
     assert said in cloud.booted(user_data)[1]
 
 
-def test_the_guest_has_nothing_of_the_callers_environment(cloud):
+def test_the_guest_does_not_inherit_the_environment(cloud):
     _, console = cloud.booted(script("env | cut -d= -f1 | sort | tr '\\n' ' '"))
     names = next(line for line in console.splitlines() if " PATH " in line)
     assert not {"AWS_ACCESS_KEY_ID", "HF_TOKEN", "PYTHONPATH", "TGI_DEPLOY_HOME"} & set(names.split())
 
 
-def test_the_hardware_is_the_instance_types(cloud):
+def test_the_hardware_matches_the_instance_type(cloud):
     _, console = cloud.booted(
         script(
             "nvidia-smi -L | wc -l",
@@ -75,7 +75,7 @@ def test_the_hardware_is_the_instance_types(cloud):
     assert "nvme is there" in console
 
 
-def test_cards_are_called_as_their_driver_calls_them():
+def test_gpus_have_their_driver_names():
     assert hardware_of("g4dn.xlarge").card_name == "Tesla T4"
     assert hardware_of("p5.48xlarge").card_name == "NVIDIA H100 80GB HBM3"
     assert hardware_of("g6e.xlarge").card_name == "NVIDIA L40S"
@@ -86,7 +86,7 @@ def test_a_machine_without_gpus_has_no_driver(cloud):
     assert "status 9" in console
 
 
-def test_the_metadata_service_wants_its_token(cloud):
+def test_the_metadata_service_requires_its_token(cloud):
     instance_id, console = cloud.booted(
         script(
             "base=http://169.254.169.254/latest",
@@ -122,7 +122,7 @@ def metadata(path):
 
 
 @pytest.mark.parametrize(("switch", "said"), [("enabled", "said blue"), ("disabled", "said \n")])
-def test_tags_are_in_the_metadata_where_they_are_switched_on(cloud, switch, said):
+def test_tags_are_in_the_metadata_if_enabled(cloud, switch, said):
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "team:colour", "Value": "blue"}]}]
     options = {"HttpTokens": "required", "InstanceMetadataTags": switch}
     user_data = metadata("tags/instance/team:colour")
@@ -130,11 +130,11 @@ def test_tags_are_in_the_metadata_where_they_are_switched_on(cloud, switch, said
     assert f"]: {said}" in console
 
 
-def test_without_a_notice_there_is_no_page_of_it(cloud):
+def test_without_a_spot_notice_its_page_is_missing(cloud):
     assert "]: said \n" in cloud.booted(metadata("spot/instance-action"))[1]
 
 
-def test_a_machine_reaches_its_own_ports_alone(cloud):
+def test_a_machine_reaches_only_its_own_ports(cloud):
     _, console = cloud.booted(script("curl -s http://127.0.0.1:8123/metrics; echo status $?"))
     assert "status 7" in console
 
@@ -167,7 +167,7 @@ def test_a_service_stays_down_after_a_status_that_prevents_restarts(cloud, statu
     assert console.count("]: try\n") == 1
 
 
-def test_a_service_that_ends_well_is_not_restarted_on_failure(cloud):
+def test_a_service_that_exits_cleanly_is_not_restarted(cloud):
     console = cloud.wait_for_line(cloud.run(unit("ExecStart=/bin/echo once\nRestart=on-failure")), "Deactivated")
     assert console.count("]: once\n") == 1
 
@@ -191,13 +191,13 @@ def test_systemctl_prints_the_state(cloud):
 
 
 @pytest.mark.parametrize(("behavior", "state"), [("terminate", "terminated"), ("stop", "stopped")])
-def test_a_machine_that_powers_off_ends_by_its_shutdown_behavior(cloud, behavior, state):
+def test_a_power_off_follows_the_shutdown_behavior(cloud, behavior, state):
     instance_id = cloud.run(script("shutdown -h now"), InstanceInitiatedShutdownBehavior=behavior)
     found = cloud.wait_for_state(instance_id, state)
     assert found["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
 
 
-def test_a_machine_whose_boot_breaks_off_ends_and_says_so(cloud):
+def test_a_machine_whose_boot_fails_terminates_with_a_message(cloud):
     """By user data of a shape that nothing here foresees."""
     instance_id = cloud.run("#cloud-config\nruncmd: 7\n")
     found = cloud.wait_for_state(instance_id, "terminated")
@@ -205,7 +205,7 @@ def test_a_machine_whose_boot_breaks_off_ends_and_says_so(cloud):
     assert "Kernel panic - not syncing: boot failed (TypeError: " in cloud.console(instance_id)
 
 
-def test_a_machine_that_dies_by_itself_ends_with_a_reason(cloud):
+def test_a_machine_that_dies_has_a_reason(cloud):
     instance_id, _ = cloud.booted(script("true"))
     (machine,) = cloud.control("GET", "machines")["machines"]
     os.kill(machine["pid"], signal.SIGKILL)
@@ -213,7 +213,7 @@ def test_a_machine_that_dies_by_itself_ends_with_a_reason(cloud):
     assert found["StateReason"]["Code"] == "Server.InternalError"
 
 
-def test_a_timer_ends_the_machine(cloud):
+def test_a_timer_terminates_the_machine(cloud):
     user_data = textwrap.dedent("""\
         #cloud-config
         write_files:
@@ -267,7 +267,7 @@ def test_the_console_keeps_its_latest_64_kib(cloud):
     assert "line 3000 of" in console
 
 
-def test_docker_refuses_what_docker_refuses(cloud):
+def test_invalid_docker_commands_are_rejected(cloud):
     _, console = cloud.booted(
         script(
             f"docker run --no-such-flag {IMAGE}; echo flag $?",
@@ -289,7 +289,7 @@ def test_docker_refuses_what_docker_refuses(cloud):
     assert "removed 0" in console
 
 
-def test_an_occupied_port_is_dockers_error(cloud):
+def test_an_occupied_port_gives_dockers_error(cloud):
     instance_id = cloud.run(script(f"sleep 30; docker run -p 8124:80 {IMAGE} --model-id {TINY}; echo status $?"))
     address = cloud.instance(instance_id)["PublicIpAddress"]
     with socket.socket() as taken:
@@ -317,7 +317,7 @@ def test_a_container_is_stopped_inspected_and_removed(cloud):
     assert console.rstrip().splitlines()[-2].endswith("]: 1")
 
 
-def test_a_failed_pull_can_be_tried_again(cloud):
+def test_a_failed_pull_can_be_retried(cloud):
     cloud.fault(name="failed-pull", failed_pulls=1)
     _, console = cloud.booted(script(f"docker pull {IMAGE} || docker pull -q {IMAGE} && echo pulled"))
     assert "TLS handshake timeout" in console
@@ -338,7 +338,7 @@ def test_termination_kills_everything_the_machine_started(cloud):
     assert list(groups.iterdir()) == []
 
 
-def test_a_batch_with_one_unknown_id_ends_nothing(cloud):
+def test_a_batch_with_one_unknown_id_terminates_nothing(cloud):
     instance_id = cloud.run()
     cloud.wait_for_state(instance_id, "running")
     with pytest.raises(ClientError):

@@ -176,7 +176,7 @@ def needs_proc():
         pytest.skip("needs Linux' /proc")
 
 
-def test_no_command_line_has_a_key(machine):
+def test_no_command_line_contains_a_key(machine):
     text = "\n".join(machine.commands.values())
     assert "shim.py" in text
     assert "sandbox.engine" in text
@@ -184,13 +184,13 @@ def test_no_command_line_has_a_key(machine):
     assert re.findall(r"\b[0-9a-f]{32,}\b", text) == []
 
 
-def test_nothing_listens_at_a_port_but_the_api_and_the_engine(machine):
+def test_only_the_api_and_the_engine_listen_on_ports(machine):
     needs_proc()
     api = ("127.0.0.1", int(machine.cloud.url.rpartition(":")[2]))
     assert listening(machine.commands) == {api, (machine.address, PORT)}
 
 
-def test_folders_and_sockets_are_the_owners_alone(machine):
+def test_folders_and_sockets_are_private(machine):
     home = machine.cloud.home
     entries = [home, *home.rglob("*")]
     special = [path for path in entries if path.is_dir() or path.is_socket() or path.is_fifo()]
@@ -203,7 +203,7 @@ def test_folders_and_sockets_are_the_owners_alone(machine):
     assert [path for path in files if is_open(path)] == []
 
 
-def test_a_second_account_achieves_nothing(machine):
+def test_a_second_account_has_no_access(machine):
     if os.geteuid() != 0:
         pytest.skip("only root can become another account")
     needs_proc()
@@ -225,7 +225,7 @@ def test_a_second_account_achieves_nothing(machine):
     assert json.loads(done.stdout) == []
 
 
-def test_a_containers_variables_reach_the_engine_and_steer_nothing(cloud):
+def test_container_variables_reach_only_the_engine(cloud):
     variables = " ".join(f"-e {name}=/opt/tgi-deploy/evil" for name in STEERING)
     made = opened(
         cloud,
@@ -245,7 +245,7 @@ def test_a_containers_variables_reach_the_engine_and_steer_nothing(cloud):
         assert b"evil" not in environ.read_bytes()
 
 
-def test_the_port_of_an_endpoint_is_taken_before_its_engine_answers(cloud):
+def test_the_endpoint_port_is_reserved_before_the_engine_answers(cloud):
     made = opened(cloud, script("sleep 600"))
     if made.address == "127.0.0.1":
         pytest.skip("machines have addresses of their own on Linux alone")
@@ -261,7 +261,7 @@ def test_the_port_of_an_endpoint_is_taken_before_its_engine_answers(cloud):
         next_one.bind((made.address, PORT))
 
 
-def test_the_engine_alone_answers_at_the_port_that_was_kept_for_it(cloud):
+def test_only_the_engine_answers_on_its_reserved_port(cloud):
     second = docker_run(f"--name second -e MODEL_ID={TINY}")
     made = opened(cloud, script(f"{docker_run(f'-d --name tgi -e MODEL_ID={TINY}')}", f"{second} || echo refused $?"))
     assert "port is already allocated" in cloud.wait_for_line(made.id, "refused 125")
@@ -276,7 +276,7 @@ def test_the_engine_alone_answers_at_the_port_that_was_kept_for_it(cloud):
     cloud.wait(healthy)
 
 
-def test_a_program_that_answers_everywhere_is_not_taken_for_the_engine(cloud):
+def test_a_program_on_every_address_is_not_the_engine(cloud):
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("0.0.0.0", PORT + 1))  # noqa: S104 -- every address of this computer is the point

@@ -67,7 +67,7 @@ def launch(info) -> str:
     return instance_id
 
 
-def test_somebody_else_is_not_let_in(home):
+def test_another_user_is_rejected(home):
     info = control.start(home)
     stranger = boto3.client(
         "ec2",
@@ -87,7 +87,7 @@ def test_only_the_owner_can_read_the_key(home):
     assert info.access_key not in json.dumps(api.control(info.endpoint, "GET", "/_sandbox/health"))
 
 
-def test_starts_at_once_and_again_make_one_sandbox(home):
+def test_concurrent_starts_create_one_sandbox(home):
     with ThreadPoolExecutor(3) as pool:
         found = set(pool.map(lambda _: control.start(home), range(3)))
     assert found == {control.start(home)} == {control.status(home)}
@@ -111,7 +111,7 @@ def test_stopping_leaves_no_process_and_no_file_behind(home):
     assert not is_alive(info.pid)
 
 
-def test_machines_end_when_their_cloud_is_killed(home):
+def test_machines_exit_when_the_server_is_killed(home):
     info = control.start(home, speed=600)
     instance_id = launch(info)
     groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
@@ -132,7 +132,7 @@ def test_the_server_outlives_its_starter_and_cleans_up_when_it_is_terminated(hom
     wait(lambda: not home.exists() and not is_alive(info.pid))
 
 
-def test_processes_are_found_where_there_is_no_ps(monkeypatch):
+def test_processes_are_found_without_ps(monkeypatch):
     if not os.path.isdir("/proc/self"):  # noqa: PTH112 -- the question is whether this is Linux
         pytest.skip("only Linux images come without ps")
     with_ps = processes.command_of(os.getpid())
@@ -147,7 +147,7 @@ def record(url: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("damage", ["access_key", "pid", "url"])
-def test_a_sandbox_whose_record_is_damaged_is_ended_anyway(home, damage):
+def test_a_sandbox_with_a_damaged_record_is_stopped(home, damage):
     control.start(home)
     written = json.loads((home / "sandbox.json").read_text())
     del written[damage]
@@ -158,7 +158,7 @@ def test_a_sandbox_whose_record_is_damaged_is_ended_anyway(home, damage):
     assert not processes_of(home)
 
 
-def test_a_stale_record_is_not_believed(home):
+def test_a_stale_record_is_ignored(home):
     claim(home)
     (home / "sandbox.json").write_text(json.dumps(record("http://127.0.0.1:9")))
     assert control.status(home) is None
@@ -207,7 +207,7 @@ def test_another_server_at_the_recorded_port_is_not_ours(home):
         server.shutdown()
 
 
-def test_a_home_that_shell_scripts_cannot_name_is_refused(tmp_path):
+def test_a_home_that_scripts_cannot_quote_is_rejected(tmp_path):
     with pytest.raises(InputError) as error:
         control.start(tmp_path / "my $(sandbox)")
     assert error.value.code == "sandbox_home_unusable"
@@ -232,7 +232,7 @@ def test_a_folder_of_other_files_is_neither_used_nor_removed(tmp_path):
     assert (home / "precious").read_text() == "mine"
 
 
-def test_a_folder_of_somebody_else_is_neither_believed_nor_used_nor_removed(home):
+def test_another_users_folder_is_neither_used_nor_removed(home):
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
     claim(home)
@@ -246,7 +246,7 @@ def test_a_folder_of_somebody_else_is_neither_believed_nor_used_nor_removed(home
     assert (home / "sandbox.json").exists()
 
 
-def test_a_home_that_cannot_be_looked_into_is_not_a_sandbox(home):
+def test_an_unreadable_home_is_not_a_sandbox(home):
     """What a `sudo` left: not to be seen, and nothing to stop."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another account")
@@ -263,7 +263,7 @@ def test_a_home_that_cannot_be_looked_into_is_not_a_sandbox(home):
 
 
 @pytest.mark.parametrize(("mode", "group"), [(0o777, os.getgid()), (0o770, NOBODY)])
-def test_a_home_that_others_could_exchange_is_refused(home, mode, group):
+def test_a_home_that_others_could_replace_is_rejected(home, mode, group):
     if group != os.getgid() and os.geteuid() != 0:
         pytest.skip("only root can give a folder to a group that is not its own")
     os.chown(home.parent, -1, group)
@@ -278,7 +278,7 @@ def test_a_home_in_a_folder_like_tmp_is_used(home):
     assert control.start(home)
 
 
-def test_without_a_umask_everything_is_the_owners_alone(tmp_path):
+def test_files_are_private_with_any_umask(tmp_path):
     """Folders that are made on the way, too: who may rename one decides what runs below it."""
     home = tmp_path / "state" / "tgi-deploy" / "sandbox"
     before = os.umask(0)
@@ -294,7 +294,7 @@ def test_without_a_umask_everything_is_the_owners_alone(tmp_path):
         control.stop(home)
 
 
-def test_a_home_deeper_than_a_sockets_name_may_be_works(tmp_path):
+def test_a_home_path_longer_than_a_socket_name_works(tmp_path):
     home = tmp_path.joinpath(*["deep" * 10] * 5) / "sandbox"
     assert len(str(home)) > LONGEST_SOCKET_NAME
     try:
@@ -303,12 +303,12 @@ def test_a_home_deeper_than_a_sockets_name_may_be_works(tmp_path):
         assert control.stop(home)
 
 
-def test_stopping_where_nothing_ever_was(tmp_path):
+def test_stopping_without_a_sandbox(tmp_path):
     assert not control.stop(tmp_path / "no" / "such" / "sandbox")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_cannot_start_says_why(home, monkeypatch):
+def test_a_server_that_cannot_start_reports_why(home, monkeypatch):
     monkeypatch.setattr(control, "_SERVER", ("-c", "import sys; sys.stderr.write('no such module'); print(0)"))
     with pytest.raises(DeployError) as error:
         control.start(home)
@@ -317,7 +317,7 @@ def test_a_server_that_cannot_start_says_why(home, monkeypatch):
     assert not home.exists()
 
 
-def test_a_server_that_is_too_slow_is_not_taken_for_one_without_its_packages(home, monkeypatch, request):
+def test_a_slow_server_is_not_reported_as_missing_packages(home, monkeypatch, request):
     slow = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     request.addfinalizer(slow.wait)
     request.addfinalizer(slow.kill)
@@ -328,6 +328,6 @@ def test_a_server_that_is_too_slow_is_not_taken_for_one_without_its_packages(hom
     assert error.value.hint == "this computer may be busy: run the command again"
 
 
-def test_what_does_not_answer_is_a_cloud_that_is_gone():
+def test_an_unresponsive_server_counts_as_stopped():
     with pytest.raises(api.CloudGoneError):
         api.control(api.Endpoint(url="http://127.0.0.1:9", access_key="k"), "GET", "/_sandbox/health")

@@ -37,7 +37,7 @@ def run(endpoint, tmp_path):
     return call
 
 
-def test_the_endpoint_alone_is_enough_for_up_and_down(run):
+def test_up_and_down_need_only_the_endpoint(run):
     up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes")
     assert up["exit_code"] == 0, up["errors"]
     (listed,) = run("list")["data"]["deployments"]
@@ -49,7 +49,7 @@ def test_the_endpoint_alone_is_enough_for_up_and_down(run):
     assert run("list")["data"]["deployments"] == []
 
 
-def test_what_travels_unencrypted_is_reported_by_every_command_that_names_the_address(run):
+def test_every_command_that_prints_the_address_reports_unencrypted_traffic(run):
     up = run("up", "llama3-13b", "--budget", "5", "--no-wait", "--yes", "--plaintext")
     assert "unencrypted" in [item["code"] for item in up["warnings"]]
     reported = "prompts and answers travel unencrypted to a public address"

@@ -34,5 +34,5 @@ def test_every_example_runs_without_the_command_line(program):
     assert program.instances() == []
 
 
-def test_the_command_line_is_really_not_there(program):
+def test_the_cli_package_is_removed(program):
     assert "ModuleNotFoundError" in run(program.home, NO_COMMAND_LINE + "import tgi_deploy.cli.main").stderr

@@ -210,7 +210,7 @@ def test_up_with_secrets_and_an_external_end_survives_one_bad_reply(bench, kind)
 
 
 @pytest.mark.parametrize("kind", some(LASTING, 1))
-def test_a_cloud_that_is_lost_during_up_leaves_nothing_unnamed(bench, kind):
+def test_a_connection_lost_during_up_reports_every_resource(bench, kind):
     for at in bench.places(UP, kind, FOR_EVER):
         bench.empty()
         struck = bench.strike(UP, kind, at, FOR_EVER)
@@ -234,7 +234,7 @@ def test_down_survives_one_bad_reply(bench, kind):
 
 
 @pytest.mark.parametrize("kind", some(LASTING, 1))
-def test_a_cloud_that_is_lost_during_down_leaves_nothing_unnamed(bench, kind):
+def test_a_connection_lost_during_down_reports_every_resource(bench, kind):
     bench.works(UP)
     for at in bench.places(DOWN, kind, FOR_EVER):
         bench.empty()

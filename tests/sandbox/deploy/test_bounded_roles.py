@@ -21,7 +21,7 @@ def _secrets(monkeypatch):
     monkeypatch.setenv("KEY", "made-up-key-0123456789")
 
 
-def test_every_role_of_a_deployment_carries_the_boundary(program):
+def test_every_role_of_a_deployment_has_the_boundary(program):
     assert program.here(*UP).code == 0
     made = program.calls("CreateRole")
     assert len(made) == 2
@@ -29,7 +29,7 @@ def test_every_role_of_a_deployment_carries_the_boundary(program):
     assert program.here("down", "llama3-8b", "--yes").code == 0
 
 
-def test_without_the_boundary_nothing_is_made(program):
+def test_without_the_boundary_nothing_is_created(program):
     program.client("iam").delete_policy(PolicyArn=BOUNDARY)
     said = program.here(*UP)
     assert (said.code, said.json["errors"][0]["code"]) == (1, "boundary_missing")
@@ -37,7 +37,7 @@ def test_without_the_boundary_nothing_is_made(program):
     assert program.calls("CreateSecurityGroup") == []
 
 
-def test_a_boundary_found_missing_on_the_way_leaves_nothing(program):
+def test_a_boundary_missing_midway_leaves_nothing(program):
     program.client("iam").delete_policy(PolicyArn=BOUNDARY)
     said = program.here(*UP, "--no-preflight")
     assert (said.code, said.json["errors"][0]["code"]) == (1, "boundary_missing")
@@ -46,7 +46,7 @@ def test_a_boundary_found_missing_on_the_way_leaves_nothing(program):
     assert program.instances() == []
 
 
-def test_the_command_that_is_named_makes_the_boundary_that_up_looks_for(program):
+def test_the_printed_command_creates_the_boundary(program):
     program.client("iam").delete_policy(PolicyArn=BOUNDARY)
     document = program.run("doctor", "--policy", "--boundary").out
     program.client("iam").create_policy(PolicyName=ACTIONS.boundary.name, PolicyDocument=document)
@@ -54,7 +54,7 @@ def test_the_command_that_is_named_makes_the_boundary_that_up_looks_for(program)
     assert (said.code, [item for item in said.json["warnings"] if item["code"].startswith("boundary")]) == (0, [])
 
 
-def test_what_the_boundary_leaves_out_no_machine_may_do(program):
+def test_the_boundary_limits_what_machines_may_do(program):
     up = program.here(*UP)
     made = {item["key"]: item["id"] for item in up.json["data"]["deployment"]["resources"]}
     wide = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}

@@ -146,7 +146,7 @@ def in_the_cloud(program):
         yield str(scheduler.get_schedule(Name=schedule["Name"], GroupName=schedule["GroupName"]))
 
 
-def test_the_search_finds_what_is_planted(tmp_path):
+def test_the_search_finds_planted_secrets(tmp_path):
     (tmp_path / "plain").write_text(f"x {TOKEN} y")
     for shift in range(3):
         (tmp_path / f"encoded-{shift}").write_bytes(base64.b64encode(b"abc"[:shift] + f"{KEY} and more".encode()))
@@ -155,7 +155,7 @@ def test_the_search_finds_what_is_planted(tmp_path):
 
 
 @pytest.mark.slow
-def test_planted_secrets_reach_the_engine_and_show_up_nowhere(program, watch):
+def test_planted_secrets_reach_only_the_engine(program, watch):
     code, said, out = run(*UP, "--json")
     assert code == 0, said
     url = json.loads(out)["data"]["endpoint"]
@@ -239,7 +239,7 @@ def impostor():
 
 
 @pytest.mark.usefixtures("planted")
-def test_a_program_at_the_endpoints_port_is_sent_nothing(program, impostor):
+def test_a_program_on_the_endpoint_port_receives_nothing(program, impostor):
     if not can_bind("127.77.1.1"):
         pytest.skip("machines have addresses of their own on Linux alone")
     port, received = impostor
@@ -250,7 +250,7 @@ def test_a_program_at_the_endpoints_port_is_sent_nothing(program, impostor):
 
 
 @pytest.mark.usefixtures("planted")
-def test_a_machine_reads_what_its_role_names_and_nothing_else(program):
+def test_a_machine_reads_only_its_own_parameters(program):
     up = program.here(*UP, "--no-wait")
     assert up.code == 0, up.out
     program.client("ssm").put_parameter(Name="/others/secret", Value="x", Type="SecureString")

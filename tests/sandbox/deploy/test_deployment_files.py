@@ -33,7 +33,7 @@ def calls_that_change(program):
     return [call for call in program.all_calls() if call["action"].startswith(words)]
 
 
-def test_two_runs_make_two_deployments_once_and_prune_removes_what_was_taken_out(program, file):
+def test_a_file_is_applied_idempotently_and_pruned(program, file):
     first = up(program, file).json["data"]
     assert [item["deployment"]["name"] for item in first["deployments"]] == ["chat", "small"]
     made = len(calls_that_change(program))
@@ -58,7 +58,7 @@ def test_a_deployment_without_a_plan_stops_all_of_them_before_the_first(program,
     assert program.instances() == []
 
 
-def test_a_failure_names_the_deployment_and_what_of_the_file_stands(program, file):
+def test_a_failure_names_the_deployment_and_those_already_up(program, file):
     file.write_text(BOTH + 'subnet = "subnet-0123456789abcdef0"\n', encoding="utf-8")
     (error,) = up(program, file).json["errors"]
     assert error["message"].startswith(f"'small' of {file}: ")

@@ -50,7 +50,7 @@ def test_the_matrix_covers_every_call(recorded):
 
 
 @pytest.mark.parametrize("operation", matrix.OPERATIONS)
-def test_stopped_at_a_call_the_next_command_finishes_it(stage, recorded, operation):
+def test_after_a_signal_at_any_call_the_next_command_finishes(stage, recorded, operation):
     points = matrix.points({operation: recorded[operation]})
     tried = [(point, stage.try_point(point)) for point in matrix.sample(points, POINTS, SEED)]
     for point, result in tried:
@@ -65,20 +65,20 @@ def _is_a_later_look(point):
 
 
 @pytest.mark.parametrize("then", ["up", "down"])
-def test_killed_as_the_launch_is_asked_for_the_next_command_settles_it(stage, then):
+def test_after_a_kill_during_the_launch_the_next_command_settles_it(stage, then):
     point = matrix.Point(operation="up", action="RunInstances", ordinal=0, signal="KILL", moment="lost", then=then)
     result = stage.try_point(point)
     assert (result.struck, result.failures) == (True, ())
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
-def test_a_storm_leaves_and_doubles_nothing(program, account, seed):
+def test_a_storm_leaves_no_leftovers_and_no_duplicates(program, account, seed):
     run = storm.try_run(program, account, seed)
     assert run.failures == ()
     assert run.calls > 0
 
 
-def test_a_machine_too_many_would_be_seen(program, account):
+def test_an_extra_machine_is_detected(program, account):
     program.empty()
     assert program.run(*matrix.UP).code == 0
     first = account.leftovers()

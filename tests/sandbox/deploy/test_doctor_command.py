@@ -21,7 +21,7 @@ def found(said, severity):
     return {item["code"] for item in said.json["data"]["findings"] if item["severity"] == severity}
 
 
-def test_a_model_in_the_sandbox_is_in_order(program):
+def test_a_model_in_the_sandbox_has_no_findings(program):
     said = program.here("doctor", *REQUEST)
     assert said.code == 0, said.out
     assert found(said, "error") == set()
@@ -31,7 +31,7 @@ def test_a_model_in_the_sandbox_is_in_order(program):
     assert program.instances() == []
 
 
-def test_the_account_alone(program):
+def test_doctor_without_a_model_checks_the_account(program):
     said = program.here("doctor")
     assert said.code == 0
     assert "quota" not in found(said, "ok")
@@ -46,7 +46,7 @@ def test_a_low_quota_is_an_error_with_the_request_to_run(program):
     assert "error[quota_exceeded]" in said.err
 
 
-def test_preflight_stops_before_anything_is_made(program):
+def test_preflight_stops_before_anything_is_created(program):
     program.fault(action="DryRun:RunInstances", **DENIED)
     said = program.here("up", *REQUEST, "--no-wait", "--yes")
     assert said.code == 1
@@ -57,7 +57,7 @@ def test_preflight_stops_before_anything_is_made(program):
     assert program.here("up", *REQUEST, "--no-wait", "--yes").code == 0
 
 
-def test_preflight_costs_no_more_than_eight_calls(program):
+def test_preflight_makes_at_most_eight_calls(program):
     def calls(*more):
         program.here("up", *REQUEST, "--dry-run", *more)
         return len(program.all_calls())
@@ -66,7 +66,7 @@ def test_preflight_costs_no_more_than_eight_calls(program):
     assert calls() - 2 * without <= 8
 
 
-def test_what_it_warns_of_is_in_the_envelope(program):
+def test_doctor_warnings_are_in_the_envelope(program):
     program.fault(action="GetServiceQuota", code="AccessDeniedException", status=400, message="no")
     said = program.here("up", *REQUEST, "--dry-run")
     assert said.code == 0
@@ -74,7 +74,7 @@ def test_what_it_warns_of_is_in_the_envelope(program):
     assert "servicequotas:GetServiceQuota is not allowed" in reported
 
 
-def test_a_quota_refused_at_launch_prints_the_request(program):
+def test_a_quota_exceeded_at_launch_prints_the_increase_request(program):
     program.fault(name="quota", times=9)
     said = program.here("up", *REQUEST, "--instance", "g6e.xlarge", "--no-wait", "--yes")
     assert said.code == 1
@@ -85,7 +85,7 @@ def test_a_quota_refused_at_launch_prints_the_request(program):
     assert len(program.calls("RunInstances")) == 1
 
 
-def test_the_next_run_remembers_where_there_was_no_capacity(program):
+def test_the_next_run_remembers_pools_without_capacity(program):
     program.fault(name="capacity", times=1)
     assert program.here("up", *REQUEST, "--no-wait", "--yes").code == 0
     program.here("down", "llama3-13b", "--yes")
@@ -97,7 +97,7 @@ def test_the_next_run_remembers_where_there_was_no_capacity(program):
     program.here("down", "llama3-13b", "--yes")
 
 
-def test_without_credentials_it_says_what_it_can(program, monkeypatch, tmp_path):
+def test_without_credentials_doctor_reports_the_rest(program, monkeypatch, tmp_path):
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
     said = program.run("doctor", *REQUEST, "--json")
     assert said.code == 1
@@ -115,12 +115,12 @@ def test_without_credentials_it_says_what_it_can(program, monkeypatch, tmp_path)
         (("--policy", "--for", "lunch"), "unknown_feature"),
     ],
 )
-def test_a_wrong_choice_of_policy(program, words, code):
+def test_invalid_policy_options_are_rejected(program, words, code):
     said = program.run("doctor", *words, "--json")
     assert (said.code, said.json["errors"][0]["code"]) == (2, code)
 
 
-def test_the_policy_is_printed_as_it_is_pasted(program):
+def test_the_printed_policy_can_be_pasted(program):
     document = json.loads(program.run("doctor", "--policy").out)
     assert document["Version"] == "2012-10-17"
     assert "ssm:PutParameter" not in json.dumps(document)
@@ -129,7 +129,7 @@ def test_the_policy_is_printed_as_it_is_pasted(program):
     assert {statement["Sid"][:6] for statement in alone["Statement"]} == {"Remove"}
 
 
-def test_the_boundary_is_printed_beside_the_policy_that_needs_it_and_alone(program):
+def test_the_boundary_is_printed_with_the_policy_and_alone(program):
     alone = program.run("doctor", "--policy", "--boundary")
     beside = program.run("doctor", "--policy", "--for", "secrets", "--json").json["data"]["boundary"]
     assert json.loads(alone.out) == beside["policy"]
@@ -140,14 +140,14 @@ def test_the_boundary_is_printed_beside_the_policy_that_needs_it_and_alone(progr
     assert program.run("doctor", "--policy").err == ""
 
 
-def test_offline_asks_no_hub(program, monkeypatch):
+def test_offline_does_not_contact_the_hub(program, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_nothing")
     monkeypatch.setattr(wiring, "_hub", lambda: pytest.fail("asked"))
     said = program.here("doctor", "gemma2-2b", "--budget", "5", "--offline")
     assert "hub_access_unknown" in found(said, "warning")
 
 
-def test_no_machine_is_rented_where_no_address_is_left(program):
+def test_without_a_free_address_no_machine_is_launched(program):
     ec2 = program.client("ec2")
     for _ in range(5):
         ec2.allocate_address(Domain="vpc")

@@ -106,7 +106,7 @@ def ours_besides_the_sandbox() -> list[str]:
     return [one.command for one in processes() if "tgi-deploy" in one.command.split(" ")[0]]
 
 
-def test_machines_end_themselves_unattended(fleet):
+def test_machines_terminate_themselves_unattended(fleet):
     """Each by its own end, all at once; the command line has long gone."""
     fleet.up("by-ttl", "--ttl", "6m")
     fleet.up("by-spend", "--max-spend", "0.19")
@@ -125,7 +125,7 @@ def test_machines_end_themselves_unattended(fleet):
     assert reasons == {"Client.InstanceInitiatedShutdown"}
 
 
-def test_limits_of_a_machine_that_runs_are_moved_lifted_and_set(fleet):
+def test_limits_of_a_running_machine_are_moved_lifted_and_set(fleet):
     fleet.up("moved", "--ttl", "10m")
     fleet.until("its first look", lambda: fleet.state("moved", "age"))
     assert fleet.program.here("extend", "moved", "--ttl", "none", "--lease", "3h").code == 0
@@ -143,7 +143,7 @@ def test_limits_of_a_machine_that_runs_are_moved_lifted_and_set(fleet):
     assert again.json["errors"][0]["code"] == "no_machine"
 
 
-def test_activity_puts_idleness_off_and_health_checks_do_not(fleet):
+def test_activity_resets_the_idle_time_and_health_checks_do_not(fleet):
     fleet.up("busy", "--idle-timeout", "10m")
     endpoint = f"http://{fleet.machine('busy')['address']}:8080"
     fleet.until("the engine", lambda: _answers(f"{endpoint}/health"))
@@ -160,7 +160,7 @@ def test_activity_puts_idleness_off_and_health_checks_do_not(fleet):
     assert 0 <= late_s <= LATE_S
 
 
-def test_a_reboot_does_not_move_the_end(fleet):
+def test_a_reboot_does_not_move_the_limit(fleet):
     fleet.up("rebooted", "--ttl", "15m")
     fleet.until("its first look", lambda: fleet.state("rebooted", "age"))
     began = fleet.clock("rebooted")
@@ -175,7 +175,7 @@ def test_a_reboot_does_not_move_the_end(fleet):
     assert abs(fleet.clock("rebooted") - began - end) <= 2 * LATE_S * SPEED
 
 
-def test_the_next_machine_of_a_name_has_what_the_ones_before_left_of_its_ceiling(fleet):
+def test_the_next_machine_gets_the_rest_of_max_spend(fleet):
     capped = (*UP, "--name", "capped", "--max-spend", "0.30")
     first = fleet.program.here(*capped).json["data"]["deployment"]
     fleet.ids["capped"] = next(item["id"] for item in first["resources"] if item["kind"] == "instance")
@@ -203,7 +203,7 @@ def test_a_spot_notice_drains_and_is_shown(fleet):
     assert shown["spot_notice"].startswith("the cloud reclaims the spot machine: terminate")
 
 
-def test_the_time_that_a_machine_was_stopped_is_neither_idle_nor_of_its_new_lease(fleet):
+def test_stopped_time_counts_neither_as_idle_nor_toward_the_lease(fleet):
     fleet.up("rested", "--idle-timeout", "10m", "--lease", "15m", "--ttl", "4h")
     # What it was off for is worked out from the time of day, which it asks for two minutes after its first boot.
     fleet.until("the time of day to be known", lambda: fleet.state("rested", "age").split()[1:] not in ([], ["-"]))

@@ -40,7 +40,7 @@ def until(happened, deadline_s=120):
 
 
 @pytest.mark.slow
-def test_a_machine_whose_own_timer_is_dead_is_ended_from_outside(fast, capsys):
+def test_the_schedule_terminates_a_machine_whose_timer_is_dead(fast, capsys):
     from tgi_deploy.cli import frame  # noqa: PLC0415 -- after the state folder is set
     from tgi_deploy.cli.main import ROOT  # noqa: PLC0415 -- startup time
 

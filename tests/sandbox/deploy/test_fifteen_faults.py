@@ -91,7 +91,7 @@ def nothing_is_left(program):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_reported_and_nothing_is_left(program, monkeypatch, name):
+def test_each_fault_is_reported_and_nothing_is_left(program, monkeypatch, name):
     case = CASES[name]
     prepare(program, monkeypatch, case)
     said = bring_up(program, case, "--on-failure", "remove", "--json")
@@ -106,7 +106,7 @@ def test_it_is_reported_and_nothing_is_left(program, monkeypatch, name):
 
 
 @pytest.mark.parametrize("name", some(KEPT, 1))
-def test_kept_and_in_text_it_says_what_it_costs_and_how_it_ends(program, monkeypatch, name):
+def test_a_kept_machine_is_printed_with_cost_and_limits(program, monkeypatch, name):
     case = CASES[name]
     prepare(program, monkeypatch, case)
     said = bring_up(program, case, "--on-failure", "keep")
@@ -127,7 +127,7 @@ def test_kept_and_in_text_it_says_what_it_costs_and_how_it_ends(program, monkeyp
     assert nothing_is_left(program)
 
 
-def test_an_engine_that_dies_later_is_explained_even_when_it_serves_again(program, monkeypatch):
+def test_a_later_crash_is_explained_even_after_recovery(program, monkeypatch):
     case = CASES["08-crash-in-the-proof"]
     prepare(program, monkeypatch, case)
     said = bring_up(program, {**case, "ready": "fast"}, "--json")

@@ -10,7 +10,7 @@ UP = ("up", "tinyllama-1.1b", "--budget", "3", "--yes", "--heal", "--ready", "fa
 @pytest.mark.parametrize(
     ("fault", "code", "what"), [("oom-warmup", "oom_warmup_prefill", "--set max-batch-prefill-tokens=")]
 )
-def test_it_is_cured_and_says_so(program, fault, code, what):
+def test_heal_fixes_the_failure_and_reports_it(program, fault, code, what):
     program.fault(name="engine", engine=fault)
     said = program.here(*UP)
     assert said.code == 0, said.out + said.err
@@ -21,14 +21,14 @@ def test_it_is_cured_and_says_so(program, fault, code, what):
     assert len(program.instances()) == 1
 
 
-def test_what_it_can_not_cure_leaves_nothing(program):
+def test_a_failure_that_heal_cannot_fix_leaves_nothing(program):
     program.fault(name="engine", engine="gated", times=5)
     said = program.here(*UP)
     assert (said.code, said.json["data"]["finding"]) == (5, "gated_no_token")
     assert program.instances() == []
 
 
-def test_it_does_not_go_with_a_lock(program, tmp_path):
+def test_heal_and_lock_exclude_each_other(program, tmp_path):
     lock = tmp_path / "plan.lock.json"
     assert program.run("plan", "tinyllama-1.1b", "--budget", "3", "--lock", str(lock)).code == 0
     said = program.here("up", "--lock", str(lock), "--yes", "--heal")

@@ -114,21 +114,21 @@ def alone(statement):
     return {"Statement": [statement]}
 
 
-def test_each_feature_is_allowed_all_that_it_asks(asked):
+def test_the_policy_allows_every_call_of_each_feature(asked):
     """`doctor` tries what acts on our things by a dry run on none of them, which proves no denial."""
     for feature in RUNS:
         tolerated = SEARCHES | ON_OURS if feature == "doctor" else SEARCHES
         assert refused(policy(ACTIONS, features_for(feature)), asked[feature], tolerated=tolerated) == [], feature
 
 
-def test_without_its_statements_a_feature_is_refused(asked):
+def test_without_its_statements_a_feature_is_denied(asked):
     """Otherwise the statements of a feature would be for nothing."""
     for feature in set(RUNS) - set(ACTIONS.core):
         others = tuple(name for name in features_for(feature) if name != feature)
         assert refused(policy(ACTIONS, others), asked[feature]), feature
 
 
-def test_every_action_of_every_statement_is_asked_for(asked):
+def test_every_action_of_every_statement_is_needed(asked):
     requests = {str(request): request for found in asked.values() for request in found}.values()
     idle = {
         (statement["Sid"], action)
@@ -141,7 +141,7 @@ def test_every_action_of_every_statement_is_asked_for(asked):
     assert {request.action for request in requests} & set(NOT_ASKED) == set()
 
 
-def test_the_same_requests_about_what_others_own_are_refused(asked):
+def test_the_same_calls_on_foreign_resources_are_denied(asked):
     """Except what a launch uses (image, subnet, group, template): EC2 can't limit that by our tag."""
     foreign = [other for found in asked.values() for request in found if (other := of_others(request))]
     assert {request.action for request in foreign} >= {
@@ -165,7 +165,7 @@ def of_others(request):
 
 
 @pytest.mark.parametrize("feature", [*ACTIONS.features, "everything"])
-def test_a_policy_linter_has_nothing_to_object_to(feature):
+def test_a_policy_linter_finds_nothing(feature):
     """Privilege escalation, exposed resources, leaked data and credentials, as cloudsplaining knows them."""
     found = PolicyDocument(EVERYTHING if feature == "everything" else policy(ACTIONS, features_for(feature)))
     assert found.allows_privilege_escalation == []
@@ -177,7 +177,7 @@ def test_a_policy_linter_has_nothing_to_object_to(feature):
     assert found.service_wildcard == []
 
 
-def test_the_linter_sees_a_way_up():
+def test_the_linter_detects_an_escalation():
     open_ = json.loads(json.dumps(EVERYTHING).replace("arn:aws:iam::*:role/tgi-deploy/*", "*"))
     found = PolicyDocument(open_)
     assert found.permissions_management_without_constraints

@@ -7,7 +7,7 @@ import pytest
 UP = ("up", "llama3-13b", "--budget", "5", "--yes")
 
 
-def test_the_whole_job(program):
+def test_plan_up_status_and_down_work(program):
     up = program.here(*UP)
     assert up.code == 0, up.out
     data = up.json["data"]
@@ -39,7 +39,7 @@ def test_the_whole_job(program):
     assert (nothing.code, nothing.json["data"]["absent"]) == (0, ["llama3-13b"])
 
 
-def test_text_goes_to_stdout_and_everything_else_to_stderr(program):
+def test_only_the_result_goes_to_stdout(program):
     said = program.run(*UP, "--no-wait", "--sandbox")
     assert said.out.startswith("llama3-13b is running at http://127.")
     assert "creat" not in said.out
@@ -69,14 +69,14 @@ def test_dry_runs_do_nothing(program):
     assert len(program.instances()) == 1
 
 
-def test_no_capacity_in_a_zone_is_the_next_zones_chance(program):
+def test_without_capacity_in_a_zone_the_next_is_tried(program):
     program.fault(name="capacity")
     assert program.here(*UP, "--no-wait").code == 0
     zones = [call["params"]["Placement.AvailabilityZone"] for call in program.calls("RunInstances")]
     assert zones == ["us-east-1a", "us-east-1b"]
 
 
-def test_a_lost_reply_makes_one_machine(program):
+def test_a_lost_reply_creates_one_machine(program):
     program.fault(name="lost-reply")
     assert program.here(*UP, "--no-wait").code == 0
     assert program.here("down", "--all", "--yes").code == 0
@@ -102,7 +102,7 @@ def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(progra
     ("strategy", "serves", "number"),
     [("rolling", "revision 1 still serves at", 1), ("recreate", "what revision 1 ran serves again", 3)],
 )
-def test_an_update_that_fails_ends_with_what_served_before(program, strategy, serves, number):
+def test_a_failed_update_restores_the_old_revision(program, strategy, serves, number):
     program.here(*UP)
     program.fault(name="engine", engine="oom-warmup", times=1)
     said = program.here(*UP, "--num-shard", "2", "--strategy", strategy)
@@ -121,7 +121,7 @@ def endpoint(program, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
 
 
-def test_any_compatible_endpoint_will_do(program, endpoint):
+def test_any_compatible_endpoint_works(program, endpoint):
     said = program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
     assert said.code == 0, said.out
     assert [item["code"] for item in said.json["warnings"]] == ["notice", "default_region", "no_limit"]
@@ -130,7 +130,7 @@ def test_any_compatible_endpoint_will_do(program, endpoint):
     assert program.run("list", "--json").json["data"]["deployments"] == []
 
 
-def test_a_cloud_that_is_gone_is_one_sentence(program, monkeypatch):
+def test_an_unreachable_cloud_is_one_line(program, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
@@ -148,7 +148,7 @@ def test_a_cloud_that_is_gone_is_one_sentence(program, monkeypatch):
         (("--subnet", "subnet-0"), "unknown_subnet"),
     ],
 )
-def test_options_of_up_that_the_cloud_cannot_meet(program, words, code):
+def test_options_that_the_cloud_cannot_meet_are_errors(program, words, code):
     said = program.here(*UP, "--no-wait", *words)
     assert (said.code, said.json["errors"][0]["code"]) == (2, code)
     assert said.json["errors"][0]["message"]
@@ -165,7 +165,7 @@ def test_only_named_networks_may_connect(program):
     assert "0.0.0.0/0" not in given
 
 
-def test_exposing_to_the_world_takes_a_word(program):
+def test_exposing_to_the_world_needs_an_option(program):
     program.here(*UP, "--no-wait", "--expose-to-world")
     (call,) = program.calls("AuthorizeSecurityGroupIngress")
     assert call["params"]["IpPermissions.1.IpRanges.1.CidrIp"] == "0.0.0.0/0"
@@ -177,7 +177,7 @@ def test_unknown_names(program, command):
     assert (said.code, said.json["errors"][0]["code"]) == (2, "unknown_deployment")
 
 
-def test_no_secret_and_no_key_of_the_caller_reaches_the_record(program, monkeypatch):
+def test_no_secret_or_key_is_in_the_record(program, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_plantedplantedplanted")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "plantedplanted")
     assert program.here(*UP, "--no-wait").code == 0

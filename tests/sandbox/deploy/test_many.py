@@ -35,7 +35,7 @@ def counted(program, *words):
     return said, Counter(call["action"] for call in calls)
 
 
-def test_many_are_looked_at_and_removed_together(program, fleet):
+def test_many_deployments_are_searched_and_removed_together(program, fleet):
     pages = load_bench().pages(NUMBER)
     said, calls = counted(program, "list")
     assert len(said.json["data"]["deployments"]) == NUMBER
@@ -53,7 +53,7 @@ def test_many_are_looked_at_and_removed_together(program, fleet):
     assert program.instances() == []
 
 
-def test_what_was_changed_by_hand_is_reported_and_goes(program):
+def test_resources_changed_by_hand_are_reported_and_removed(program):
     assert program.here("up", "llama3-13b", "--budget", "5", "--name", "tampered", "--no-wait", "--yes").code == 0
     ec2 = program.client("ec2")
     (status,) = program.here("status", "tampered").json["data"]["deployments"]
@@ -77,7 +77,7 @@ def test_what_was_changed_by_hand_is_reported_and_goes(program):
     assert ec2.describe_launch_templates()["LaunchTemplates"] == []
 
 
-def test_a_record_that_cannot_be_read_is_reported_and_the_others_are_seen_to(program):
+def test_an_unreadable_record_is_reported_and_the_others_are_handled(program):
     load_bench().Fleet.open(program.home).fill(3)
     record = program.home / "sandbox" / "records" / "deployments" / "demo-0001" / "deployment.json"
     record.write_text("{")

@@ -50,7 +50,7 @@ def ids(program, action):
 
 
 @pytest.mark.parametrize("homes", ["own", "shared"])
-def test_eight_at_once_make_one_deployment_and_everybody_gets_an_answer(program, tmp_path, homes, monkeypatch):
+def test_eight_concurrent_ups_create_one_deployment(program, tmp_path, homes, monkeypatch):
     results = race(program, tmp_path / "race", homes)
     assert {code for code, _ in results} <= {0, 4}
     winners = [said for code, said in results if code == 0 and said["data"]["changed"]]

@@ -28,12 +28,12 @@ def run(capsys, *words):
     return code, json.loads(captured.out), captured.err
 
 
-def test_the_command_names_what_the_sandbox_can_make():
+def test_rehearse_lists_the_faults_of_the_sandbox():
     assert [item.name for item in TROUBLES] == list(FAULTS)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda item: item.name)
-def test_every_trouble_is_made_of_faults_that_exist(trouble):
+def test_every_rehearsal_fault_uses_existing_sandbox_faults(trouble):
     documents = trouble.documents(chance(1))
     assert documents or trouble.strikes
     for document in (*documents, *([trouble.strikes] if trouble.strikes else [])):
@@ -42,7 +42,7 @@ def test_every_trouble_is_made_of_faults_that_exist(trouble):
 
 
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda item: item.name)
-def test_a_seed_always_makes_the_same_faults(trouble):
+def test_faults_are_reproducible_by_seed(trouble):
     assert trouble.documents(chance("3 x")) == trouble.documents(chance("3 x"))
 
 
@@ -52,7 +52,7 @@ def test_a_typo_gets_a_suggestion(capsys):
     assert answer["errors"][0]["hint"] == "did you mean throttle?"
 
 
-def test_what_cannot_happen_to_this_plan_is_refused(capsys):
+def test_an_impossible_fault_is_rejected(capsys):
     code, answer, _ = run(capsys, "--fault", "spot-reclaim")
     assert (code, answer["errors"][0]["code"]) == (2, "fault_cannot_happen")
 

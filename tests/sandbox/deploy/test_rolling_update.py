@@ -114,7 +114,7 @@ def test_no_stream_is_cut_by_a_rolling_update(program: Program) -> None:
     assert follower.done > STREAMS
 
 
-def test_no_stream_is_cut_by_an_update_that_recreates_and_its_refusal_is_measured(program: Program) -> None:
+def test_recreate_cuts_no_stream_and_measures_refusals(program: Program) -> None:
     first = program.here(*UP, "--num-shard", "1")
     assert first.code == 0, first.out
     url = first.json["data"]["endpoint"]
@@ -138,7 +138,7 @@ def addresses(program):
     return program.client("ec2").describe_addresses()["Addresses"]
 
 
-def test_a_static_ip_address_stays_through_an_update_and_a_stop(program: Program) -> None:
+def test_a_static_ip_survives_an_update_and_a_stop(program: Program) -> None:
     url = done(program, *STATIC, "--num-shard", "1")["endpoint"]
     (address,) = addresses(program)
     assert address["PublicIp"] in url

@@ -42,7 +42,7 @@ def test_two_models_at_once_leave_nothing(program, tmp_path, monkeypatch):
     assert left(program) == []
 
 
-def test_a_cancelled_job_leaves_nothing(program):
+def test_a_canceled_job_leaves_nothing(program):
     program.fault(name="slow-boot", boot_s=300)
     job = subprocess.Popen(
         [sys.executable, "-m", "tgi_deploy", *SMOKE, "tinyllama-1.1b"],
@@ -60,7 +60,7 @@ def test_a_cancelled_job_leaves_nothing(program):
     assert left(program) == []
 
 
-def test_a_deployment_is_proved_and_left_alone(program):
+def test_smoke_of_a_deployment_proves_it_and_changes_nothing(program):
     assert program.run("up", "tinyllama-1.1b", "--budget", "3", "--yes", "--sandbox", "--ready", "fast").code == 0
     said = program.here("smoke", "tinyllama-1-1b")
     assert said.code == 0, said.out
@@ -83,6 +83,6 @@ def test_a_deployment_is_proved_and_left_alone(program):
         ),
     ],
 )
-def test_what_can_not_be_smoked_is_reported(program, words, code, error):
+def test_an_unplannable_model_is_reported(program, words, code, error):
     said = program.here(*words)
     assert (said.code, said.json["errors"][0]["code"]) == (code, error)

@@ -31,7 +31,7 @@ def done(said):
     return said.json["data"]
 
 
-def test_a_deployment_is_stopped_started_restarted_and_removed_with_every_cent(program):
+def test_stop_start_restart_and_down_account_for_every_cent(program):
     first = done(program.here(*UP, "--name", "demo", "--lease", "2h", "--idle-timeout", "30m"))["endpoint"]
     stopped = done(program.here("stop", "demo", "--yes"))
     assert (stopped["deployment"]["phase"], stopped["endpoint"]) == ("stopped", None)
@@ -55,7 +55,7 @@ def test_a_deployment_is_stopped_started_restarted_and_removed_with_every_cent(p
     assert sum(float(line["usd"]) for line in billed) == pytest.approx(float(receipt["cost"]["usd"]))
 
 
-def test_without_capacity_it_stays_stopped_and_the_same_up_starts_it_later(program):
+def test_without_capacity_it_stays_stopped_and_up_starts_it_later(program):
     first = done(program.here(*UP, "--name", "demo"))
     done(program.here("stop", "demo", "--yes"))
     program.fault(action="StartInstances", code="InsufficientInstanceCapacity")

@@ -67,7 +67,7 @@ def recorded(program):
     return [row["name"] for row in program.here("list").json["data"]["deployments"] if row["recorded"]]
 
 
-def test_ctrl_c_while_the_launch_is_asked_for(program):
+def test_ctrl_c_during_the_launch(program):
     program.fault(action="RunInstances", delay_s=1.5)
     running = Running(*UP, "--no-wait").until(lambda: program.calls("RunInstances"))
     answer = running.send(signal.SIGINT).end()
@@ -79,7 +79,7 @@ def test_ctrl_c_while_the_launch_is_asked_for(program):
     assert [item["kind"] for item in answer["data"]["receipt"]["resources"]].count("instance") == 1
 
 
-def test_a_launch_that_hangs_is_abandoned_and_found(program):
+def test_a_hanging_launch_is_aborted_and_found(program):
     """The reply takes longer than anybody waits: the request is cut, and its machine must be found all the same."""
     program.fault(action="RunInstances", delay_s=4.5)
     running = Running(*UP, "--no-wait").until(lambda: program.calls("RunInstances"))
@@ -96,7 +96,7 @@ def waiting(program):
     return happened
 
 
-def test_termination_while_waiting_removes_within_ten_seconds(program):
+def test_sigterm_while_waiting_removes_within_ten_seconds(program):
     program.fault(name="slow-boot", boot_s=120)
     running = Running(*UP).until(waiting(program))
     answer = running.send(signal.SIGTERM).end()
@@ -108,7 +108,7 @@ def test_termination_while_waiting_removes_within_ten_seconds(program):
     assert alive(program) == []
 
 
-def test_a_second_ctrl_c_leaves_at_once_and_says_what_exists(program):
+def test_a_second_ctrl_c_exits_at_once_and_lists_what_exists(program):
     program.fault(action="TerminateInstances", delay_s=20)
     program.fault(name="slow-boot", boot_s=120)
     running = Running(*UP).until(waiting(program)).send(signal.SIGINT)
@@ -123,7 +123,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_says_what_exists(program):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_down_keeps_its_record_and_says_how_to_resume(program, number):
+def test_an_interrupted_down_keeps_its_record_and_prints_the_command(program, number):
     program.run(*UP, "--no-wait")
     program.fault(action="TerminateInstances", delay_s=1)
     running = Running(*DOWN).until(lambda: program.calls("TerminateInstances"))

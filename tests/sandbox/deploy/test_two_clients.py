@@ -50,7 +50,7 @@ def cancelled(name):
     return caught.value
 
 
-def test_clients_in_threads_do_not_disturb_each_other(program):
+def test_clients_in_threads_are_independent(program):
     handlers, environment = signal.getsignal(signal.SIGINT), dict(os.environ)
     together = Barrier(len(MODELS))
     with ThreadPoolExecutor() as pool:

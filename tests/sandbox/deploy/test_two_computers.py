@@ -28,7 +28,7 @@ def launches(program):
     return len(program.calls("RunInstances"))
 
 
-def test_everything_that_tags_answer_works(second):
+def test_commands_that_need_only_tags_work(second):
     begun = launches(second)
     status = second.run("status", "shared", "--json")
     assert status.code == 0, status.out
@@ -75,7 +75,7 @@ def check_pinned(opened):
         assert (done.returncode, "generated_text" in done.stdout) == (code, code == 0), done
 
 
-def test_a_machine_that_somebody_ended_is_exit_code_5_on_both(second, monkeypatch):
+def test_a_machine_terminated_by_others_exits_5_on_both(second, monkeypatch):
     (replica,) = second.run("status", "shared", "--json").json["data"]["replicas"]
     client = boto3.client("ec2", region_name=replica["location"], endpoint_url=second.url)
     client.terminate_instances(InstanceIds=[replica["id"]])
@@ -87,7 +87,7 @@ def test_a_machine_that_somebody_ended_is_exit_code_5_on_both(second, monkeypatc
         assert "tgi-deploy down shared" in said.json["errors"][0]["hint"]
 
 
-def test_the_same_up_launches_nothing_beside_what_runs(second):
+def test_the_same_up_on_another_computer_launches_nothing(second):
     begun = launches(second)
     said = second.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
     assert (said.code, said.json["errors"][0]["code"]) == (4, "name_taken"), said.out

@@ -9,7 +9,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[3] / "scripts" / "value_path.py"
 
 
-def test_few_functions_only_pass_the_budget_on_and_few_modules_a_line_of_the_log():
+def test_few_functions_pass_the_budget_through():
     words = [sys.executable, SCRIPT, "--limit", "10", "--module-limit", "5"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -34,7 +34,7 @@ def pulls_mb(found):
     return starting.get("phase") == "pulling" and " MB" in starting["detail"]
 
 
-def test_status_shows_how_far_a_slow_pull_is_and_that_it_gets_on(program):
+def test_status_shows_the_progress_of_a_slow_pull(program):
     program.fault(name="slow-pull", pull_mb_per_s=100)
     assert program.here(*UP, "--no-wait").code == 0
     first = until(program, pulls_mb)["starting"]["detail"]
@@ -44,7 +44,7 @@ def test_status_shows_how_far_a_slow_pull_is_and_that_it_gets_on(program):
     assert re.search(r"^  start +pulling", text, re.MULTILINE), text
 
 
-def test_an_up_that_waits_for_a_slow_pull_gets_ready(program):
+def test_up_waits_for_a_slow_pull(program):
     program.fault(name="slow-pull", pull_mb_per_s=4000)
     up = program.run(*UP, "--sandbox")
     assert up.code == 0, up.err
@@ -58,7 +58,7 @@ def test_an_up_that_waits_for_a_slow_pull_gets_ready(program):
     assert len(amounts) > 2
 
 
-def test_a_followed_log_ends_with_the_machine(program):
+def test_following_a_log_ends_with_the_machine(program):
     """A real process: it prints what is there, what comes, and nothing twice; then it ends by itself."""
     assert program.here(*UP, "--no-wait").code == 0
     words = ["logs", NAME, "--follow", "--sandbox"]

@@ -65,7 +65,7 @@ def request(server, path, body):
         connection.close()
 
 
-def test_beyond_the_concurrent_requests_it_is_overloaded(server):
+def test_beyond_the_concurrency_limit_it_is_overloaded(server):
     body = {"inputs": "x", "parameters": {"max_new_tokens": 1}}
     with server.service.inference.admitted(HELD), request(server, "/generate", body) as reply:
         assert reply.status == 429
@@ -86,7 +86,7 @@ def test_requests_that_join_a_batch_are_counted(server):
         assert 'tgi_batch_concat{reason="backpressure"} 1' in inference.metrics.render()
 
 
-def test_a_client_that_hangs_up_frees_its_place(server):
+def test_a_disconnected_client_frees_its_slot(server):
     # A forced text of thousands of tokens: at this pace it would go on for many seconds.
     endless = {"type": "object", "properties": {"said": {"const": "on and on " * 1000}}}
     grammar = {"type": "json", "value": endless}
@@ -102,7 +102,7 @@ def test_a_client_that_hangs_up_frees_its_place(server):
     assert "tgi_request_success" not in counted
 
 
-def test_with_a_dead_shard_the_router_says_that_it_is_unhealthy(server):
+def test_with_a_dead_shard_health_fails(server):
     server.service.inference.dead.set()
     connection = http.client.HTTPConnection(*server.server_address, timeout=60)
     connection.request("GET", "/health")

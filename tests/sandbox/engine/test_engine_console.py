@@ -60,7 +60,7 @@ def request_lines(route, *, json_output, coloured):
 @pytest.mark.parametrize("json_output", [False, True])
 @pytest.mark.parametrize("coloured", [False, True])
 @pytest.mark.parametrize("route", ["generate", "generate_stream", "chat_completions"])
-def test_of_a_log_that_requests_fill_phase_and_cause_are_read(crashed, route, coloured, json_output):
+def test_a_log_full_of_requests_still_shows_phase_and_cause(crashed, route, coloured, json_output):
     start, end = crashed(json_output=json_output, coloured=coloured)
     asked = request_lines(route, json_output=json_output, coloured=coloured)
     serving, ended = ((start + asked)[-KEPT:], (start + asked + end + EXITED)[-KEPT:])

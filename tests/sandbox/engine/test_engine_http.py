@@ -177,7 +177,7 @@ def test_tokenize(engine):
         ({"inputs": "a" * 6000}, 413, "length limit exceeded"),
     ],
 )
-def test_the_framework_refuses_bodies_in_plain_text(engine, body, status, fragment):
+def test_invalid_bodies_are_rejected_in_plain_text(engine, body, status, fragment):
     found, headers, text = post(engine, "/generate", body)
     assert found == status
     assert headers["Content-Type"].startswith("text/plain")
@@ -200,7 +200,7 @@ def test_completions(engine):
     assert reply["usage"] == {"prompt_tokens": 2, "completion_tokens": 6, "total_tokens": 8}
 
 
-def test_invocations_take_any_of_three_bodies(engine):
+def test_invocations_accept_three_body_formats(engine):
     native = {"inputs": "hello", "parameters": {"max_new_tokens": 2}}
     chat = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 2}
     plain = {"prompt": "hello", "max_tokens": 2}
@@ -219,7 +219,7 @@ def test_one_connection_serves_many_requests(engine):
     connection.close()
 
 
-def test_the_key_guards_inference_alone(guarded):
+def test_the_key_guards_only_inference(guarded):
     body = {"inputs": "x", "parameters": {"max_new_tokens": 1}}
     assert post(guarded, "/generate", body)[::2] == (401, "")
     assert post(guarded, "/generate", body, Authorization=KEY)[0] == 401
@@ -232,7 +232,7 @@ def test_the_key_guards_inference_alone(guarded):
     assert post(guarded, "/chat_tokenize", {"messages": [{"role": "user", "content": "x"}]})[0] == 200
 
 
-def test_metrics_count_for_real(start_engine):
+def test_metrics_count_requests(start_engine):
     with start_engine(*LIMITS) as engine:
         engine.wait_until_ready()
         assert engine.request("GET", "/metrics")[2] == ""
@@ -253,7 +253,7 @@ def test_metrics_count_for_real(start_engine):
     assert "tgi_request_mean_time_per_token_duration_count 2" in lines
 
 
-def test_faults_that_show_only_over_http(start_engine):
+def test_http_faults_are_visible(start_engine):
     names = ["--fault", "wrong-model", "--fault", "overloaded", "--fault", "no-chat-template"]
     with start_engine(options=names) as engine:
         engine.wait_until_ready()

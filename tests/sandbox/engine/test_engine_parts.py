@@ -72,12 +72,12 @@ def test_switches_and_short_options():
 
 
 @pytest.mark.parametrize("line", ["word", "-x", "--", "--num-shard 1.5", "--num-shard ٣", "--dtype FLOAT16", "--nope"])
-def test_what_does_not_parse(line):
+def test_invalid_arguments_are_rejected(line):
     with pytest.raises(UsageError, match="For more information, try '--help'"):
         parsed(line)
 
 
-def test_the_debug_form_shows_the_key_on_a_line_of_its_own():
+def test_the_debug_form_prints_the_key_on_its_own_line():
     lines = parse(FLAGS, ["--api-key", 'a"b', "--dtype", "bfloat16"], {}).debug().splitlines()
     assert lines[0] == "Args {"
     assert lines[-1] == "}"
@@ -103,7 +103,7 @@ def test_unknown_faults_are_refused():
         ("3.3.7", {"CUDA_VISIBLE_DEVICES": "1"}, 1),
     ],
 )
-def test_devices_found(catalog, version, environ, count):
+def test_devices_are_detected(catalog, version, environ, count):
     release, card = catalog.release(version), catalog.accelerator("L4")
     host = Host(accelerator=card, gpus=4, memory_bytes=card.memory_bytes)
     assert devices_found({**image_environment(release), **environ}, host, release) == count
@@ -126,7 +126,7 @@ def test_checkpoints_come_from_shapes_and_published_copies(catalog):
     assert find_checkpoint(catalog, release, "nobody/nothing") is None
 
 
-def test_quantizing_on_the_fly_leaves_more_room(catalog):
+def test_quantizing_leaves_more_memory_for_the_cache(catalog):
     release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")
     checkpoint = find_checkpoint(catalog, release, "elinas/Llama-3-13B-Instruct")
     host = Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes)
@@ -163,7 +163,7 @@ def test_cache_folder(environ, folder):
 
 
 @pytest.mark.parametrize("text", ["Hello, world", "  two\n\tlines", "naïve café", "漢字かな", "🙂🙂", "a_b-c" * 40, ""])
-def test_pieces_join_back_to_the_text(text):
+def test_pieces_join_to_the_text(text):
     pieces = TOKENIZER.encode(text)
     assert "".join(piece.text for piece in pieces) == text
     assert list(TOKENIZER.cut(text)) == [piece.text for piece in pieces]
@@ -242,7 +242,7 @@ def test_metrics_text():
     ]  # fmt: skip
 
 
-def test_pauses_end_when_asked_to_stop():
+def test_pauses_end_on_a_stop_request():
     event = threading.Event()
     pace = Pace(speed=1e9, stopping=event)
     pace.pause(3600)
@@ -282,7 +282,7 @@ def test_colors_are_those_of_the_recorded_lines():
     assert out.getvalue().replace("\x1b", "ESC") == recorded
 
 
-def test_the_room_for_tokens_is_that_of_a_recorded_start(catalog):
+def test_the_token_capacity_matches_a_recorded_start(catalog):
     """Llama-3.1-8B on one A10G under TGI 2.2: "Setting max batch total tokens to 19056" (issue of September 2024)."""
     release, card = catalog.release("2.2.0"), catalog.accelerator("A10G")
     checkpoint = find_checkpoint(catalog, release, "meta-llama/Llama-3.1-8B-Instruct")

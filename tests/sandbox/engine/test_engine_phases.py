@@ -87,7 +87,7 @@ LIMITS = ("--max-input-tokens", "1024", "--max-total-tokens", "2048")
 
 @pytest.mark.parametrize("args", [(), ("--json-output",)])
 @pytest.mark.parametrize("environ", [{}, COLOURED])
-def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
+def test_a_clean_start_is_awaited_and_proved(start_engine, args, environ):
     with start_engine(*LIMITS, *args, environ=environ, speed=200) as engine:
         report, watcher = wait(engine)
         assert set(watcher.phases) & {"downloading", "loading", "warming_up"}, "a busy computer may miss some"
@@ -104,7 +104,7 @@ def test_a_clean_run_is_waited_for_and_proved(start_engine, args, environ):
 
 
 @pytest.mark.parametrize("version", ["2.0.4", "2.4.0", "3.0.2"])
-def test_older_releases_are_waited_for_and_proved(start_engine, version):
+def test_older_releases_are_awaited_and_proved(start_engine, version):
     with start_engine(*LIMITS, options=["--version", version], environ=COLOURED) as engine:
         wait(engine)
         proof_by(HttpEngine(engine.url), expected(versions=(version,)))
@@ -132,7 +132,7 @@ def test_older_releases_are_waited_for_and_proved(start_engine, version):
     ],
 )
 @pytest.mark.parametrize("shape", [(), ("--json-output",)])
-def test_a_failing_run_is_named_by_its_cause(start_engine, args, options, environ, code, shape):
+def test_a_failing_start_is_reported_with_its_cause(start_engine, args, options, environ, code, shape):
     with start_engine(*args, *shape, options=options, environ=COLOURED | environ) as engine:
         with pytest.raises(NotHealthyError) as caught:
             wait(engine)
@@ -152,7 +152,7 @@ def test_an_engine_that_serves_from_the_cpu_is_not_ready(start_engine, version, 
 
 
 @pytest.mark.parametrize("args", [("--quantize", "eetq"), (*LIMITS, "--max-batch-prefill-tokens", "512")])
-def test_what_an_engine_without_its_gpu_dies_of_is_the_missing_gpu(start_engine, args):
+def test_a_crash_without_a_gpu_is_blamed_on_the_missing_gpu(start_engine, args):
     with start_engine(*args, options=["--accelerator", "none"]) as engine:
         assert engine.end() == 1
         with pytest.raises(NotHealthyError) as caught:
@@ -160,7 +160,7 @@ def test_what_an_engine_without_its_gpu_dies_of_is_the_missing_gpu(start_engine,
         assert (caught.value.code, caught.value.data["finding"]) == ("wrong_device", "gpu_not_visible")
 
 
-def test_an_old_release_says_itself_that_it_is_on_the_cpu(start_engine):
+def test_an_old_release_reports_the_cpu_itself(start_engine):
     with start_engine(*LIMITS, options=["--accelerator", "none", "--version", "2.0.4"]) as engine:
         engine.wait_until_ready()
         with pytest.raises(NotHealthyError) as caught:
@@ -195,7 +195,7 @@ def test_a_crash_right_after_ready_is_a_failure(start_engine):
     [("wrong-model", {}, "wrong_model"), (None, {"max_total_tokens": 4096}, "limits_differ"),
      (None, {"versions": ("2.0.4",)}, "wrong_version"), ("overloaded", {}, "generate_failed")],
 )  # fmt: skip
-def test_what_was_not_promised_is_not_proved(start_engine, fault, changes, code):
+def test_requests_beyond_the_promise_are_not_proved(start_engine, fault, changes, code):
     with start_engine(*LIMITS, options=["--fault", fault] if fault else []) as engine:
         wait(engine)
         with pytest.raises(NotHealthyError) as caught:
@@ -210,7 +210,7 @@ def test_a_missing_chat_template_is_a_warning(start_engine):
         assert [warning.code for warning in proof.warnings] == ["no_chat_template"]
 
 
-def test_a_wanted_key_is_asked_for_and_given(start_engine):
+def test_a_required_key_is_sent(start_engine):
     with start_engine(*LIMITS, "--api-key", "sesame-7") as engine:
         wait(engine)
         with pytest.raises(NotHealthyError) as caught:

@@ -32,7 +32,7 @@ def test_nothing_listens_until_it_is_ready(start_engine):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_with_zero(start_engine, number):
+def test_a_signal_makes_it_exit_0(start_engine, number):
     with start_engine() as engine:
         engine.wait_until_ready()
         engine.process.send_signal(number)
@@ -82,7 +82,7 @@ def test_requests_in_flight_are_finished(start_engine):
         engine.wait_for("webserver terminated")
 
 
-def test_open_streams_end_whole_and_idle_connections_are_closed(start_engine):
+def test_open_streams_complete_and_idle_connections_close(start_engine):
     kind = {"Content-Type": "application/json"}
     body = json.dumps({"inputs": "drain", "parameters": {"max_new_tokens": 200, "details": True}})
     with start_engine("--graceful-termination-timeout", "20000", speed=20) as engine, ExitStack() as open_ones:
@@ -151,14 +151,14 @@ def test_weights_are_kept_in_the_data_folder(start_engine, tmp_path):
         assert "Download file" in engine.log
 
 
-def test_a_machine_without_a_card_serves_from_the_cpu(start_engine):
+def test_a_machine_without_a_gpu_serves_from_the_cpu(start_engine):
     with start_engine(options=["--accelerator", "none"]) as engine:
         engine.wait_until_ready()
         assert "Found no NVIDIA driver" in engine.log
         engine.stop()
 
 
-def test_it_ends_when_nobody_reads_its_log():
+def test_it_exits_when_its_log_is_closed():
     command = [
         sys.executable, "-m", "tgi_deploy.sandbox.engine", "--version", "3.3.7", "--listen", "127.0.0.1:0",
         "--accelerator", "L40S", "--speed", "300", "--", "--model-id", "openai-community/gpt2",
@@ -192,7 +192,7 @@ def test_colors_are_on_unless_turned_off(start_engine):
         (["--listen", "somewhere"], "is not HOST:PORT"),
     ],
 )
-def test_own_options_are_checked(options, complaint):
+def test_the_stubs_own_options_are_checked(options, complaint):
     command = [
         sys.executable, "-m", "tgi_deploy.sandbox.engine", "--version", "3.3.7", "--listen", "127.0.0.1:0",
         "--accelerator", "L40S", *options, "--",

@@ -60,7 +60,7 @@ def send(engine, exchange):
 
 
 @pytest.mark.parametrize("name", EXCHANGES)
-def test_it_answers_as_the_real_engine_did(answers, name):
+def test_replies_match_the_recordings(answers, name):
     real = EXCHANGES[name]
     status, headers, text = answers[name]
     sent = {header.lower(): value for header, value in headers.items()}
@@ -76,7 +76,7 @@ def test_it_answers_as_the_real_engine_did(answers, name):
     assert (found != {member: recorded[member] for member in found}) == (name in OTHERWISE), (found, recorded)
 
 
-def test_it_counts_in_the_real_metrics(answers):
+def test_metrics_match_the_recordings(answers):
     """Names, types, labels and buckets; the first three buckets, their number, the last three."""
     real = json.loads((CASES / "metrics.json").read_text(encoding="utf-8"))
     # Requests came one by one here: the counter of requests that joined a batch is in test_engine_admission.py.

@@ -32,7 +32,7 @@ SIZES = {4: "up to 4 KB", 16: "up to 16 KB", 64: "up to 64 KB"}
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
-def test_it_logs_and_ends_as_the_real_engine_did(path, tiny_model, start_engine):
+def test_logs_and_exit_codes_match_the_recordings(path, tiny_model, start_engine):
     real = json.loads(path.read_text(encoding="utf-8"))
     with TemporaryDirectory() as scratch:  # a path that is short enough for a line of a traceback
         model = folder_of(real["folder"], tiny_model, Path(scratch))

@@ -90,7 +90,7 @@ def test_a_local_directory_that_lacks_a_file_ends_the_shard(catalog, tiny_model,
     assert err.getvalue() == "Error: ShardCannotStart\n"
 
 
-def test_sharding_by_no_number_and_no_variable_is_a_panic(catalog):
+def test_sharding_without_a_number_panics(catalog):
     container = _container({}, catalog)
     environ = {name: value for name, value in container.environ.items() if name != "NVIDIA_VISIBLE_DEVICES"}
     out, err = StringIO(), StringIO()
@@ -100,7 +100,7 @@ def test_sharding_by_no_number_and_no_variable_is_a_panic(catalog):
     assert err.getvalue().splitlines()[-1] == words
 
 
-def test_a_port_in_use_is_noticed_after_the_engine_said_connected(catalog):
+def test_a_port_in_use_is_detected_after_connecting(catalog):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         out, err = StringIO(), StringIO()
         options = Run(

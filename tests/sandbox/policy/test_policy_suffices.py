@@ -189,7 +189,7 @@ def test_up_without_one_action_fails_and_names_it(account, action):
 
 
 @pytest.mark.parametrize("action", ["ec2:RunInstances", "ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate"])
-def test_preflight_names_it_before_anything_is_made(account, action):
+def test_preflight_names_the_action_before_anything_is_created(account, action):
     account.allow(without=action)
     up = account.up()
     assert (up["exit_code"], up["errors"][0]["code"]) == (1, "permission_denied")
@@ -197,7 +197,7 @@ def test_preflight_names_it_before_anything_is_made(account, action):
     assert account.groups() == ["default"]
 
 
-def test_logs_without_the_console_name_it(account):
+def test_logs_without_permission_name_the_action(account):
     (action,) = needed_by("logs")
     account.up()
     account.allow(without=action)
@@ -216,7 +216,7 @@ def test_down_without_one_action_fails_and_names_it(account, action):
     assert f"{action} is not allowed for" in json.dumps([down["errors"], down["data"]])
 
 
-def test_not_being_allowed_to_know_is_a_warning(account):
+def test_a_denied_check_is_a_warning(account):
     account.allow(without="servicequotas:GetServiceQuota")
     up = account.up()
     assert up["exit_code"] == 0
@@ -232,7 +232,7 @@ def test_doctor_names_every_action_that_is_missing(account):
     assert [item["data"]["action"] for item in denied] == ["ec2:RunInstances"]
 
 
-def test_every_action_of_the_policy_is_taken_away_once_or_listed():
+def test_every_action_of_the_policy_is_removed_once_or_listed():
     taken = {action for command in BY_VERB for action in needed_by(command)}
     assert taken.isdisjoint({*ONLY_KNOWING, *UNENFORCED})
     assert taken | {*ONLY_KNOWING, *UNENFORCED} == set(CORE)

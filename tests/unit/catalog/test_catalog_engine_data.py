@@ -33,7 +33,7 @@ def test_rules_cover_every_compute_capability_once():
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_verdicts_that_hold_in_every_release(version):
+def test_verdicts_hold_in_every_release(version):
     release = CATALOG.release(version)
     for capability in ((8, 0), (8, 6), (8, 9), (9, 0)):
         assert rule_for(release, capability)[0].verdict == "ok"
@@ -161,7 +161,7 @@ def test_model_classes_of_the_default_release():
         assert classes[refused].reason
 
 
-def test_one_release_starts_nothing_of_transformers():
+def test_one_release_cannot_use_the_transformers_backend():
     """3.1.1 asks for a method that its transformers does not have; TGI's own classes do not notice."""
     classes = CATALOG.release("3.1.1").model_classes
     for model_type in ("olmo2", "cohere2", "stablelm", "qwen2_moe"):
@@ -174,7 +174,7 @@ def test_one_release_starts_nothing_of_transformers():
 @pytest.mark.parametrize(
     ("version", "carried"), [("3.0.2", False), ("3.1.0", True), ("3.1.1", False), ("3.3.7", False)]
 )
-def test_one_release_carries_the_kernels_of_block_scaled_weights(version, carried):
+def test_only_one_release_has_block_scaled_fp8_kernels(version, carried):
     assert (CATALOG.release(version).block_scaled_fp8 == version) is carried
 
 

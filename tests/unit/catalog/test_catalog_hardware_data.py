@@ -20,7 +20,7 @@ def raw(name: str) -> dict:
     return json.loads((PROFILES / name).read_text())
 
 
-def test_every_generated_file_says_when_and_whence():
+def test_every_generated_file_has_date_and_source():
     for path in PROFILES.rglob("*.json"):
         content = json.loads(path.read_text())
         assert content.get("source") or content.get("sources"), path
@@ -28,7 +28,7 @@ def test_every_generated_file_says_when_and_whence():
         assert DATE.fullmatch(day), path
 
 
-def test_nothing_shipped_names_the_place_it_was_gathered_in():
+def test_packaged_files_contain_no_local_paths():
     for path in PROFILES.rglob("*"):
         if path.is_file():
             content = path.read_text()
@@ -47,19 +47,19 @@ def test_accelerators_have_memory_bandwidth_and_a_source(catalog):
         assert chip.confidence in {"high", "medium", "low"}, name
 
 
-def test_nvidia_cards_alone_have_a_compute_capability(catalog):
+def test_only_nvidia_gpus_have_a_compute_capability(catalog):
     for chip in catalog.accelerators().values():
         assert (chip.compute_capability is not None) == (chip.vendor == "nvidia"), chip.name
 
 
-def test_no_spelling_means_two_cards(catalog):
+def test_no_spelling_matches_two_gpus(catalog):
     owner: dict[str, str] = {}
     for chip in catalog.accelerators().values():
         for spelling in (chip.name, *chip.aliases):
             assert owner.setdefault(folded_card(spelling), chip.name) == chip.name, spelling
 
 
-def test_every_nvidia_card_of_ec2_has_the_name_that_its_driver_prints(catalog):
+def test_every_ec2_gpu_has_its_driver_name(catalog):
     chips = {machine.accelerator.name: machine.accelerator for machine in catalog.instance_types().values()}
     named = {chip.driver_name: name for name, chip in chips.items() if chip.vendor == "nvidia"}
     assert None not in named
@@ -67,7 +67,7 @@ def test_every_nvidia_card_of_ec2_has_the_name_that_its_driver_prints(catalog):
     assert (named["Tesla T4"], named["NVIDIA H100 80GB HBM3"]) == ("T4", "H100-80GB")
 
 
-def test_ambiguous_names_match_nothing_and_their_choices_exist(catalog):
+def test_ambiguous_names_match_nothing_but_list_choices(catalog):
     spellings = {folded_card(text) for chip in catalog.accelerators().values() for text in (chip.name, *chip.aliases)}
     for short, choices in raw("accelerators.json")["ambiguous"].items():
         assert folded_card(short) not in spellings, short
@@ -75,7 +75,7 @@ def test_ambiguous_names_match_nothing_and_their_choices_exist(catalog):
         assert set(choices) <= set(catalog.accelerators())
 
 
-def test_instance_types_are_whole(catalog):
+def test_instance_types_are_complete(catalog):
     for machine in catalog.instance_types().values():
         assert machine.accelerator_count >= 1, machine.name
         assert 0 < machine.partition <= 1, machine.name
@@ -110,11 +110,11 @@ def test_quota_codes_look_like_quota_codes(catalog):
         ("trn2u.48xlarge", 98304),
     ],
 )
-def test_memory_is_what_can_really_be_used(catalog, name, mib):
+def test_memory_is_the_usable_amount(catalog, name, mib):
     assert catalog.instance_type(name).memory_bytes_per_accelerator == mib * 2**20
 
 
-def test_fractional_cards_count_as_one_logical_card(catalog):
+def test_a_fractional_gpu_counts_as_one(catalog):
     fractional = {m.name: m.partition for m in catalog.instance_types().values() if m.partition < 1}
     assert fractional == {
         "g6f.large": 0.125,
@@ -139,13 +139,13 @@ def test_fractional_cards_count_as_one_logical_card(catalog):
         ("dl1.24xlarge", "ethernet", 400),
     ],
 )
-def test_wires(catalog, name, interconnect, network_gbps):
+def test_interconnects_have_their_bandwidth(catalog, name, interconnect, network_gbps):
     machine = catalog.instance_type(name)
     assert machine.interconnect == interconnect
     assert machine.network_gbps == network_gbps
 
 
-def test_one_chip_needs_no_interconnect_and_many_have_one(catalog):
+def test_only_several_gpus_have_an_interconnect(catalog):
     for machine in catalog.instance_types().values():
         if machine.status != "bundled":
             assert (machine.interconnect == "none") == (machine.accelerator_count == 1), machine.name
@@ -188,7 +188,7 @@ def test_every_region_has_prices_and_extras(catalog):
     assert set(raw("aws/extras.json")["regions"]) == set(regions)
 
 
-def test_offers_are_exactly_what_the_files_offer(catalog):
+def test_offers_match_the_files(catalog):
     expected = {
         (name, path.stem)
         for path in PRICE_FILES
@@ -200,7 +200,7 @@ def test_offers_are_exactly_what_the_files_offer(catalog):
     assert len(supply.offers) == len(expected)
 
 
-def test_an_unknown_price_is_none_and_never_zero(catalog):
+def test_an_unknown_price_is_none_not_zero(catalog):
     offers = catalog.supply(release="3.3.7", regions=(), markets=("on-demand", "spot")).offers
     by_type = {
         offer.usd_per_hour
@@ -212,7 +212,7 @@ def test_an_unknown_price_is_none_and_never_zero(catalog):
     assert all(offer.price_source and offer.price_date for offer in offers if offer.usd_per_hour)
 
 
-def test_spot_counts_with_the_dearest_zone(catalog):
+def test_spot_uses_the_most_expensive_zone(catalog):
     row = raw("aws/prices/us-east-1.json")["prices"]["p4d.24xlarge"]["spot"]
     supply = catalog.supply(release="3.3.7", regions=("us-east-1",), markets=("spot",))
     offer = next(offer for offer in supply.offers if offer.instance_type.name == "p4d.24xlarge")
@@ -220,7 +220,7 @@ def test_spot_counts_with_the_dearest_zone(catalog):
     assert offer.estimated
 
 
-def test_error_classes_have_codes_and_advice_and_no_code_twice():
+def test_error_classes_have_unique_codes_and_advice():
     classes = raw("aws/errors.json")["classes"]
     assert set(classes) == {
         "stale_token", "exists", "credentials", "protected", "capacity", "quota", "throttled", "failing", "not_yet",
@@ -231,7 +231,7 @@ def test_error_classes_have_codes_and_advice_and_no_code_twice():
     assert all(entry["advice"] and entry["action"] for entry in classes.values())
 
 
-def test_every_reason_of_an_early_death_has_a_class():
+def test_every_early_termination_reason_has_a_class():
     document = raw("aws/errors.json")
     assert document["dead_after_accept"].keys() >= {
         "Server.InsufficientInstanceCapacity", "Server.SpotInstanceTermination", "Client.VolumeLimitExceeded",
@@ -239,7 +239,7 @@ def test_every_reason_of_an_early_death_has_a_class():
     assert set(document["dead_after_accept"].values()) <= set(document["classes"])
 
 
-def test_image_parameters_are_public_and_in_order():
+def test_image_parameters_are_public_and_ordered():
     parameters = raw("aws/amis.json")["parameters"]
     assert parameters[0]["name"].endswith("base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id")
     assert all(entry["name"].startswith("/aws/service/") for entry in parameters)

@@ -19,7 +19,7 @@ SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["sh
 NOT_BY_FORMULA = {"gemma3", "mllama", "nemotron-nas", "deepseek_v3"}
 
 
-def test_shapes_are_found_by_hub_id_and_sound():
+def test_shapes_are_found_by_hub_id_and_plausible():
     for hub_id in SHAPES:
         model = CATALOG.resolve(hub_id).model
         assert model.hub_id == hub_id
@@ -42,7 +42,7 @@ def test_profiles_resolve():
         assert "\n" not in profile.summary + (profile.notice or "")
 
 
-def test_quantized_repositories_say_what_they_are():
+def test_quantized_repositories_name_their_method():
     methods = set(CATALOG.release(CATALOG.default_release).quantizations)
     for name in CATALOG.profile_names():
         profile = CATALOG.resolve(name)
@@ -54,7 +54,7 @@ def test_quantized_repositories_say_what_they_are():
             assert repository.source
 
 
-def test_llama3_13b_says_what_it_is():
+def test_llama3_13b_is_described_as_a_community_merge():
     profile = CATALOG.resolve("llama3-13b")
     assert profile.model.hub_id == "elinas/Llama-3-13B-Instruct"
     assert profile.model.parameters == 13_046_837_248
@@ -63,7 +63,7 @@ def test_llama3_13b_says_what_it_is():
     assert "community merge" in profile.notice
 
 
-def test_a_hub_id_gets_the_profile_that_knows_it():
+def test_a_hub_id_finds_its_profile():
     profile = CATALOG.resolve("Qwen/Qwen2.5-7B-Instruct")
     assert profile.name == "qwen2.5-7b"
     assert {repository.method for repository in profile.quantized} == {"awq", "gptq"}

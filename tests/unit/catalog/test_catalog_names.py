@@ -14,7 +14,7 @@ CASES = json.loads((Path(__file__).parents[2] / "cases" / "catalog" / "accelerat
 CATALOG = open_catalog()
 
 
-def test_accelerators_are_found_however_people_spell_them():
+def test_accelerators_are_found_in_common_spellings():
     spellings = [(text, name) for name, texts in CASES["found"].items() for text in texts]
     assert [(text, CATALOG.accelerator(text).name) for text, _ in spellings] == spellings
 
@@ -91,7 +91,7 @@ def test_arm_hosts_are_known():
         ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
     ],
 )
-def test_unknown_model_gets_a_suggestion_and_never_a_guess(text, expected):
+def test_an_unknown_model_gets_a_suggestion_not_a_guess(text, expected):
     with pytest.raises(InputError) as caught:
         CATALOG.resolve(text)
     assert caught.value.code == "unknown_model"
@@ -100,7 +100,7 @@ def test_unknown_model_gets_a_suggestion_and_never_a_guess(text, expected):
     assert "config.json" in (caught.value.hint or "")
 
 
-def test_a_name_like_nothing_gets_no_suggestion():
+def test_a_dissimilar_name_gets_no_suggestion():
     with pytest.raises(InputError) as caught:
         CATALOG.resolve("zzzzzzzzzzzz")
     assert "Did you mean" not in (caught.value.hint or "")
@@ -110,7 +110,7 @@ def test_a_name_like_nothing_gets_no_suggestion():
     "text",
     ["", " ", "x;rm -rf /", "$(id)", "a" * 70_000, "a/b/c", "a\nb", "\x1b[31m", "../" * 400, "org/", "/" * 1100, "-x"],
 )
-def test_bad_model_names_are_refused_and_shown_safely(text):
+def test_bad_model_names_are_rejected_and_escaped(text):
     with pytest.raises(InputError) as caught:
         CATALOG.resolve(text)
     assert caught.value.code == "bad_model_name"
@@ -129,7 +129,7 @@ def test_unknown_region(regions, hint):
     assert hint in (caught.value.hint or "")
 
 
-def test_a_region_that_is_nearly_right_is_answered_without_all_the_others():
+def test_a_misspelled_region_gets_only_similar_ones():
     with pytest.raises(InputError) as caught:
         CATALOG.check_region("us-east-11")
     assert "us-east-1" in (caught.value.hint or "")
@@ -149,19 +149,19 @@ def test_unknown_engine_version(version):
     ("asked", "types"),
     [("g6e", "Types of g6e are g6e.xlarge"), ("L40S", "Types of L40S are g6e.xlarge"), ("t3.micro", "'tgi-deploy")],
 )
-def test_a_family_or_a_card_is_answered_with_its_types(asked, types):
+def test_a_family_or_gpu_name_suggests_its_types(asked, types):
     with pytest.raises(InputError) as caught:
         CATALOG.instance_type(asked)
     assert (caught.value.hint or "").startswith(types)
 
 
-def test_regions_in_one_word_are_to_be_repeated():
+def test_a_list_of_regions_suggests_repeating_the_option():
     with pytest.raises(InputError) as caught:
         CATALOG.supply(release="3.3.7", regions=["us-east-1,eu-west-1"], markets=["on-demand"])
     assert "Repeat the option" in (caught.value.hint or "")
 
 
-def test_a_name_in_another_tools_style_is_answered_with_the_near_one():
+def test_a_name_in_another_tools_style_gets_a_suggestion():
     with pytest.raises(InputError) as caught:
         CATALOG.resolve("llama3:8b")
     assert (caught.value.hint or "").startswith("Did you mean llama3-8b")

@@ -102,7 +102,7 @@ def test_broken_constants_of_speed(changed, change, message):
     )
 
 
-def test_what_must_be_there_is_all_that_is_asked_for():
+def test_every_required_constant_is_used():
     catalog = open_catalog()
     constants = catalog.predictions.speed.with_values(dict.fromkeys(missing(()), 1.0))
     for card in catalog.accelerators().values():
@@ -136,20 +136,20 @@ def test_broken_rules_of_memory(changed, change, message):
     assert said(MEMORY_FILE, lambda: catalog.predictions.memory("vllm")) == message
 
 
-def test_a_users_constants_come_first(changed):
+def test_user_constants_override_packaged_ones(changed):
     request = PredictionRequest(model="llama3-8b", accelerator="L4", engine="tgi", concurrency=1)
     slow = changed(SPEED_FILE, put_at("constants", "engine.tgi.step_ms", value={"value": 1000}))
     assert answer(request, slow).tpot_ms.median > 1000 > answer(request, open_catalog()).tpot_ms.median
     assert plan(REQUEST, slow, {}).chosen.performance.tpot_ms > 1000
 
 
-def test_a_users_rules_of_memory_come_first(changed):
+def test_user_memory_rules_override_packaged_ones(changed):
     catalog = changed(MEMORY_FILE, put_at("engines", "vllm", "share", value=0.5))
     assert catalog.predictions.memory("vllm")["share"] == 0.5
     assert catalog.predictions.memory("vllm")["versions"][0]["before"] == "0.8"
 
 
-def test_what_predicts_nothing_reads_no_constants(changed):
+def test_commands_without_predictions_read_no_constants(changed):
     catalog = changed(SPEED_FILE, put_at("constants", value=None))
     assert compare(("L4",), catalog, region="us-east-1", release=catalog.default_release)
     assert catalog.offers(("us-east-1",), ("on-demand",))

@@ -91,7 +91,7 @@ def test_directory_by_relative_path(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("typed", ["my-model/", "../a/my-model/", "deep/er/my-model", "deep/er/my-model/"])
-def test_directory_as_shells_complete_it(tmp_path, monkeypatch, typed):
+def test_a_directory_with_a_trailing_slash(tmp_path, monkeypatch, typed):
     for place in ("a", "a/deep/er"):
         model_directory(tmp_path / place, llama_config())
     monkeypatch.chdir(tmp_path / "a")
@@ -99,7 +99,7 @@ def test_directory_as_shells_complete_it(tmp_path, monkeypatch, typed):
 
 
 @pytest.mark.parametrize(("within", "typed"), [("my-model", "."), ("my-model/deeper", "..")])
-def test_directory_one_stands_in(tmp_path, monkeypatch, within, typed):
+def test_the_current_directory_can_be_a_model(tmp_path, monkeypatch, within, typed):
     model_directory(tmp_path, llama_config())
     (tmp_path / within).mkdir(exist_ok=True)
     monkeypatch.chdir(tmp_path / within)
@@ -132,7 +132,7 @@ def test_strange_paths(path):
     assert caught.value.message.isprintable()
 
 
-def test_profiles_folder_that_is_not_there(tmp_path):
+def test_a_missing_profiles_folder_is_an_error(tmp_path):
     with pytest.raises(InputError) as caught:
         open_catalog(tmp_path / "nowhere")
     assert caught.value.code == "unreadable_path"
@@ -155,7 +155,7 @@ def test_unreadable_config(tmp_path):
     assert caught.value.code == "unreadable_path"
 
 
-def test_users_profile_comes_first(tmp_path):
+def test_user_profiles_override_packaged_ones(tmp_path):
     content = (CASES / "profiles" / "good.toml").read_text()
     catalog = put(tmp_path, "models/llama3-8b.toml", content)
     assert catalog.resolve("llama3-8b").model.hub_id == "acme/Tiny-1B"
@@ -164,7 +164,7 @@ def test_users_profile_comes_first(tmp_path):
     assert put(tmp_path, "models/good.toml", content).profile_names().count("good") == 1
 
 
-def test_users_prices_come_first(tmp_path):
+def test_user_prices_override_packaged_ones(tmp_path):
     content = json.loads((profiles_dir() / "aws" / "prices" / "us-east-1.json").read_text())
     content["prices"]["g6e.xlarge"]["on_demand"]["usd_per_hour"] = "1.5"
     catalog = put(tmp_path, "aws/prices/us-east-1.json", json.dumps(content))
@@ -200,7 +200,7 @@ def test_an_unknown_band_of_interruptions_is_named(tmp_path):
         catalog.offers(("us-east-1",), ("spot",))
 
 
-def test_a_type_without_a_band_gets_the_open_one(tmp_path):
+def test_a_type_without_a_band_gets_the_highest_one(tmp_path):
     content = json.loads((profiles_dir() / "aws" / "prices" / "us-east-1.json").read_text())
     del content["prices"]["g6e.xlarge"]["spot"]["interruptions"]
     catalog = put(tmp_path, "aws/prices/us-east-1.json", json.dumps(content))
@@ -257,7 +257,7 @@ def test_a_users_release_extends_a_packaged_one(tmp_path):
     assert catalog.default_release == "3.3.7"
 
 
-def test_only_what_is_needed_is_read(tmp_path):
+def test_only_needed_files_are_read(tmp_path):
     broken = "{"
     for name in ("aws/prices/eu-west-1.json", "models/shapes.json", "engines/tgi/releases/2.4.0.json"):
         put(tmp_path, name, broken)

@@ -15,7 +15,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.wiring import open_catalog
 
 
-def test_only_as_many_of_the_same_card_are_compared():
+def test_only_the_same_number_of_the_same_gpu_is_compared():
     found = open_catalog().elsewhere("A100-40GB", 8)
     assert [(item.cloud, item.machine, item.usd_per_hour) for item in found] == [
         ("Azure", "Standard_ND96asr_v4", Decimal("27.197")),
@@ -28,13 +28,13 @@ def test_only_as_many_of_the_same_card_are_compared():
     ("card", "count", "least", "most"),
     [("L4", 1, 0.6, 0.8), ("A100-40GB", 1, 3.6, 3.8), ("A100-80GB-PCIe", 1, 3.6, 3.8), ("H100-80GB", 8, 85, 100)],
 )
-def test_prices_are_near_what_their_makers_publish(card, count, least, most):
+def test_prices_are_near_published_ones(card, count, least, most):
     found = open_catalog().elsewhere(card, count)
     assert found
     assert all(least <= item.usd_per_hour <= most for item in found)
 
 
-def test_every_price_has_a_source_a_day_and_a_confidence():
+def test_every_price_has_source_date_and_confidence():
     document = json.loads((profiles_dir() / "elsewhere.json").read_text())
     for row in document["machines"]:
         assert row["source"] in document["sources"]
@@ -50,7 +50,7 @@ def test_every_price_has_a_source_a_day_and_a_confidence():
         ("usd_per_hour", "free", "machines/0/usd_per_hour"),
     ],
 )
-def test_a_wrong_row_is_refused_by_key(tmp_path, key, value, says):
+def test_an_invalid_row_error_names_the_key(tmp_path, key, value, says):
     document = json.loads((profiles_dir() / "elsewhere.json").read_text())
     document["machines"][0][key] = value
     (tmp_path / "elsewhere.json").write_text(json.dumps(document))
@@ -60,7 +60,7 @@ def test_a_wrong_row_is_refused_by_key(tmp_path, key, value, says):
     assert says in caught.value.message
 
 
-def test_the_block_says_what_it_is_and_fits():
+def test_the_comparison_is_labeled_and_fits_the_width():
     catalog = open_catalog()
     hardware = catalog.instance_type("g6.xlarge")
     text = click.unstyle(elsewhere_text(hardware, catalog.elsewhere("L4", 1)))

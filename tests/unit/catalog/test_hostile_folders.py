@@ -65,7 +65,7 @@ def whole(**headers):
     ],
     ids=lambda files: ascii(files[models.CONFIG][0][-60:]),
 )
-def test_a_config_that_makes_no_model(files, trial):
+def test_an_incomplete_config_is_rejected(files, trial):
     assert trial.run("plan", str(trial.folder(files))) == (2, "bad_model_config")
 
 
@@ -80,7 +80,7 @@ def test_a_config_that_is_too_large(trial):
     assert trial.run("plan", str(trial.folder({models.CONFIG: (b"{}", 33 * 2**20)}))) == (2, "unreadable_path")
 
 
-def test_settings_of_state_space_models_hold_an_infinity(trial):
+def test_state_space_configs_may_contain_infinity(trial):
     files = config(time_step_limit=[0.0, Raw("Infinity")])
     assert trial.run("plan", str(trial.folder(files)), "--hardware", "1xL4") == (0, "ok")
 
@@ -114,11 +114,11 @@ def test_a_header_that_describes_no_tensors(entries, trial):
         {"model.layers.\u0661.x": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}},
     ],
 )
-def test_odd_tensors_that_are_in_order(entries, trial):
+def test_unusual_but_valid_tensors_are_accepted(entries, trial):
     assert trial.run("plan", str(trial.folder(whole(**entries))), "--hardware", "1xL4") == (0, "ok")
 
 
-def test_parts_of_an_exl2_matrix_count_in_any_order_and_from_any_file():
+def test_exl2_parts_count_in_any_order_and_file():
     parts = (
         Tensor(name="a.q_weight", dtype="I32", shape=(5, 8), size_bytes=160),
         Tensor(name="a.q_invperm", dtype="I32", shape=(32,), size_bytes=128),
@@ -130,19 +130,19 @@ def test_parts_of_an_exl2_matrix_count_in_any_order_and_from_any_file():
     assert counted == {32 * 16 * 8}
 
 
-def test_a_name_that_comes_again_counts_once():
+def test_a_duplicate_name_counts_once():
     tensor = Tensor(name="a.weight", dtype="F32", shape=(2, 3), size_bytes=24)
     assert contents([tensor, tensor], layers=1, tied=False, quantization=None).parameters == 6
 
 
-def test_weights_with_a_name_that_is_not_text_are_named_anyway(trial):
+def test_weights_with_an_invalid_name_are_reported(trial):
     folder = trial.folder(config())
     header = models.head({"__metadata__": {}})
     (folder / os.fsdecode(b"\xff\x1b.safetensors")).write_bytes(header)
     assert trial.run("plan", str(folder)) == (2, "bad_checkpoint")
 
 
-def test_a_profile_nested_beyond_all_bounds_is_named(tmp_path):
+def test_a_profile_nested_too_deep_is_named(tmp_path):
     path = tmp_path / "models"
     path.mkdir()
     (path / "mine.toml").write_text("x = " + "[" * 5000)

@@ -72,7 +72,7 @@ def test_latent_attention_is_known(tmp_path):
     assert (model.kv_lora_rank, model.head_dim, model.shared_experts, model.first_dense_layers) == (512, 192, 2, 1)
 
 
-def test_folder_size_is_what_is_downloaded(tmp_path):
+def test_folder_size_equals_the_download(tmp_path):
     config = checkpoints.config_of(LLAMA)
     model = model_of(tmp_path, config, checkpoints.tensors_of(config), shards=4)
     weights = sum(path.stat().st_size for path in (tmp_path / "my-model").glob("*.safetensors"))
@@ -82,7 +82,7 @@ def test_folder_size_is_what_is_downloaded(tmp_path):
     assert not model.needs_conversion
 
 
-def test_a_second_copy_of_the_weights_is_downloaded_and_not_loaded(tmp_path):
+def test_a_second_copy_of_the_weights_is_downloaded_but_not_loaded(tmp_path):
     config = checkpoints.config_of(SHAPES["mistralai/Mistral-7B-Instruct-v0.3"])
     tensors = checkpoints.tensors_of(config)
     folder = checkpoints.write_tree(tmp_path / "m", config, tensors, shards=3)
@@ -142,7 +142,7 @@ def test_a_head_that_is_not_stored_is_tied_despite_the_config(tmp_path):
     assert model_of(tmp_path, config, tensors).tied_embeddings
 
 
-def test_buffers_are_no_parameters(tmp_path):
+def test_buffers_do_not_count_as_parameters(tmp_path):
     config = checkpoints.config_of(SHAPES["meta-llama/Llama-2-7b-hf"])
     tensors = checkpoints.tensors_of(config, "F16")
     for layer in range(32):
@@ -272,7 +272,7 @@ def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(wanted, says, tm
     assert says in rejection.message
 
 
-def test_a_vision_tower_is_counted_apart(tmp_path):
+def test_a_vision_tower_is_counted_separately(tmp_path):
     text = checkpoints.config_of(LLAMA)
     language = {f"language_model.{name}": it for name, it in checkpoints.tensors_of(text).items()}
     tower = {
@@ -432,7 +432,7 @@ def test_an_adapter_beside_the_config_of_its_base_is_named(tmp_path):
     assert caught.value.code == "bad_checkpoint"
 
 
-def test_a_folder_of_nothing_lacks_its_config(tmp_path):
+def test_an_empty_folder_lacks_a_config(tmp_path):
     with pytest.raises(InputError) as caught:
         resolve(tmp_path)
     assert caught.value.code == "unreadable_path"
@@ -509,7 +509,7 @@ def llama4(experts, step):
     ids=["T5-XXL", "Mamba", "Mamba of the first kind", "Qwen1.5-MoE", "StableLM", "Command R7B", "GLM-4",
          "Llama 4 Scout", "Llama 4 Maverick"],
 )  # fmt: skip
-def test_sizes_by_the_config_alone(config, billions, tmp_path):
+def test_sizes_are_computed_from_a_config_alone(config, billions, tmp_path):
     """Against the sizes on the model cards: T5's encoder and cross attention count, so do shared experts."""
     assert model_of(tmp_path, config).parameters / 1e9 == pytest.approx(billions, rel=0.01)
 
@@ -533,7 +533,7 @@ def test_models_of_every_backend_are_planned(config, hardware, shards, tmp_path)
         assert ("model_not_shardable" in codes) is (config is not FLAN_T5_XXL)
 
 
-def test_t5_counts_its_encoder_so_that_a_small_card_will_not_do(tmp_path):
+def test_t5_counts_its_encoder(tmp_path):
     folder = checkpoints.write_tree(tmp_path / "m", FLAN_T5_XXL)
     made = plan(OptionTexts(model=str(folder), hardware="1xL4", quantize="none"), open_catalog(), {})
     (rejection,) = made.rejections
@@ -549,7 +549,7 @@ def test_t5_counts_its_encoder_so_that_a_small_card_will_not_do(tmp_path):
         ("Qwen2ForRewardModel", "ranks or classifies"),
     ],
 )
-def test_what_has_no_head_to_generate_with_is_pointed_elsewhere(architecture, says, tmp_path):
+def test_a_model_without_a_generation_head_gets_a_pointer(architecture, says, tmp_path):
     folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(LLAMA, architectures=[architecture]))
     made = plan(OptionTexts(model=str(folder), instance="g6.xlarge", quantize="none"), open_catalog(), {})
     (rejection,) = made.rejections
@@ -572,7 +572,7 @@ def test_three_bits_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("bits", ["four", True, 0, 64, [4]])
-def test_bits_that_are_none(bits, tmp_path):
+def test_invalid_bits_are_rejected(bits, tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("gptq", bits=bits or -1))
     with pytest.raises(InputError, match="quantization_config has an invalid number of bits") as caught:
         model_of(tmp_path, config)
@@ -593,14 +593,14 @@ def test_bits_that_are_none(bits, tmp_path):
         quantized_by("x" * 101),
     ],
 )
-def test_names_that_would_steer_a_terminal(changes, tmp_path):
+def test_terminal_escapes_in_names_are_rejected(changes, tmp_path):
     with pytest.raises(InputError, match="should be a name, not") as caught:
         model_of(tmp_path, checkpoints.config_of(LLAMA, **changes))
     assert caught.value.code == "bad_model_config"
     assert caught.value.message.isprintable()
 
 
-def test_a_window_that_is_switched_off_inside_a_multimodal_config(tmp_path):
+def test_a_disabled_window_in_a_multimodal_config(tmp_path):
     text = {"model_type": "mistral", "sliding_window": None, "num_hidden_layers": 30}
     model = model_of(tmp_path, {"model_type": "llava", "text_config": text})
     assert (model.sliding_window, model.layers, model.kv_heads) == (None, 30, 8)
@@ -618,6 +618,6 @@ def test_a_folder_without_a_tokenizer_is_noticed_each_time(files, noticed, tmp_p
     assert [notice is not None for notice in notices] == [noticed, noticed]
 
 
-def test_a_folder_with_a_config_alone_is_there_to_plan_with(tmp_path):
+def test_a_folder_with_only_a_config_can_be_planned(tmp_path):
     folder = checkpoints.write_tree(tmp_path / "m", checkpoints.config_of(SHAPES["meta-llama/Llama-3.1-8B"]))
     assert resolve(folder).notice is None

@@ -41,7 +41,7 @@ def weights_on_disk(folder):
 
 
 @pytest.mark.parametrize("method", FORMATS)
-def test_a_packed_checkpoint_is_served_as_it_is(method, tmp_path):
+def test_a_quantized_checkpoint_is_served_unchanged(method, tmp_path):
     settings, pack = FORMATS[method]
     config = checkpoints.config_of(LLAMA, quantization_config=settings)
     folder = checkpoints.write_tree(tmp_path / "m", config, pack(checkpoints.tensors_of(config, "F16")))
@@ -52,7 +52,7 @@ def test_a_packed_checkpoint_is_served_as_it_is(method, tmp_path):
     assert chosen.memory.weights_bytes == pytest.approx(weights_on_disk(folder), rel=0.02)
 
 
-def test_plain_weights_take_what_they_take(llama):
+def test_plain_weights_take_their_stored_size(llama):
     chosen = planned(llama, quantize="none")
     assert chosen.storage.weights_bytes == weights_on_disk(llama)
     assert chosen.memory.weights_bytes == pytest.approx(16_060_522_496, rel=0.001)

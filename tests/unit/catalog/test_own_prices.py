@@ -41,7 +41,7 @@ def listed(name: str, *, market: str = "on-demand") -> Decimal | None:
         ("[percent_off]\np5 = 50\n", Decimal(1)),
     ],
 )
-def test_the_closest_percentage_holds(tmp_path, content, share):
+def test_the_most_specific_percentage_applies(tmp_path, content, share):
     expected = (listed("g6e.xlarge") * share).quantize(Decimal("0.0001"))
     assert price(tmp_path, content, "g6e.xlarge") == expected
 
@@ -51,13 +51,13 @@ def test_a_private_price_wins(tmp_path):
     assert price(tmp_path, content, "g6e.xlarge") == Decimal("1.1")
 
 
-def test_spot_stays_as_it_is(tmp_path):
+def test_spot_prices_are_unchanged(tmp_path):
     assert price(tmp_path, '[percent_off]\n"*" = 25\n', "g6e.xlarge", market="spot") == listed(
         "g6e.xlarge", market="spot"
     )
 
 
-def test_a_plan_names_where_its_price_is_from(tmp_path):
+def test_a_plan_names_the_source_of_its_price(tmp_path):
     (tmp_path / "prices.toml").write_text(HEADER + '[percent_off]\n"*" = 25\n')
     offer = open_catalog(tmp_path).offers(("us-east-1",), ("on-demand",))[0]
     assert (offer.price_source, offer.price_date) == ("prices.toml: savings plan", "2026-11-22")
@@ -86,7 +86,7 @@ def test_more_credits_than_a_month_costs_leave_nothing_to_pay(tmp_path):
     assert plan_document(made).cost.credits.first_month_usd == 0
 
 
-def test_credits_of_the_past_are_gone(tmp_path):
+def test_expired_credits_are_ignored(tmp_path):
     made = credited(tmp_path, '[credits]\nusd = "100"\nuntil = 2020-12-31\n')
     assert plan_document(made).cost.credits is None
 
@@ -107,7 +107,7 @@ def test_credits_of_the_past_are_gone(tmp_path):
         ('[usd_per_hour."us-east-1"]\n"g6e.medium" = "1.1"\n', "usd_per_hour/us-east-1/g6e.medium"),
     ],
 )
-def test_a_wrong_file_is_refused_by_key(tmp_path, content, key):
+def test_an_invalid_file_error_names_the_key(tmp_path, content, key):
     with pytest.raises(InputError) as caught:
         price(tmp_path, content, "g6e.xlarge")
     assert caught.value.code == "bad_profile"

@@ -10,7 +10,7 @@ from tgi_deploy.wiring import open_catalog
 TABLE = open_catalog().quality
 
 
-def test_near_lossless_methods_lose_no_more_on_average_than_the_class_allows() -> None:
+def test_near_lossless_methods_stay_within_the_class_on_average() -> None:
     judged = [item for item in TABLE.methods if item.grade == "near-lossless"]
     assert len(judged) > 2
     for item in judged:
@@ -18,13 +18,13 @@ def test_near_lossless_methods_lose_no_more_on_average_than_the_class_allows() -
         assert -sum(delta.points for delta in item.deltas) / len(item.deltas) <= TABLE.near_lossless_points
 
 
-def test_some_published_score_of_four_calibrated_bits_falls_by_more() -> None:
+def test_some_4_bit_scores_fall_by_more_than_near_lossless() -> None:
     for item in TABLE.methods:
         if item.grade == "4-bit" and item.order == min(one.order for one in TABLE.methods if one.grade == "4-bit"):
             assert min(delta.points for delta in item.deltas) < -TABLE.near_lossless_points
 
 
-def test_every_score_names_source_and_day() -> None:
+def test_every_score_has_source_and_date() -> None:
     assert all(delta.source.startswith("https://") and delta.date for item in TABLE.methods for delta in item.deltas)
 
 

@@ -84,12 +84,12 @@ NAMES = ("g4dn.xlarge", "g5.xlarge", "g6e.48xlarge", "g6f.large", "g7e.2xlarge",
 @pytest.mark.parametrize(
     "name", [*NAMES, "inf2.48xlarge", "trn2.48xlarge", "p3dn.24xlarge", "g5g.metal", "dl2q.24xlarge"]
 )
-def test_entry_of_an_instance_type_is_the_shipped_one(name, described):
+def test_the_entry_of_an_instance_type_matches_the_packaged_one(name, described):
     known = raw("aws/instance_types.json")["instance_types"]
     assert refresh_instances.entry(described[name], known[name]["regions"], known, CATALOG) == known[name]
 
 
-def test_a_new_size_borrows_from_its_family(described):
+def test_a_new_size_inherits_from_its_family(described):
     known = raw("aws/instance_types.json")["instance_types"]
     expected = known.pop("g6e.12xlarge")
     found = refresh_instances.entry(described["g6e.12xlarge"], expected["regions"], known, CATALOG)
@@ -97,7 +97,7 @@ def test_a_new_size_borrows_from_its_family(described):
     assert found["memory_mib"] == expected["memory_mib"]
 
 
-def test_types_no_region_has_any_more_are_gone_and_unknown_chips_are_left_out(described, capsys):
+def test_types_that_no_region_offers_are_retired_and_unknown_chips_skipped(described, capsys):
     known = raw("aws/instance_types.json")["instance_types"]
     strange = {**described["g5.xlarge"], "InstanceType": "z9.xlarge", "GpuInfo": {"Gpus": [{"Name": "Z9"}]}}
     plain = {"InstanceType": "m5.large"}
@@ -142,7 +142,7 @@ def product(unit: str = "Hrs", usd: str = "1.8610000000") -> dict:
         ({}, None),
     ],
 )
-def test_price_of_a_product(answer, amount):
+def test_a_product_has_one_price(answer, amount):
     assert refresh_prices.on_demand_usd(answer) == amount
 
 
@@ -201,7 +201,7 @@ def test_flags_of_a_help_text():
     assert found["--new-switch"].switch is True
 
 
-def test_flag_difference_makes_a_release_that_reads_back(tmp_path):
+def test_a_flag_difference_becomes_a_readable_release(tmp_path):
     known = CATALOG.release("3.3.7").flags
     found = refresh_flags.flags_of(HELP, known)
     own = {"version": "9.0.0", "released": "2026-02-01", "extends": "3.3.7", "image": "example/tgi:9.0.0"}

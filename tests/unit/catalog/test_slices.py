@@ -35,7 +35,7 @@ def machine(catalog: Catalog, text: str) -> InstanceType:
         ("B200", "2g.45gb", 44.25, 36 / 148),
     ],
 )
-def test_a_slice_has_what_the_driver_prints(catalog, card, profile, printed_gib, multiprocessors):
+def test_a_slice_has_the_memory_the_driver_reports(catalog, card, profile, printed_gib, multiprocessors):
     whole, cut = catalog.accelerator(card), catalog.accelerator(f"{card}-MIG-{profile}")
     assert cut.memory_bytes / GIB == pytest.approx(printed_gib)
     assert cut.fp16_tflops == pytest.approx(whole.fp16_tflops * multiprocessors)
@@ -47,7 +47,7 @@ def test_a_slice_has_the_bandwidth_of_its_memory(catalog):
 
 
 @pytest.mark.parametrize("text", ["a100-80gb mig 3g.40gb", "A100 80GB-MIG-3G.40GB", "A100-80GB-3g.40gb"])
-def test_slices_are_found_as_people_write_them(catalog, text):
+def test_slices_are_found_in_common_spellings(catalog, text):
     assert catalog.accelerator(text).name == "A100-80GB-MIG-3g.40gb"
 
 
@@ -60,13 +60,13 @@ def test_slices_are_found_as_people_write_them(catalog, text):
         ("A100-MIG-3g.40gb", "'A100' could be"),
     ],
 )
-def test_a_slice_that_cannot_be_is_refused_by_name(catalog, text, message):
+def test_an_impossible_slice_is_rejected_by_name(catalog, text, message):
     with pytest.raises(InputError, match=re.escape(message)):
         catalog.accelerator(text)
 
 
 @pytest.mark.parametrize("text", ["16xH100-80GB", "2xGB10", "12xL40S", "21xT4", "16xA100-80GB-MIG-4g.40gb"])
-def test_more_cards_than_a_host_takes_are_asked_about(catalog, text):
+def test_more_gpus_than_a_host_has_are_rejected(catalog, text):
     with pytest.raises(InputError) as caught:
         machine(catalog, text)
     assert caught.value.code == "more_than_one_host"
@@ -75,7 +75,7 @@ def test_more_cards_than_a_host_takes_are_asked_about(catalog, text):
 @pytest.mark.parametrize(
     "text", ["16xA100-40GB", "8xH100-80GB", "56xA100-80GB-MIG-1g.10gb", "10xRTX-4090", "20xT4", "18xL4"]
 )
-def test_hosts_that_exist_are_taken(catalog, text):
+def test_existing_hosts_are_accepted(catalog, text):
     assert machine(catalog, text).accelerator_count == int(text.partition("x")[0])
 
 
@@ -94,12 +94,12 @@ def test_hosts_that_exist_are_taken(catalog, text):
         "DGX H100",
     ],
 )
-def test_chips_that_the_engine_never_runs_on_get_a_sentence(catalog, text):
+def test_unsupported_chips_get_an_explanation(catalog, text):
     with pytest.raises(InputError, match="TGI"):
         catalog.accelerator(text)
 
 
-def test_an_arm_host_is_known_by_its_card(catalog):
+def test_an_arm_host_is_recognized_by_its_gpu(catalog):
     assert machine(catalog, "1xGB200").cpu_arch == "arm64"
 
 
@@ -112,7 +112,7 @@ def test_an_arm_host_is_known_by_its_card(catalog):
         ("MI300A", "does not name the MI300A"),
     ],
 )
-def test_what_is_more_or_newer_than_an_image_serves_gets_a_sentence(catalog, text, says):
+def test_newer_or_larger_chips_than_an_image_supports_get_an_explanation(catalog, text, says):
     with pytest.raises(InputError, match=says):
         catalog.accelerator(text)
 
@@ -122,7 +122,7 @@ def test_a_rack_is_more_than_one_host(catalog):
         machine(catalog, "72xGB200")
 
 
-def test_a_machine_of_another_cloud_is_planned_by_its_cards(catalog):
+def test_a_machine_of_another_cloud_suggests_its_gpus(catalog):
     with pytest.raises(InputError) as caught:
         catalog.instance_type("Standard_ND96asr_v4")
     assert "a machine of Azure: --hardware 8xA100-40GB" in caught.value.hint

@@ -56,7 +56,7 @@ def offers(line, **environment):
         ("tgi-deploy nothing x", []),
     ],
 )
-def test_offers(line, expected):
+def test_completion_offers_matching_names(line, expected):
     assert offers(line) == expected
 
 

@@ -59,7 +59,7 @@ def test_the_engine_of_a_deployment_is_on_record(capsys):
     assert (code, "error[conflicting_options]" in err) == (2, True)
 
 
-def test_text_has_phase_code_line_cause_and_remedy(capsys):
+def test_a_diagnosis_shows_phase_code_line_cause_and_remedy(capsys):
     code, out, _ = said(capsys, "diagnose", OOM)
     assert code == 0
     for part in ("oom_warmup_prefill", "phase warming_up", "line ", "cause: ", "remedy: ", "explain oom_"):
@@ -103,7 +103,7 @@ def test_both_causes_of_one_line_are_shown(capsys):
     assert "apart: " in out
 
 
-def test_standard_input_is_read_and_nothing_of_a_cloud_is_loaded():
+def test_standard_input_is_read_without_cloud_libraries():
     script = (
         "import sys; from tgi_deploy.cli.frame import run; from tgi_deploy.cli.main import ROOT\n"
         "code = run(ROOT, ['diagnose', '-', '--json'])\n"
@@ -116,7 +116,7 @@ def test_standard_input_is_read_and_nothing_of_a_cloud_is_loaded():
     assert json.loads(ran.stdout)["data"]["findings"][0]["code"] == "image_not_found"
 
 
-def test_standard_input_that_is_closed_is_bad_input():
+def test_closed_standard_input_is_bad_input():
     command = [sys.executable, "-m", "tgi_deploy", "diagnose", "-", "--json"]
     ran = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, text=True, check=False
@@ -125,7 +125,7 @@ def test_standard_input_that_is_closed_is_bad_input():
     assert json.loads(ran.stdout)["errors"][0]["code"] == "no_input"
 
 
-def test_a_pipe_is_read_by_its_name(capsys):
+def test_a_named_pipe_is_read(capsys):
     reader, writer = os.pipe()
     os.write(writer, b"docker: Error response from daemon: manifest unknown\n")
     os.close(writer)
@@ -143,7 +143,7 @@ def test_an_empty_log_is_not_called_clean(capsys, tmp_path, content):
     assert "2>&1" in err
 
 
-def test_lines_count_from_the_beginning_of_a_log_of_which_the_end_is_read(capsys, monkeypatch, tmp_path):
+def test_line_numbers_count_from_the_start_of_a_long_log(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tgi_deploy.cli.diagnose._MAX_BYTES", 4096)
     log = tmp_path / "long.log"
     log.write_text("all is well\n" * 5000 + "torch.OutOfMemoryError: CUDA out of memory\nbye\n", encoding="utf-8")
@@ -153,7 +153,7 @@ def test_lines_count_from_the_beginning_of_a_log_of_which_the_end_is_read(capsys
     assert json.loads(said(capsys, "diagnose", str(log), "--json")[1])["data"]["unexplained"]["line"] == 5001
 
 
-def test_a_folder_is_called_one(capsys, tmp_path):
+def test_a_folder_is_reported_as_a_folder(capsys, tmp_path):
     code, _, err = said(capsys, "diagnose", str(tmp_path))
     assert code == 2
     assert "Is a directory" in err
@@ -180,7 +180,7 @@ def test_every_code_is_explained_in_100_columns():
         assert not [line for line in out.splitlines() if re.match(r"  (?!  ).{99}", line)]
 
 
-def test_the_change_of_a_plan_that_is_reported_is_the_one_that_heal_makes(capsys):
+def test_explain_shows_the_change_that_heal_makes(capsys):
     cures = read_cures()
     for item in all_codes("tgi"):
         assert item.plan_edit == next(iter(cures.get(item.code, ())), ""), item.code
@@ -188,7 +188,7 @@ def test_the_change_of_a_plan_that_is_reported_is_the_one_that_heal_makes(capsys
     assert "plan_edit" not in json.loads(said(capsys, "explain", "left_behind", "--json")[1])["data"]
 
 
-def test_explain_alone_lists_all(capsys):
+def test_explain_without_a_code_lists_all(capsys):
     _, out, _ = said(capsys, "explain")
     _, listed, _ = said(capsys, "explain", "--json")
     codes = [item["code"] for item in json.loads(listed)["data"]["codes"]]
@@ -203,13 +203,13 @@ def test_a_code_can_be_a_diagnosis_and_a_rejection(capsys):
     assert "This release" in out
 
 
-def test_a_part_of_a_code_gets_all_that_have_it():
+def test_a_partial_code_lists_all_matches():
     with pytest.raises(InputError) as caught:
         explain("oom", "tgi")
     assert "did you mean oom_load or " in (caught.value.hint or "")
 
 
-def test_a_misspelt_code_gets_the_nearest():
+def test_a_misspelled_code_gets_a_suggestion():
     with pytest.raises(InputError, match="oom_lod") as caught:
         explain("oom_lod", "tgi")
     assert caught.value.code == "unknown_code"
@@ -217,11 +217,11 @@ def test_a_misspelt_code_gets_the_nearest():
 
 
 @pytest.mark.parametrize("pasted", ["OOM_LOAD", " oom_load", "error[oom_load]:", "warning[oom_load]"])
-def test_a_code_is_taken_as_it_is_pasted(pasted):
+def test_a_pasted_code_is_accepted(pasted):
     assert explain(pasted, "tgi").code == "oom_load"
 
 
-def test_the_codes_of_the_tool_are_its_own():
+def test_tool_codes_are_distinct_from_diagnoses():
     source = "".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "tgi_deploy").rglob("*.py"))
     data = (REPOSITORY / "profiles").rglob("*.json")
     data_text = "".join(path.read_text(encoding="utf-8") for path in data if path.name != "codes.json")

@@ -26,11 +26,11 @@ ENDS = (End(reason="ttl", at=NOON), End(reason="lease", at=NOON, seconds=1800), 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (59, "59s"), (300, "5m"), (5400, "1h30m"), (129600, "1d12h"), (86461, "1d1m1s")]
 )
-def test_durations_read_as_options_take_them(seconds, text):
+def test_durations_print_as_options_accept_them(seconds, text):
     assert option_duration(seconds) == text
 
 
-def test_every_end_has_its_line():
+def test_every_limit_has_its_line():
     assert ends_lines(ENDS) == [
         "2026-11-21T12:00:00+00:00  its --ttl or --max-spend is reached",
         "2026-11-21T12:00:00+00:00  unless its lease is renewed",
@@ -41,7 +41,7 @@ def test_every_end_has_its_line():
 
 
 @pytest.mark.parametrize(("ends", "cell"), [(ENDS, "11-21 12:00 UTC"), (ENDS[2:], "idle 1h30m"), ((), "-")], ids=str)
-def test_a_cell_shows_the_first_end(ends, cell):
+def test_a_cell_shows_the_first_limit(ends, cell):
     assert ends_cell(ends) == cell
 
 
@@ -54,11 +54,11 @@ def test_a_cell_shows_the_first_end(ends, cell):
         ({"ttl_s": 7200, "lease_s": 1800}, "ends by itself after 2h, or 30m after its last renewal"),
     ],
 )
-def test_terms_are_reported_before_a_machine_is_made(given, text):
+def test_limits_are_shown_before_the_launch(given, text):
     assert terms(Ends(**given)) == text
 
 
-def test_an_extension_shows_every_end():
+def test_an_extension_shows_every_limit():
     extension = ExtensionData(name="demo", instance="i-1", lease_until=NOON, ends=ends_data(ENDS))
     assert extension_text(extension).splitlines()[0] == "demo ends"
     assert len(extension_text(extension).splitlines()) == 4
@@ -75,6 +75,6 @@ def test_an_extension_shows_every_end():
         (("--max-spend", "much"), "error[bad_max_spend]"),
     ],
 )
-def test_what_is_not_a_limit_is_refused_before_anything_is_asked(words, says, capsys):
+def test_an_invalid_limit_is_rejected_before_any_call(words, says, capsys):
     assert frame.run(ROOT, ("extend", "demo", *words)) == 2
     assert says in capsys.readouterr().err

@@ -121,7 +121,7 @@ def test_bad_usage(capsys, argv, code, said, hint):
 
 
 @pytest.mark.parametrize("argv", [[], ["in"]])
-def test_a_group_alone_prints_its_help(capsys, argv):
+def test_a_group_without_a_command_prints_its_help(capsys, argv):
     assert frame.run(ROOT, argv) == 0
     out, err = capsys.readouterr()
     assert out.startswith("Usage: " + " ".join(["tgi-deploy", *argv]))
@@ -131,7 +131,7 @@ def test_a_group_alone_prints_its_help(capsys, argv):
 
 
 @pytest.mark.parametrize("name", ["shw", "x" * 70_000, "show\nshow", "\x00", "\x1b[31m", "; rm -rf /"])
-def test_an_unknown_command_is_one_line_whatever_it_is_called(capsys, name):
+def test_an_unknown_command_is_one_line(capsys, name):
     assert frame.run(ROOT, [name]) == 2
     out, err = capsys.readouterr()
     assert out == ""
@@ -175,7 +175,7 @@ def test_state_home_is_where_the_environment_says(monkeypatch):
     assert state_home() == Path.home() / ".local/state/tgi-deploy"
 
 
-def test_verbose_names_each_call_and_no_parameter(capsys, monkeypatch):
+def test_verbose_prints_calls_without_parameters(capsys, monkeypatch):
     import logging  # noqa: PLC0415 -- one test listens to it
 
     from tgi_deploy.targets.aws.api import CALLS, read_reply  # noqa: PLC0415 -- the SDK is slow to import

@@ -46,11 +46,11 @@ def parse(capsys):
     return run
 
 
-def test_nothing_given_is_nothing_asked_for(parse):
+def test_unset_options_are_not_in_the_request(parse):
     assert parse("llama3-13b") == OptionTexts(model="llama3-13b")
 
 
-def test_every_option_arrives_as_text(parse):
+def test_every_option_is_passed_as_text(parse):
     texts = parse("llama3-13b", *EVERYTHING)
     assert (texts.budget, texts.ttl, texts.num_shard, texts.port) == ("5", "2h", "2", "9000")
     assert texts.regions == ("us-east-1", "eu-west-1")
@@ -59,7 +59,7 @@ def test_every_option_arrives_as_text(parse):
     assert all(as_dict(texts).values()), "an option is missing in EVERYTHING"
 
 
-def test_options_become_the_same_command_line_again(parse):
+def test_options_round_trip_to_the_command_line(parse):
     texts = parse("llama3-13b", *EVERYTHING)
     words = with_option("plan", texts, "").split()
     assert words[:3] == ["tgi-deploy", "plan", "llama3-13b"]
@@ -76,7 +76,7 @@ def test_options_become_the_same_command_line_again(parse):
         (["--set", "x=a b"], "--budget 2", "tgi-deploy plan m --set 'x=a b' --budget 2"),
     ],
 )
-def test_a_hint_replaces_what_it_changes(parse, given, option, command):
+def test_a_hint_replaces_the_option_it_changes(parse, given, option, command):
     assert with_option("plan", parse("m", *given), option) == command
 
 

@@ -103,7 +103,7 @@ def test_no_text_writes_nothing(capsys):
     assert capsys.readouterr() == ("", "")
 
 
-def test_json_goes_to_stdout_alone(capsys):
+def test_json_goes_only_to_stdout(capsys):
     result = Result(text="the result", warnings=(warning("w", "careful"),))
     output.write_result("x", result, as_json=True)
     out, err = capsys.readouterr()
@@ -119,7 +119,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("environment", "colored"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
-def test_color_only_on_terminals_that_want_it(monkeypatch, environment, colored):
+def test_color_only_on_terminals_that_support_it(monkeypatch, environment, colored):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
@@ -151,7 +151,7 @@ PASTED = "hint: nearest: fits with --budget 4.62: tgi-deploy plan llama3-70b --b
         ("up", "w" * 90, ["w" * 90]),
     ],
 )  # fmt: skip
-def test_long_lines_go_on_below_in_a_terminal_and_commands_stay_whole(command, text, shown, monkeypatch):
+def test_long_lines_wrap_in_a_terminal_but_commands_do_not(command, text, shown, monkeypatch):
     monkeypatch.setenv("COLUMNS", "50")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()

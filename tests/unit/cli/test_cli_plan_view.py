@@ -42,23 +42,23 @@ def details(plan):
     return details_text(plan, plan_document(plan))
 
 
-def test_the_choice_stands_first(made):
+def test_the_choice_is_printed_first(made):
     first, model, machine, *_ = summary(made).splitlines()
     assert first == "llama3-13b on g5.xlarge for $1.0218/h"
     assert "elinas/Llama-3-13B-Instruct, 13.0B parameters" in model
     assert "1 x A10G, on-demand in us-east-1, fp8 (bfloat16)" in machine
 
 
-def test_a_plan_is_answered_in_some_fifteen_lines(made, monkeypatch):
+def test_a_plan_prints_about_fifteen_lines(made, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     assert 10 <= len(summary(made).splitlines()) <= 15
 
 
-def test_a_listed_price_says_of_when_it_is(made):
+def test_a_listed_price_has_its_date(made):
     assert f"(listed {made.chosen.offer.price_date})" in " ".join(summary(made).split())
 
 
-def test_a_spot_price_is_an_estimate_wherever_it_stands(catalog):
+def test_spot_prices_are_labeled_as_estimates_everywhere(catalog):
     text = summary(plan(OptionTexts(model="llama3-13b", market="spot"), catalog, {}))
     assert re.search(r"\(estimated\s+\d{4}-", text)
     for line in (line for line in text.splitlines() if "/h" in line and "budget" not in line):
@@ -96,7 +96,7 @@ def test_predictions_come_with_their_intervals(made):
     assert "interval" not in text
 
 
-def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
+def test_alternatives_show_the_best_of_each_gpu_and_class(made):
     _, *lines = section(details(made), "All alternatives").splitlines()
     lines = [line for line in lines if line.split()[0].rstrip(".").isdigit()]
     assert len(lines) == len(made.alternatives)
@@ -110,13 +110,13 @@ def test_the_best_of_each_other_card_and_class_in_a_line_each(made):
     assert len(set(map(len, lines))) == 1, "columns are aligned"
 
 
-def test_what_is_tried_when_there_is_no_capacity_is_named(made):
+def test_fallbacks_are_listed(made):
     text = " ".join(details(made).split())
     names = dict.fromkeys(item.offer.instance_type.name for item in made.fallbacks)
     assert f"If there is no capacity: {', '.join(names)}." in text
 
 
-def test_a_choice_without_others_needs_no_list(made):
+def test_without_alternatives_there_is_no_list(made):
     alone = replaced(made, fallbacks=(), alternatives=(), frontier=made.frontier[:1])
     text = click.unstyle(details(alone))
     assert not any(title in text for title in ("Alternatives", "What money buys", "no capacity"))
@@ -134,7 +134,7 @@ def test_the_frontier_is_cut_to_seven_lines_that_keep_choice_knee_and_ends(made)
     assert (lines[0].split()[0], lines[-1].split()[0]) == ("x.0", "x.19")
 
 
-def test_no_chance_is_printed_as_certain(catalog):
+def test_no_probability_is_printed_as_certain(catalog):
     text = details(plan(OptionTexts(model="llama3-8b", instance="p5.4xlarge"), catalog, {}))
     assert "met: 99 %" in text
     assert "100 %" not in text
@@ -174,7 +174,7 @@ def test_every_reason_is_shown_once_with_its_number(made):
     assert len(re.findall(r"\w+ \(\d+\)", refused)) == len(counts)
 
 
-def test_what_a_request_can_change_is_refused_first(made):
+def test_rejections_that_a_request_can_fix_come_first(made):
     codes = re.findall(r"^  (\w+) \(", section(details(made), "Rejected"), re.MULTILINE)
     assert codes.index("over_budget") < codes.index("arch_flash_attention")
 
@@ -197,7 +197,7 @@ def test_nothing_is_wider_than_100_columns(catalog, model):
         assert len(line) <= 100 or " " not in line.strip(), line
 
 
-def test_a_hostile_name_cannot_steer_the_terminal(made):
+def test_a_hostile_name_cannot_control_the_terminal(made):
     wanted = made.request
     hostile = replaced(made, request=replaced(wanted, model=replace(wanted.model, name="x\x1b]0;owned\x07\ny")))
     text = click.unstyle(details(hostile))
@@ -214,7 +214,7 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
     assert "over_budget (" in text
 
 
-def test_the_nearest_miss_of_machines_with_too_little_memory_is_the_one_that_lacks_least(catalog):
+def test_the_nearest_memory_miss_lacks_the_least(catalog):
     texts = OptionTexts(model="llama3.1-70b", hardware="2xL4")
     outcome = plan(texts, catalog, {})
     assert "memory_weights (16): 2xL4 x2 bitsandbytes-nf4: 18.4 GiB" in " ".join(no_plan_text(outcome, ()).split())
@@ -228,14 +228,14 @@ def test_the_nearest_miss_of_machines_with_too_little_memory_is_the_one_that_lac
         ("Qwen/Qwen3-235B-A22B", "--json shows every rejection; or choose another model"),
     ],
 )
-def test_the_hint_names_what_speaks_against_every_machine(model, says, catalog):
+def test_the_hint_names_a_reason_shared_by_every_machine(model, says, catalog):
     """Among reasons against single cards it would be lost; where each has its own, no one of them is the reason."""
     texts = OptionTexts(model=model)
     error = without_plan("plan", texts, plan(texts, catalog, {}))
     assert error.hint.endswith(says)
 
 
-def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_reported(catalog):
+def test_with_several_replicas_the_price_of_a_spare_is_shown(catalog):
     """A machine more is an instance, its disk and its address; the load balancer stands there already."""
     several = plan(OptionTexts(model="llama3.1-8b", rps="30", replicas="3", instance="p5.4xlarge"), catalog, {})
     lines = {line.item: line.usd_per_hour for line in several.chosen.cost.lines}
@@ -247,7 +247,7 @@ def test_of_several_replicas_the_price_of_losing_none_of_the_load_is_reported(ca
     assert plan(OptionTexts(model="llama3.1-8b"), catalog, {}).spare_usd_per_hour is None
 
 
-def test_a_bar_where_nothing_is_left(made):
+def test_a_memory_bar_without_free_memory(made):
     over = MemoryBudget(
         total_bytes=100, reserved_bytes=10, weights_bytes=150, activation_bytes=5, overhead_bytes=5,
         kv_cache_bytes=-70, kv_bytes_per_token=1, kv_capacity_tokens=0, required_kv_tokens=1,

@@ -58,7 +58,7 @@ def test_a_full_disk_is_one_line():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_with_130(number):
+def test_signals_exit_130(number):
     process = subprocess.Popen([sys.executable, "-c", _SLOW_COMMAND], stderr=subprocess.PIPE, text=True)
     assert process.stderr.readline() == "ready\n"
     process.send_signal(number)

@@ -34,7 +34,7 @@ def data(capsys, *argv):
 
 
 @pytest.mark.parametrize("model", [LLAMA, AWQ], ids=["plain", "quantized"], indirect=True)
-def test_a_draft_is_valid_and_plans_alike(model, capsys):
+def test_a_draft_is_valid_and_gives_the_same_plan(model, capsys):
     assert frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"]) == 0
     validated = data(capsys, "profile", "validate", "mine/models/mine.toml")["profile"]
     assert validated["name"] == "mine"
@@ -44,14 +44,14 @@ def test_a_draft_is_valid_and_plans_alike(model, capsys):
     assert from_draft["memory"] == from_directory["memory"]
 
 
-def test_without_out_the_draft_is_the_result(model, capsys):
+def test_without_out_the_draft_goes_to_stdout(model, capsys):
     assert frame.run(ROOT, ["profile", "new", "./my-model"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("# The model's id on the hub")
     assert "attention_heads = 32\n" in out
 
 
-def test_users_profiles_are_listed(model, capsys):
+def test_user_profiles_are_listed(model, capsys):
     frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"])
     capsys.readouterr()
     names = [item["name"] for item in data(capsys, "profile", "list", "--profiles-dir", "mine")["profiles"]]
@@ -59,7 +59,7 @@ def test_users_profiles_are_listed(model, capsys):
     assert "llama3-13b" in names
 
 
-def test_validating_leaves_nothing_behind(model, capsys, monkeypatch, tmp_path_factory):
+def test_validating_writes_nothing(model, capsys, monkeypatch, tmp_path_factory):
     temporary = tmp_path_factory.mktemp("temporary")
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     frame.run(ROOT, ["profile", "new", "./my-model", "--out", "mine/models/mine.toml"])

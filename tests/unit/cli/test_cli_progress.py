@@ -26,7 +26,7 @@ def test_each_phase_is_reported_once(capsys):
     assert said(capsys, *events) == ["pulling (about 100 s)", "warming up"]
 
 
-def test_how_far_it_is_is_printed_every_half_minute_when_it_has_moved(capsys):
+def test_progress_is_printed_every_half_minute_if_it_advances(capsys):
     events = [("pulling", f"{second * 10} of about 9,100 MB", second, 100) for second in range(0, 70, 5)]
     assert said(capsys, *events) == [
         "pulling (about 100 s)",
@@ -35,7 +35,7 @@ def test_how_far_it_is_is_printed_every_half_minute_when_it_has_moved(capsys):
     ]
 
 
-def test_what_has_not_moved_is_not_repeated(capsys):
+def test_unchanged_progress_is_not_repeated(capsys):
     events = [("loading", "1 of 2 shards ready", second, 0) for second in range(0, 200, 5)]
     assert said(capsys, *events) == ["loading", "loading 30 s: 1 of 2 shards ready"]
 
@@ -45,7 +45,7 @@ def test_a_new_phase_counts_from_zero(capsys):
     assert said(capsys, *events) == ["pulling", "loading"]
 
 
-def test_a_reader_of_stderr_that_has_gone_cuts_nothing(monkeypatch):
+def test_a_closed_stderr_does_not_stop_the_command(monkeypatch):
     """`2>&1 | head`: what is being launched goes on to its end, and the interpreter's last flush finds nothing."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -56,7 +56,7 @@ def test_a_reader_of_stderr_that_has_gone_cuts_nothing(monkeypatch):
             progress(PhaseEvent(phase="loading", detail="", elapsed_s=0, expected_s=0))
 
 
-def test_a_reader_who_stops_following_a_log_has_not_failed(monkeypatch, capsys):
+def test_stopping_a_followed_log_is_not_a_failure(monkeypatch, capsys):
     def interrupted(_client, _name, **_how):
         yield "router: Connected"
         raise KeyboardInterrupt
@@ -67,7 +67,7 @@ def test_a_reader_who_stops_following_a_log_has_not_failed(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("yes", "asked"), [(True, False), (False, True)])
-def test_yes_never_asks_what_becomes_of_a_failed_machine(yes, asked, monkeypatch):
+def test_yes_never_asks_about_a_failed_machine(yes, asked, monkeypatch):
     questions = []
     monkeypatch.setattr(cli_up, "can_ask", lambda: True)
     monkeypatch.setattr("click.confirm", lambda question, **_how: questions.append(question) or True)

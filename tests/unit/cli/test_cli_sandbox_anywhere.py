@@ -20,12 +20,12 @@ from tgi_deploy.cli.main import ROOT
         ("profile", "list"),
     ],
 )
-def test_a_command_that_asks_no_cloud_starts_none(words):
+def test_a_command_without_cloud_calls_starts_no_sandbox(words):
     assert frame.run(ROOT, [*words, "--sandbox"]) == 0
     assert not (Path(os.environ["TGI_DEPLOY_HOME"]) / "sandbox").exists()
 
 
-def test_without_credentials_up_says_so_before_it_looks_up_an_address(capsys):
+def test_missing_credentials_are_reported_before_an_address_lookup(capsys):
     """The address is looked up on the internet, and without credentials it helps nobody."""
     assert frame.run(ROOT, ["up", "llama3-13b", "--budget", "5", "--yes"]) == 1
     assert "error[no_credentials]" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from tgi_deploy.wiring import target_of
 THING = RecordedThing(kind="instance", id="i-1", region="us-east-1", phase="created")
 
 
-def test_what_is_left_behind_is_reported_with_its_commands():
+def test_leftovers_are_reported_with_their_commands():
     command = "aws ec2 delete-volume --volume-id vol-1"
     item = LeftThing(kind="volume", id="vol-1", region="us-east-1", command=command)
     error = LeftBehindError("left_behind", "removing it failed", hint="again", failure=Failure(not_removed=(item,)))
@@ -47,7 +47,7 @@ def test_an_intent_without_an_id_may_exist():
     assert "requested, not confirmed" in error.message
 
 
-def test_nothing_left_needs_no_down():
+def test_without_leftovers_no_down_is_suggested():
     assert "down" not in interruption("demo", Settled(outcome="removed"), target_of).hint
 
 
@@ -63,7 +63,7 @@ def hang_after(number):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_reach_what_acts_and_handlers_are_put_back(number):
+def test_signals_reach_the_run_and_handlers_are_restored(number):
     before = signal.getsignal(number)
     stops = Stops()
     with pytest.raises(KeyboardInterrupt), stopping.signals(stops):
@@ -85,14 +85,14 @@ def test_under_nohup_a_closed_terminal_stops_nothing():
     assert stops.count == 0
 
 
-def test_a_call_that_hangs_gets_its_grace_and_no_more(monkeypatch):
+def test_a_hanging_call_is_aborted_after_its_grace_period(monkeypatch):
     monkeypatch.setattr(stopping, "_GRACE_S", 0.05)
     stops = Stops()
     with pytest.raises(KeyboardInterrupt), stopping.signals(stops), stops.held():
         hang_after(signal.SIGINT)
 
 
-def test_after_a_termination_all_ends_in_time(monkeypatch):
+def test_after_a_sigterm_everything_ends_in_time(monkeypatch):
     """Even a removal that hangs: `hold` stands for its call."""
     monkeypatch.setattr(stopping, "_LEAVE_S", 0.2)
     stops = Stops()
@@ -128,26 +128,26 @@ def test_a_removal_that_was_stopped_is_one_error(monkeypatch):
 
 
 @pytest.mark.parametrize("end", [click.Abort, EOFError, KeyboardInterrupt])
-def test_a_question_that_is_broken_off_is_a_request_to_stop(monkeypatch, end):
+def test_an_interrupted_prompt_is_a_stop_request(monkeypatch, end):
     monkeypatch.setattr("click.confirm", lambda *_args, **_kwargs: (_ for _ in ()).throw(end()))
     with pytest.raises(KeyboardInterrupt):
         asked("Go on?", default=False)
 
 
-def test_without_a_terminal_what_was_made_is_removed(monkeypatch):
+def test_without_a_terminal_created_resources_are_removed(monkeypatch):
     monkeypatch.setattr(stopping, "can_ask", lambda: False)
     assert stopping.ask_removal((THING,), lambda: None)
 
 
 @pytest.mark.parametrize(("answer", "removes"), [("y", True), ("", True), ("n", False)])
-def test_at_a_terminal_it_is_asked(monkeypatch, answer, removes, capsys):
+def test_at_a_terminal_the_user_is_asked(monkeypatch, answer, removes, capsys):
     monkeypatch.setattr(stopping, "can_ask", lambda: True)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _text: answer)
     assert stopping.ask_removal((THING,), lambda: None) is removes
     assert "instance i-1" in capsys.readouterr().err
 
 
-def test_no_answer_is_another_request_to_stop(monkeypatch):
+def test_end_of_input_at_the_prompt_is_a_stop_request(monkeypatch):
     monkeypatch.setattr(stopping, "can_ask", lambda: True)
 
     def abort(_text):

@@ -59,7 +59,7 @@ def screen_of(written):
 
 
 @pytest.mark.parametrize(("before", "after"), [(200, 80), (80, 200)])
-def test_a_terminal_that_changes_its_width_shows_no_ghosts(before, after):
+def test_resizing_the_terminal_leaves_no_stale_lines(before, after):
     reader, writer = os.pipe()
     process, terminal = pty.fork()
     if not process:

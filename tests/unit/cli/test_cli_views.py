@@ -47,13 +47,13 @@ def test_usd(amount, text):
     assert usd(amount) == text
 
 
-def test_a_month_is_reported_to_the_cent(tmp_path):
+def test_a_monthly_price_has_cents(tmp_path):
     cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
     outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=candidate(cost=cost)), dry_run=True))
     assert "$0.8206 an hour for everything; about $599.04 a month" in proposal_text(outcome.proposal)
 
 
-def test_the_question_says_what_interruptions_cost_and_what_credits_pay(tmp_path):
+def test_the_prompt_shows_interruptions_and_credits(tmp_path):
     """Nobody should have to scroll back to the plan for what changes the bill."""
     cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
     chosen = candidate(cost=cost)
@@ -73,7 +73,7 @@ def test_the_question_says_what_interruptions_cost_and_what_credits_pay(tmp_path
     assert "With interruptions, estimated: $0.82" in asked
 
 
-def test_a_price_that_is_an_estimate_says_so_wherever_it_is_shown(tmp_path):
+def test_estimated_prices_are_labeled_everywhere(tmp_path):
     chosen = candidate()
     chosen = replaced(chosen, offer=replaced(chosen.offer, market="spot", estimated=True))
     around = Surroundings(home=tmp_path)
@@ -92,7 +92,7 @@ def test_a_price_that_is_an_estimate_says_so_wherever_it_is_shown(tmp_path):
         assert text.count("about $") == text.count("$") - text.count("$/")
 
 
-def test_the_question_before_renting_calls_a_spot_price_an_estimate(tmp_path, monkeypatch):
+def test_the_prompt_labels_a_spot_price_as_an_estimate(tmp_path, monkeypatch):
     chosen = candidate()
     chosen = replaced(chosen, offer=replaced(chosen.offer, market="spot", estimated=True))
     outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=chosen), dry_run=True))
@@ -103,7 +103,7 @@ def test_the_question_before_renting_calls_a_spot_price_an_estimate(tmp_path, mo
     assert questions == [f"Go on, for about {usd(chosen.cost.usd_per_hour)}/h?"]
 
 
-def test_what_was_spent_reads_the_same_wherever_it_is_shown(tmp_path):
+def test_spending_is_formatted_the_same_everywhere(tmp_path):
     """Rounded up to a cent: a running machine never reads as free."""
     around = Surroundings(home=tmp_path)
     up(around.context(), request())
@@ -121,7 +121,7 @@ def test_what_was_spent_reads_the_same_wherever_it_is_shown(tmp_path):
         (1.0, "nothing is billed"),
     ],
 )
-def test_the_notice_of_the_sandbox_has_its_own_speed(speed, words, tmp_path, monkeypatch, capsys):
+def test_the_sandbox_notice_shows_its_clock_speed(speed, words, tmp_path, monkeypatch, capsys):
     outcome = up(Surroundings(home=tmp_path).context(), request(dry_run=True))
     running = SimpleNamespace(speed=speed)
     client = SimpleNamespace(sandbox_status=lambda: SimpleNamespace(outcome=running))
@@ -133,7 +133,7 @@ def test_the_notice_of_the_sandbox_has_its_own_speed(speed, words, tmp_path, mon
 @pytest.mark.parametrize(
     "more", [(), ("--budget", "1"), ("--sweep", "context=2048"), ("--why-not", "g5.xlarge"), ("--explain",)]
 )
-def test_a_plan_on_the_spot_market_calls_its_prices_estimates(more, capsys):
+def test_a_spot_plan_labels_its_prices_as_estimates(more, capsys):
     """Each amount by itself or its paragraph. Budgets, and prices of other clouds, are none."""
     assert frame.run(ROOT, ["plan", "llama3-8b", "--market", "spot", *more]) == 0
     shown = click.unstyle(capsys.readouterr().out)
@@ -144,7 +144,7 @@ def test_a_plan_on_the_spot_market_calls_its_prices_estimates(more, capsys):
 
 
 @pytest.mark.parametrize(("sandbox", "label"), [(True, " (accelerated by the sandbox)"), (False, "")])
-def test_what_was_measured_in_the_sandbox_is_labeled(sandbox, label):
+def test_sandbox_measurements_are_labeled(sandbox, label):
     context = click.Context(click.Command("up"), obj=SimpleNamespace(sandbox=sandbox))
     with context:
         assert accelerated() == label
@@ -164,7 +164,7 @@ def test_table_aligns_columns_and_leaves_no_space_at_the_end():
     assert text == "NAME    COUNT\na           1\nlonger    100\n"
 
 
-def test_an_empty_list_is_its_header():
+def test_an_empty_list_prints_its_header():
     assert click.unstyle(list_text("regions", [])) == "NAME\n"
 
 
@@ -177,7 +177,7 @@ def test_cells():
     }  # fmt: skip
 
 
-def test_a_table_in_an_item_is_reported_row_by_row():
+def test_a_nested_table_is_printed_row_by_row():
     text = item_text({"name": "m", "model": {"layers": 40, "quantization": {"bits": 4, "by": "awq"}}, "defaults": {}})
     assert text == ("name      m\nmodel\n  layers        40\n  quantization\n    bits  4\n    by    awq\ndefaults  -\n")
 
@@ -186,7 +186,7 @@ def test_a_cell_is_one_line():
     assert item_text({"note": "two\nlines\x1b[31m"}) == "note  two lines\\x1b[31m\n"
 
 
-def test_the_question_shows_model_precision_context_speed_and_time(tmp_path):
+def test_the_prompt_shows_model_precision_context_speed_and_time(tmp_path):
     made = plan()
     outcome = up(Surroundings(home=tmp_path).context(), request(made, dry_run=True))
     shown = proposal_text(outcome.proposal, made.request)
@@ -198,14 +198,14 @@ ROWS = [("one", "ready", "Llama-3-13B-Instruct", "$1.8768"), ("another", "bootin
 
 
 @pytest.mark.parametrize("columns", ["40", "80", "140", "200"])
-def test_no_row_of_a_table_is_wider_than_the_terminal_and_nothing_is_lost(columns, monkeypatch):
+def test_tables_fit_the_terminal_without_losing_cells(columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", columns)
     shown = click.unstyle(table(("name", "now", "model", "$/h"), ROWS, right=frozenset({3})))
     assert max(map(len, shown.splitlines())) <= int(columns)
     assert shown.split() == [cell for row in (("NAME", "NOW", "MODEL", "$/H"), *ROWS) for cell in row]
 
 
-def test_what_goes_into_a_pipe_is_not_wrapped(monkeypatch):
+def test_output_to_a_pipe_is_not_wrapped(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     long = "word " * 200
     assert "\n" not in wrapped(long)

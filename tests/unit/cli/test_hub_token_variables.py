@@ -16,10 +16,10 @@ def ec2():
 
 
 @pytest.mark.parametrize("variable", TOKEN_VARIABLES)
-def test_a_token_in_any_of_the_variables_is_one(monkeypatch, variable, ec2):
+def test_a_token_in_any_of_the_variables_is_found(monkeypatch, variable, ec2):
     monkeypatch.setenv(variable, "hf_made_up")
     assert ec2().survey.hub_token
 
 
-def test_without_one_there_is_none(ec2):
+def test_without_a_variable_there_is_no_token(ec2):
     assert not ec2().survey.hub_token

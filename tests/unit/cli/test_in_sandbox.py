@@ -36,7 +36,7 @@ def test_a_line(line, reported):
     assert said(line) == reported
 
 
-def test_they_are_all_that_ask_a_cloud():
+def test_the_list_covers_every_command_that_calls_a_cloud():
     ctx = click.Context(ROOT)
     asking = {
         name
@@ -47,7 +47,7 @@ def test_they_are_all_that_ask_a_cloud():
     assert set(COMMANDS) == asking
 
 
-def test_every_part_of_a_result_and_nothing_that_has_a_hash():
+def test_sandbox_is_added_everywhere_except_in_hashed_parts():
     line, reported = "tgi-deploy down demo", "tgi-deploy down --sandbox demo"
     result = Result(
         data={"still_costs": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1},

@@ -17,5 +17,5 @@ from tgi_deploy.cli.logs import _colored
         ("2026-01-09T10:00:00Z  INFO text_generation_router: Connected", None),
     ],
 )
-def test_lines_have_the_color_of_what_they_tell(line, color):
+def test_log_lines_are_colored_by_severity(line, color):
     assert _colored(line) == (click.style(line, fg=color) if color else line)

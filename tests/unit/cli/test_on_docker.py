@@ -54,27 +54,27 @@ def refused(tool, *words):
         (("--sandbox",), "conflicting_options"),
     ],
 )
-def test_what_means_nothing_on_docker_is_refused(tool, words, code):
+def test_ec2_options_are_rejected_on_docker(tool, words, code):
     assert refused(tool, *up(*words)) == (2, code)
 
 
-def test_bind_means_nothing_on_ec2(tool):
+def test_bind_is_rejected_on_ec2(tool):
     assert refused(tool, "up", "llama3-8b", "--bind", "127.0.0.1", "--yes") == (2, "conflicting_options")
 
 
-def test_an_end_from_the_environment_is_refused_too(tool, monkeypatch):
+def test_a_limit_from_the_environment_is_rejected(tool, monkeypatch):
     monkeypatch.setenv("TGI_DEPLOY_TTL", "2h")
     assert refused(tool, *up()) == (2, "no_limits_on_docker")
 
 
-def test_a_host_that_does_not_answer_is_named(tool, monkeypatch):
+def test_an_unreachable_host_is_named(tool, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_planted")
     code, document = tool(*up())
     assert (code, document["errors"][0]["code"]) == (1, "docker_unreachable")
     assert NOWHERE in document["errors"][0]["message"]
 
 
-def test_a_remote_hosts_gpus_have_to_be_named(tool, monkeypatch):
+def test_a_remote_host_needs_the_hardware_option(tool, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     assert refused(tool, "plan", "llama3-8b", "--target", "docker") == (2, "hardware_needed")
 

@@ -49,25 +49,25 @@ def test_the_timeline_has_minutes_and_seconds():
     assert "      2:10  pulling" in lines
 
 
-def test_it_says_what_one_would_have_seen():
+def test_the_rehearsal_shows_the_output_of_up():
     said = text(a_rehearsal())
     assert "up: exit 5, error[engine_failed]\n    it is too big\n    hint: take a bigger one" in said
     assert "down: exit 0" in said
 
 
-def test_calls_money_and_what_is_left():
+def test_the_rehearsal_shows_calls_cost_and_leftovers():
     said = text(a_rehearsal())
     assert "Calls  13: DescribeInstances 12, RunInstances 1" in said
     assert "Money  $0.3101 for 10 minutes of machines" in said
     assert said.endswith("Left   nothing\n")
 
 
-def test_what_is_left_is_named():
+def test_leftovers_are_named():
     rehearsal = a_rehearsal(left=(LeftoverData(kind="instance", id="i-1"),))
     assert text(rehearsal).endswith("Left   1 thing\n  instance i-1\n")
 
 
-def test_something_left_is_an_error():
+def test_leftovers_are_an_error():
     left = a_rehearsal(left=(LeftoverData(kind="instance", id="i-1"),), safe=False)
     found = rehearsal_result(left)
     assert (found.exit_code, found.errors[0].code) == (6, "left_behind")

@@ -52,7 +52,7 @@ def summary(monkeypatch, tmp_path):
     return tmp_path / "summary.md"
 
 
-def test_a_report_that_can_not_be_written_is_reported_before_anything_is_brought_up(program, tmp_path):
+def test_an_unwritable_report_is_rejected_first(program, tmp_path):
     code, document, began = program("--junit", str(tmp_path / "nowhere" / "smoke.xml"))
     (error,) = document["errors"]
     assert (code, error["code"]) == (2, "unwritable_file")
@@ -60,7 +60,7 @@ def test_a_report_that_can_not_be_written_is_reported_before_anything_is_brought
     assert not began
 
 
-def test_so_is_a_summary(program, summary):
+def test_an_unwritable_summary_is_rejected_first(program, summary):
     summary.mkdir()
     code, document, began = program("--github")
     (error,) = document["errors"]
@@ -75,7 +75,7 @@ def test_an_unrequested_summary_is_ignored(program, summary):
 
 
 @pytest.mark.parametrize(("results", "expected"), [((OK,), 2), ((OK, FAILED), 5)])
-def test_a_folder_that_goes_meanwhile_takes_no_results_along(program, tmp_path, summary, results, expected):
+def test_a_folder_deleted_meanwhile_does_not_lose_results(program, tmp_path, summary, results, expected):
     folder = tmp_path / "reports"
     folder.mkdir()
     code, document, _ = program(
@@ -87,7 +87,7 @@ def test_a_folder_that_goes_meanwhile_takes_no_results_along(program, tmp_path, 
     assert summary.read_text(encoding="utf-8").startswith("### Smoke")
 
 
-def test_looking_leaves_nothing_and_harms_nothing(tmp_path):
+def test_checking_a_file_does_not_change_it(tmp_path):
     new, old = tmp_path / "new.xml", tmp_path / "old.xml"
     old.write_text("from before", encoding="utf-8")
     for path in (new, old):
@@ -96,7 +96,7 @@ def test_looking_leaves_nothing_and_harms_nothing(tmp_path):
     assert old.read_text(encoding="utf-8") == "from before"
 
 
-def test_looking_at_a_pipe_does_not_end_it_for_its_reader(tmp_path):
+def test_checking_a_pipe_does_not_close_it(tmp_path):
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: read.append(pipe.read_text(encoding="utf-8")), daemon=True)
@@ -115,7 +115,7 @@ def test_a_summary_is_added_to(tmp_path):
     assert path.read_text(encoding="utf-8").startswith("before\n### Smoke")
 
 
-def test_deployments_that_are_proved_have_their_reports_too(monkeypatch, capsys, tmp_path):
+def test_proofs_of_deployments_have_reports(monkeypatch, capsys, tmp_path):
     error = NotHealthyError("info_failed", "checking", hint="look", data={"step": "info"})
     found = (Proved(smoked=FAILED, error=error), Proved(smoked=OK))
     monkeypatch.setattr(use_case, "deployed", lambda *_: ("one", "two"))
@@ -129,20 +129,20 @@ def test_deployments_that_are_proved_have_their_reports_too(monkeypatch, capsys,
     assert [suite.get("failures") for suite in suites] == ["1", "0"]
 
 
-def test_one_docker_host_is_smoked_one_after_another(program):
+def test_models_on_one_docker_host_run_one_after_another(program):
     code, document, began = program("--target", "docker", "-j", "2")
     assert (code, document["errors"][0]["code"]) == (2, "conflicting_options")
     assert not began
 
 
-def test_a_removal_that_failed_is_reported_beside_the_failure_before_it(program):
+def test_a_failed_removal_is_reported_with_the_earlier_failure(program):
     left = Problem(code="left_behind", message="it is still there")
     both = replace(FAILED, exit_code=6, cases=(*FAILED.cases, Case(name="removal", problem=left)))
     code, document, _ = program(results=(both,))
     assert (code, [item["code"] for item in document["errors"]]) == (6, ["engine_failed", "left_behind"])
 
 
-def test_without_a_terminal_no_option_is_named_that_smoke_lacks(monkeypatch, capsys):
+def test_hints_name_only_options_that_smoke_has(monkeypatch, capsys):
     monkeypatch.setattr(use_case, "deployed", lambda *_: ())
     assert run(ROOT, ["smoke", "phi3-mini", "--json"]) == 2
     (error,) = json.loads(capsys.readouterr().out)["errors"]
@@ -151,7 +151,7 @@ def test_without_a_terminal_no_option_is_named_that_smoke_lacks(monkeypatch, cap
     assert "--dry-run" not in error["hint"]
 
 
-def test_what_is_reported_where_no_summary_is_set(monkeypatch):
+def test_without_a_summary_file_github_needs_none(monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     reports = ci_reports.Reports.of(junit=None, github=True)
     assert (reports.summary, reports.annotations) == (None, True)

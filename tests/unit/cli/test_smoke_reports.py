@@ -37,7 +37,7 @@ FAILED = Smoked(
 )
 
 
-def test_junit_counts_and_keeps_every_character_that_xml_can_carry():
+def test_junit_keeps_every_valid_xml_character():
     root = ET.fromstring(junit([OK, FAILED]))  # noqa: S314 -- what was just written here
     passed, failed = root.findall("testsuite")
     assert (passed.get("tests"), passed.get("failures"), passed.get("skipped")) == ("2", "0", "0")
@@ -51,7 +51,7 @@ def test_junit_counts_and_keeps_every_character_that_xml_can_carry():
     assert root.get("time") == "70.500"
 
 
-def test_junit_says_when_and_on_which_machine_at_what_cost():
+def test_junit_has_time_machine_and_cost():
     began = datetime(2026, 11, 23, 8, 0, 5, tzinfo=UTC)
     suite = ET.fromstring(junit([replace(OK, began=began)])).find("testsuite")  # noqa: S314 -- see above
     assert suite.get("timestamp") == "2026-11-23T08:00:05"
@@ -60,14 +60,14 @@ def test_junit_says_when_and_on_which_machine_at_what_cost():
 
 
 @pytest.mark.parametrize("annotations", [True, False])
-def test_progress_is_a_group_of_a_workflows_log(annotations, capsys):
+def test_progress_is_grouped_in_a_workflow_log(annotations, capsys):
     with Reports(annotations=annotations).grouped("smoke phi3-mini"):
         write_stderr("smoke-1: booting\n")
     lines = capsys.readouterr().err.splitlines()
     assert lines == (["::group::smoke phi3-mini", "smoke-1: booting", "::endgroup::"] if annotations else lines[:1])
 
 
-def test_a_models_name_may_be_anything_that_was_typed():
+def test_any_model_name_is_escaped_in_reports():
     odd = replace(FAILED, job=Job(model="a\x07b\udc80\ufffe/c", name="smoke-abc-1"))
     suite = ET.fromstring(junit([odd]).encode()).find("testsuite")  # noqa: S314 -- what was just written here
     assert suite.get("name") == "ab/c"
@@ -94,7 +94,7 @@ def test_the_summary_is_a_table_with_the_failures_below():
     assert "```\nhint: less\nline & two\n```" in text
 
 
-def test_what_is_left_is_reported_with_its_command():
+def test_leftovers_are_reported_with_their_command():
     thing = LeftThing(kind="instance", id="i-1", region="us-east-1", command="tgi-deploy down smoke-odd-1")
     text = smoked_text([OK, replace(FAILED, exit_code=6, left=(thing,))])
     assert "instance i-1 in us-east-1" in text

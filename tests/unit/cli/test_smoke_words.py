@@ -26,27 +26,27 @@ def job(monkeypatch):
     return job
 
 
-def test_a_smoke_ends_itself_even_if_nobody_says_when(job):
+def test_a_smoke_deployment_has_a_default_ttl(job):
     assert job().plan_words == ("--ttl", "1h", "--ready", "full")
 
 
 @pytest.mark.parametrize("end", ["--ttl", "--max-spend", "--lease", "--idle-timeout"])
-def test_an_explicit_end_is_kept(end, job):
+def test_an_explicit_limit_is_kept(end, job):
     words = job(**{end.removeprefix("--").replace("-", "_"): "2"}).plan_words
     assert words[:2] == (end, "2")
     assert "1h" not in words
 
 
-def test_an_end_of_the_environment_stands(monkeypatch, job):
+def test_a_limit_from_the_environment_is_kept(monkeypatch, job):
     monkeypatch.setenv("TGI_DEPLOY_TTL", "20m")
     assert "--ttl" not in job().plan_words
 
 
-def test_an_owned_host_has_no_end(job):
+def test_an_owned_host_has_no_limit(job):
     assert "--ttl" not in job(target="docker").plan_words
 
 
-def test_every_run_looks_where_it_was_brought_up(job):
+def test_every_run_uses_the_location_of_up(job):
     """Without a record `down` and `diagnose` ask what they are reported to ask."""
     assert job().everywhere == ("--target", "ec2")
     assert job(target="docker").everywhere == ("--target", "docker")
@@ -59,12 +59,12 @@ def test_options_are_passed_on_as_they_were_given(job):
     assert words.everywhere == ("--target", "ec2", "--sandbox")
 
 
-def test_a_profiles_folder_is_passed_on_as_a_word(job, tmp_path):
+def test_a_profiles_folder_is_passed_as_an_argument(job, tmp_path):
     assert job(profiles_dir=tmp_path).plan_words[:2] == ("--profiles-dir", str(tmp_path))
 
 
 @pytest.mark.slow
-def test_a_reader_that_has_gone_does_not_stop_the_output(monkeypatch):
+def test_a_closed_reader_does_not_stop_the_output(monkeypatch):
     """Who no longer listens to a child lets it stand still, its pipe being full."""
     reader, writer = os.pipe()
     os.close(reader)
@@ -75,12 +75,12 @@ def test_a_reader_that_has_gone_does_not_stop_the_output(monkeypatch):
         progress(NoteEvent(text="ready"))
 
 
-def test_a_line_has_the_name_of_its_run_once():
+def test_each_line_is_prefixed_once():
     line = named_line(("up", "phi3-mini", "--name", "smoke-1"), "smoke-1: g6.xlarge in us-east-1a (on-demand)")
     assert line == "smoke-1: g6.xlarge in us-east-1a (on-demand)"
 
 
-def test_every_model_is_known_before_the_first_is_brought_up():
+def test_every_model_is_resolved_before_the_first_launch():
     with pytest.raises(InputError) as caught:
         Client().smoke("phi3-mini", "nosuchmodel")
     assert caught.value.code == "unknown_model"

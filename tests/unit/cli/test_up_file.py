@@ -58,7 +58,7 @@ def up_of_file(capsys, *words):
     return code, json.loads(capsys.readouterr().out)
 
 
-def test_each_deployment_is_a_call_with_its_own_options_and_those_of_the_run(calls, capsys):
+def test_each_deployment_gets_its_options_and_those_of_the_run(calls, capsys):
     code, document = up_of_file(capsys, "--ready", "fast")
     one, two, three = (calls.made[name] for name in ("one", "two", "three"))
     assert (code, document["data"]) == (0, {"deployments": [{"name": n} for n in calls.made], "pruned": None})
@@ -68,14 +68,14 @@ def test_each_deployment_is_a_call_with_its_own_options_and_those_of_the_run(cal
     assert [(item["ready"], item["client"].target.name) for item in (one, three)] == [("fast", "ec2"), ("fast", "ec2")]
 
 
-def test_a_call_without_a_plan_ends_the_run_with_its_exit_code(calls, capsys):
+def test_a_missing_plan_ends_the_run_with_its_exit_code(calls, capsys):
     calls.outcomes["two"] = NoFeasiblePlanError("no_feasible_plan", "not any more")
     code, document = up_of_file(capsys, "--prune")
     assert (code, [item["code"] for item in document["errors"]]) == (3, ["no_feasible_plan"])
     assert list(calls.made) == ["one", "two"]
 
 
-def test_an_error_names_the_deployment_and_those_that_stand(calls, capsys):
+def test_an_error_names_the_deployment_and_those_already_up(calls, capsys):
     calls.outcomes["three"] = ConflictError("name_taken", "it is taken", hint="take another")
     code, document = up_of_file(capsys)
     (error,) = document["errors"]

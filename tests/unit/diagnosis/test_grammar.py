@@ -41,18 +41,18 @@ WANTED = [
 ]
 
 
-def test_the_table_has_every_wanted_code():
+def test_the_table_has_every_required_code():
     assert set(WANTED) <= {item.code for item in patterns_from(DATA["codes"])}
 
 
-def test_every_entry_says_where_it_is_from():
+def test_every_entry_has_a_source():
     texts = [text for page in DATA["codes"] for text in page["signatures"]]
     entries = [*DATA["phases"], *DATA["progress"], *texts, DATA["exits"], *DATA["redactions"]]
     assert all(entry["source"] for entry in entries)
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", DATA["date"])
 
 
-def test_every_code_says_all_that_a_page_needs():
+def test_every_code_has_all_parts_of_a_page():
     for page in DATA["codes"]:
         assert page["cause"].endswith("."), page["code"]
         assert page["remedy"].endswith("."), page["code"]
@@ -98,7 +98,7 @@ def broken(**changes):
         (broken(hang={"code": "nobody", "line_s": 10}), "no code 'nobody'"),
     ],
 )
-def test_a_broken_table_is_an_input_error_that_names_the_place(data, says):
+def test_a_broken_table_error_names_the_key(data, says):
     with pytest.raises(InputError, match=re.escape(says)) as caught:
         grammar_from(data)
     assert caught.value.code == "bad_phase_table"

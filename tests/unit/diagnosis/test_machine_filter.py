@@ -30,14 +30,14 @@ def with_final(pattern):
         ("[]x-z]+", "[]x-z]+"),
     ],
 )
-def test_a_pattern_as_bash_reads_it(pattern, posix):
+def test_a_pattern_matches_the_same_in_bash(pattern, posix):
     assert extended(pattern) == posix
 
 
 @pytest.mark.parametrize(
     "pattern", ["a(?!b)", "(?<=x)y", r"\D+", r"[\w]", "x*?", "x+?", "x{1,2}?", "x++", r"\x41", r"\Z"]
 )
-def test_what_bash_cannot_read_is_refused_with_its_place(pattern):
+def test_a_pattern_that_bash_cannot_read_is_rejected(pattern):
     with pytest.raises(InputError, match="which is final") as caught:
         grammar_from(with_final(pattern))
     assert caught.value.code == "bad_phase_table"
@@ -47,7 +47,7 @@ def test_a_pattern_that_is_not_final_stays_with_the_reader():
     assert "posix_fallocate" not in grammar_from(DATA).log_filter.refused
 
 
-def test_a_change_of_the_table_is_a_change_of_the_filter():
+def test_a_changed_table_changes_the_filter():
     before, after = grammar_from(DATA).log_filter, grammar_from(with_final("the moon is full")).log_filter
     assert "the moon is full" not in before.refused
     assert set(after.refused.split("|")) - set(before.refused.split("|")) == {"the moon is full"}

@@ -32,7 +32,7 @@ SERVES = (
 @pytest.mark.parametrize(
     ("code", "text"), [(code, text) for code, texts in RAISED["texts"].items() for text in texts], ids=str
 )
-def test_a_text_has_its_cause_where_the_start_failed_and_none_where_it_did_not(code, text):
+def test_a_raised_text_is_a_cause_only_if_the_start_failed(code, text):
     found = read(STARTED + FAILED.format(text=text), GRAMMAR).findings
     assert (found[0].code, found[0].line) == (code, 6)
     warned = f"2025-06-02T07:11:50.1Z  WARN text_generation_launcher: {text}\n"

@@ -54,12 +54,12 @@ def test_case(case):
         assert 0 < item.confidence < 1
 
 
-def test_every_wanted_code_has_a_case():
+def test_every_required_code_has_a_case():
     assert {code for case in EVERY for code in case.codes} >= WANTED
     assert set(GRAMMAR.pages) >= WANTED
 
 
-def test_why_a_start_ended_is_the_first_finding():
+def test_the_cause_of_a_failed_start_is_the_first_finding():
     found = [(case, reading) for case in EVERY if (reading := whole(case)).cause_of_end is not None]
     assert len(found) > 10
     for case, reading in found:
@@ -67,7 +67,7 @@ def test_why_a_start_ended_is_the_first_finding():
         assert (ended.code, ended.line, ended.remedy) == (first.code, first.line, first.remedy), case.name
 
 
-def test_a_changed_log_has_the_same_cause():
+def test_a_mutated_log_has_the_same_cause():
     random_ = random.Random(20261121)  # noqa: S311 -- variety, not secrecy
     for _ in range(120):
         outcome = accuracy.examine(accuracy.mutated(random_.choice(EVERY), random_), GRAMMAR)
@@ -87,7 +87,7 @@ def test_scores_count_wrong_claims_and_misses():
 
 
 @pytest.mark.slow
-def test_the_script_ends_with_0_while_all_are_right(capsys):
+def test_the_script_exits_0_if_all_are_right(capsys):
     assert accuracy.main([]) == 0
     assert "0 clean ones accused" in capsys.readouterr().out
 
@@ -100,14 +100,14 @@ def test_one_line_with_two_causes_gives_both_and_how_to_distinguish_them():
     assert all("df -h" in item.apart for item in found)
 
 
-def test_another_line_settles_what_one_leaves_open():
+def test_another_line_resolves_an_ambiguous_one():
     open_ = "OSError: You are trying to access a gated repo.\n"
     assert codes(open_) == ["gated_no_token", "token_forbidden"]
     assert codes(open_ + "requests.HTTPError: 403 Client Error: Forbidden\n") == ["token_forbidden"]
     assert codes(open_ + "requests.HTTPError: 401 Client Error: Unauthorized\n") == ["gated_no_token"]
 
 
-def test_the_remedy_is_the_exact_command_with_what_is_known():
+def test_the_remedy_command_uses_all_known_facts():
     wrapped = LOADING.replace("Starting shard", "Starting Webserver") + (
         "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease it\n"
     )
@@ -128,7 +128,7 @@ def test_info_lines_are_never_evidence_and_warnings_only_after_a_failure():
     assert codes(warned.replace("WARN", "INFO") + "Error: ShardCannotStart\n") == []
 
 
-def test_text_of_users_is_not_evidence():
+def test_user_text_is_not_evidence():
     spans = 'generate{parameters="CUDA out of memory"}: text_generation_router::server: router/src/server.rs:1: refused'
     assert codes(READY + f"2025-09-14T08:22:30.1Z ERROR {spans}\n") == []
     assert codes(READY + "2025-09-14T08:22:30.1Z DEBUG x: Input: a\ntorch.OutOfMemoryError: CUDA out of memory\n") == []
@@ -156,7 +156,7 @@ def test_a_hang_needs_ten_minutes_several_shards_and_no_progress():
     assert codes(waiting(2, 12) + "2025-09-14T08:40:30.1Z  INFO x: Shard ready in 9s rank=0\n") == []
 
 
-def test_what_failed_of_an_unknown_cause_is_reported_as_failed():
+def test_an_unknown_failure_is_reported_as_failed():
     found = read(LOADING + "AttributeError: 'X' object has no attribute 'y'\nError: ShardCannotStart\n", GRAMMAR)
     assert (found.findings, found.failed) == ((), True)
     assert (found.unexplained.text, found.unexplained.number) == ("AttributeError: 'X' object has no attribute 'y'", 2)
@@ -189,7 +189,7 @@ def test_state_reasons_count_after_a_stop():
         ("2026-11-21T10:00:00.1Z ERROR x: hello", "2026-11-21T10:00:00.1Z ERROR x: hello"),
     ],
 )
-def test_prefixes_of_those_who_pass_a_log_on_are_taken_off(line, said):
+def test_log_forwarder_prefixes_are_stripped(line, said):
     assert [item.text for item in read_lines(line, GRAMMAR)] == [said]
 
 
@@ -202,7 +202,7 @@ def test_lines_keep_their_number_and_the_level_of_their_record():
     ]
 
 
-def test_any_bytes_can_be_examined():
+def test_any_bytes_can_be_read():
     random_ = random.Random(7)  # noqa: S311 -- variety, not secrecy
     for case in EVERY[::9]:
         cut = random_.randrange(len(case.log) + 1)
@@ -210,14 +210,14 @@ def test_any_bytes_can_be_examined():
         read(case.log[:cut][::-1], GRAMMAR)
 
 
-def test_a_request_that_fails_is_not_what_the_engine_died_of():
+def test_a_failed_request_is_not_the_cause_of_a_crash():
     refused = "2025-09-14T08:22:30.1Z ERROR x: Template error: template not found\n"
     crash = "2025-09-14T08:22:31.1Z ERROR x: torch.OutOfMemoryError: CUDA out of memory\nError: ShardFailed\n"
     assert codes(READY + refused) == ["template_missing"]
     assert codes(READY + refused + crash) == ["oom_serving"]
 
 
-def test_the_kernel_speaks_of_other_processes_too():
+def test_kernel_lines_about_other_processes_are_ignored():
     killed = "Nov 21 10:00:00 host kernel: Out of memory: Killed process 7 (chrome) total-vm:1kB\n"
     assert codes(LOADING + killed) == []
     assert codes(LOADING + killed + "Error: ShardCannotStart\n") == ["host_oom_killed"]
@@ -239,7 +239,7 @@ def test_a_requested_stop_is_not_a_failure(line):
 @pytest.mark.parametrize(
     "said", ["Error: ArgumentValidation(x)", "docker: manifest unknown", "Error: ShardCannotStart"]
 )
-def test_further_lines_of_a_users_text_are_not_evidence(said):
+def test_continued_user_text_is_not_evidence(said):
     asked = "2025-09-14T08:22:30.1Z DEBUG x: Input: what is this?\n"
     assert not read(READY + asked + said + "\n", GRAMMAR).failed
     assert codes(asked.replace("DEBUG", "INFO") + "docker: manifest unknown\n") == ["image_not_found"]
@@ -263,7 +263,7 @@ def test_a_byte_order_mark_is_stripped():
     ]
 
 
-def test_a_line_without_end_is_judged_by_its_ends():
+def test_a_very_long_line_is_judged_by_its_start_and_end():
     filler = "{" + "data:image/png;base64,iVBORw0KGgo " * 20_000
     (line,) = read_lines(f"2025-09-14T08:22:30.1Z ERROR x: begins {filler} ends", GRAMMAR)
     assert len(line.text) < 10_000
@@ -272,7 +272,7 @@ def test_a_line_without_end_is_judged_by_its_ends():
     assert codes(LOADING + f"2025-09-14T08:22:30.1Z ERROR x: {filler} CUDA out of memory\n") == ["oom_load"]
 
 
-def test_a_long_json_record_is_read_whole():
+def test_a_long_json_record_is_read_completely():
     frames = "\\n".join('  File \\"/x/module.py\\", line 1747, in call' for _ in range(900))
     said = f"Traceback:\\n{frames}\\ntorch.OutOfMemoryError: CUDA out of memory"
     record = f'{{"level":"ERROR","fields":{{"message":"{said}"}}}}'
@@ -288,7 +288,7 @@ RAISING = (
 )
 
 
-def test_the_evidence_is_what_the_exception_says_and_not_the_line_of_source():
+def test_the_evidence_is_the_exception_message_not_the_source_line():
     found = read(LOADING + RAISING + "ValueError: Unsupported model type parrot\n", GRAMMAR).findings[0]
     assert (found.evidence, found.line) == ("ValueError: Unsupported model type parrot", 6)
     record = (RAISING + "ValueError: Unsupported model type parrot").partition("x: ")[2]
@@ -297,7 +297,7 @@ def test_the_evidence_is_what_the_exception_says_and_not_the_line_of_source():
 
 
 @pytest.mark.parametrize("after", ["", "AssertionError\n", "torch.OutOfMemoryError: CUDA out of memory\n"])
-def test_a_line_of_source_counts_where_the_exception_says_nothing(after):
+def test_a_source_line_counts_if_the_exception_has_no_message(after):
     found = read(LOADING + RAISING + after, GRAMMAR).findings[0]
     assert (found.code, found.line) == ("model_type_unsupported", 5)
 
@@ -336,7 +336,7 @@ def test_a_line_about_something_else_is_not_evidence():
     assert codes("lookup ghcr.io on 127.0.0.53:53: " + refused.format("127.0.0.53:53")) == ["network"]
 
 
-def test_a_record_spread_over_lines_keeps_its_level():
+def test_a_multi_line_record_keeps_its_level():
     def spread(level, message):
         record = {"timestamp": "2025-09-14T08:22:30.1Z", "level": level, "fields": {"message": message}}
         return json.dumps(record, indent=4) + "\n"
@@ -349,7 +349,7 @@ def test_a_record_spread_over_lines_keeps_its_level():
 @pytest.mark.parametrize(
     "why", ["GPU with CUDA capability 7 5 is not supported for Flash Attention V2", "No module named 'x'"]
 )
-def test_a_card_without_flash_attention_is_not_a_missing_gpu(why):
+def test_a_gpu_without_flash_attention_is_not_a_missing_gpu(why):
     warned = f"2025-09-14T08:22:30.1Z  WARN x: Could not import Flash Attention enabled models: {why}\n"
     assert "gpu_not_visible" not in codes(LOADING + warned + "AttributeError: x\nError: ShardCannotStart\n")
     cpu = warned.replace(why, "CUDA is not available")
@@ -374,12 +374,12 @@ def test_no_part_of_a_serving_engines_log_is_evidence():
         "ERROR {}: text_generation_router::infer: router/src/infer/mod.rs:102: Input validation error: x",
     ],
 )
-def test_words_of_users_neither_end_nor_start_an_engine(words, end):
+def test_user_text_neither_starts_nor_stops_an_engine(words, end):
     found = read(READY + "2025-09-14T08:22:30.1Z " + end.format(f'generate{{stop: ["{words}"]}}') + "\n", GRAMMAR)
     assert (found.failed, found.startup_phase, found.starts) == (False, "ready", 1)
 
 
-def test_words_of_users_hide_no_crash():
+def test_user_text_does_not_hide_a_crash():
     asked = 'generate{stop: ["signal received, starting graceful shutdown"]}'
     served = (
         f"2025-09-14T08:22:30.1Z  INFO {asked}: text_generation_router::server: router/src/server.rs:407: Success\n"

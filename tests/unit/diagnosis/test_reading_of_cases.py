@@ -37,7 +37,7 @@ def test_log_reads_as_expected(path):
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_folder_of_a_case_names_its_cause(path):
+def test_the_folder_of_a_case_names_its_cause(path):
     """The expectations are written by a script; the folders are not."""
     assert (first_code(path.read_text(encoding="utf-8")) or "clean") == path.parent.name
 
@@ -61,7 +61,7 @@ def test_progress_of_a_download_grows_to_one():
     assert fractions == sorted(fractions)
 
 
-def test_a_window_that_lost_its_beginning_continues_from_the_reading_before():
+def test_a_truncated_window_continues_from_the_previous_reading():
     text = log("clean/four-shards")
     before = read(text[: text.index("Starting Webserver") + 20])
     window = text[text.index("Setting max batch total tokens") : text.index("Using the Hugging Face API")]
@@ -71,13 +71,13 @@ def test_a_window_that_lost_its_beginning_continues_from_the_reading_before():
     assert view.progress.kv_capacity_tokens == 401216
 
 
-def test_a_whole_log_needs_no_reading_before():
+def test_a_complete_log_needs_no_previous_reading():
     text = log("clean/one-gpu")
     failed = read(log("oom_load/two-shards"))
     assert read(text, before=failed) == read(text)
 
 
-def test_an_exit_seen_again_in_a_later_window_counts_once():
+def test_an_exit_in_two_windows_counts_once():
     text = log("clean/unknown-error")
     window = text[text.index("Shutting down shards") :]
     view = read(window, before=read(text))
@@ -85,7 +85,7 @@ def test_an_exit_seen_again_in_a_later_window_counts_once():
     assert read(window, before=view).exits == 1
 
 
-def test_a_second_failure_counts_and_keeps_what_it_died_of():
+def test_a_second_failure_counts_and_keeps_its_cause():
     text = log("oom_load/two-shards")
     view = read(text + text)
     assert view.exits == 2
@@ -93,7 +93,7 @@ def test_a_second_failure_counts_and_keeps_what_it_died_of():
     assert view.cause_of_end.code == "oom_load"
 
 
-def test_another_start_begins_clean_and_the_end_of_the_one_before_is_known():
+def test_a_new_start_keeps_the_exit_of_the_previous_one():
     text = log("oom_warmup_prefill/out-of-memory") + "[  300.000000] run-engine[2]: [tgi-deploy] phase=booting\n"
     view = read(text)
     assert (view.startup_phase, view.latest.evidence, view.latest.exit_code) == ("booting", (), None)
@@ -103,7 +103,7 @@ def test_another_start_begins_clean_and_the_end_of_the_one_before_is_known():
     assert "OutOfMemoryError" in (view.error_line or "")
 
 
-def test_reaching_ready_forgives_the_start_before():
+def test_reaching_ready_clears_earlier_failures():
     view = read(log("network/no-name") + log("clean/one-gpu"))
     assert (view.startup_phase, view.cause_of_end, view.error_line) == ("ready", None, None)
 
@@ -115,7 +115,7 @@ def test_systemd_giving_up_is_final():
     assert read(gave_up).final is True
 
 
-def test_a_container_that_restarts_without_markers_is_another_start():
+def test_a_container_restart_without_markers_is_a_new_start():
     one = log("clean/json-downloading").replace("[tgi-deploy]", "")
     view = read(one + one)
     assert (view.startup_phase, view.starts) == ("downloading", 2)
@@ -145,7 +145,7 @@ def test_a_consequence_is_never_a_cause(line):
         assert first_code(f"{phase}\n{line}\n") is None
 
 
-def test_the_first_exact_error_wins_over_later_ones():
+def test_the_first_exact_error_wins():
     text = "Starting shard\nAssertionError: Each process is one gpu\nValueError: Unsupported model type x\n"
     assert first_code(text) == "shards_gt_gpus"
 
@@ -155,7 +155,7 @@ def test_an_exact_error_wins_over_an_earlier_vague_one():
     assert first_code(text) == "shards_gt_gpus"
 
 
-def test_out_of_memory_means_what_its_phase_says():
+def test_out_of_memory_is_diagnosed_by_phase():
     text = "torch.OutOfMemoryError: CUDA out of memory."
     failed = "\nError: ShardFailed\n"
     begins = ("Starting shard", "Starting Webserver", "router: Connected")
@@ -163,7 +163,7 @@ def test_out_of_memory_means_what_its_phase_says():
     assert codes == ["oom_load", "oom_warmup_prefill", "oom_serving"]
 
 
-def test_secrets_of_the_log_do_not_come_through():
+def test_secrets_in_the_log_are_hidden():
     text = (
         'Args { model_id: "m", api_key: Some("k-secret-9") }\nAuthorization: Bearer abc.def\ntoken hf_AbCdEfGh12345\n'
     )
@@ -200,7 +200,7 @@ def test_any_cut_of_any_log_can_be_read():
             assert read(text[start : start + 700]).startup_phase in STARTUP_PHASES
 
 
-def test_what_an_earlier_part_of_the_log_showed_is_still_known():
+def test_facts_from_an_earlier_part_of_the_log_are_kept():
     text = log("oom_load/two-shards")
     end = text.index("engine-exited")
     lines = text[:end].splitlines(keepends=True)

@@ -33,7 +33,7 @@ def seen(*windows):
         ([text("a"), "", text("a", "b")], ["a", "b"]),
     ],
 )
-def test_windows_become_lines(windows, lines):
+def test_windows_are_split_into_lines(windows, lines):
     assert seen(*windows) == lines
 
 

@@ -42,20 +42,20 @@ def flags_and_words(arguments: tuple[str, ...], release: Release) -> Iterator[tu
 
 
 @every_engine
-def test_an_engine_has_all_that_is_asked_of_it(engine: ServingEngine) -> None:
+def test_an_engine_implements_the_protocol(engine: ServingEngine) -> None:
     asked = {name for name in vars(ServingEngine) if not name.startswith("_")}
     assert "probes" in asked
     assert {name for name in asked if not hasattr(engine, name)} == set()
 
 
 @every_engine
-def test_what_remedies_ask_for_is_a_flag_of_every_release(engine: ServingEngine) -> None:
+def test_remedy_flags_exist_in_every_release(engine: ServingEngine) -> None:
     for release in engines.releases(engine):
         assert {flag for _, flag in engine.remedy_flags} <= release.flags.keys()
 
 
 @every_release
-def test_each_flag_of_a_command_is_one_of_the_exact_release(engine: ServingEngine, release: Release) -> None:
+def test_each_flag_exists_in_the_exact_release(engine: ServingEngine, release: Release) -> None:
     fit = engines.fit_of(release, num_shard=4, revision=COMMIT, dtype="float16")
     for name, values in flags_and_words(engine.container(fit).args, release):
         assert not any(value.startswith("--") for value in values), (name, values)
@@ -66,13 +66,13 @@ def test_each_flag_of_a_command_is_one_of_the_exact_release(engine: ServingEngin
 
 
 @every_release
-def test_a_command_holds_the_exact_checkpoint_and_its_limits(engine: ServingEngine, release: Release) -> None:
+def test_a_command_has_the_exact_checkpoint_and_limits(engine: ServingEngine, release: Release) -> None:
     words = engine.container(engines.fit_of(release, num_shard=4, revision=COMMIT)).args
     assert {"example-org/example-13b", COMMIT, "4", "8192"} <= set(words)
 
 
 @every_release
-def test_a_pinned_flag_takes_the_place_of_the_setting(engine: ServingEngine, release: Release) -> None:
+def test_a_pinned_flag_replaces_the_setting(engine: ServingEngine, release: Release) -> None:
     usual = engine.container(engines.fit_of(release)).args
     name = usual[usual.index("8192") - 1]
     words = engine.container(engines.fit_of(release, pins=Pins(flags={name: "8000"}))).args
@@ -115,7 +115,7 @@ def test_the_default_releases_of_two_engines_share_their_weights() -> None:
 
 
 @every_release
-def test_shared_memory_is_for_several_cards_alone(engine: ServingEngine, release: Release) -> None:
+def test_only_several_gpus_need_shared_memory(engine: ServingEngine, release: Release) -> None:
     alone, several = (engine.container(engines.fit_of(release, num_shard=count)) for count in (1, 4))
     assert alone.shm_bytes == 0
     assert several.shm_bytes >= 2**30
@@ -123,20 +123,20 @@ def test_shared_memory_is_for_several_cards_alone(engine: ServingEngine, release
 
 
 @every_release
-def test_a_container_is_watched_where_it_is_probed(engine: ServingEngine, release: Release) -> None:
+def test_the_health_check_uses_the_probed_route(engine: ServingEngine, release: Release) -> None:
     container = engine.container(engines.fit_of(release))
     assert container.port == engine.port
     assert container.health.path == engine.probes(engines.PROMISE)[0].path
 
 
 @every_release
-def test_a_wrong_configuration_is_not_tried_again(engine: ServingEngine, release: Release) -> None:
+def test_a_wrong_configuration_is_not_retried(engine: ServingEngine, release: Release) -> None:
     """Argument parsers of both end with 2."""
     assert engine.container(engines.fit_of(release)).restart.never_after == (2,)
 
 
 @every_engine
-def test_an_api_key_does_not_leave_the_machine(engine: ServingEngine, tmp_path: Path) -> None:
+def test_an_api_key_never_leaves_the_machine(engine: ServingEngine, tmp_path: Path) -> None:
     """The script of the user data runs, with the lines of a real start as the container's log."""
     recorded = (CASES / engine.name / "logs_its_api_key.txt").read_text()
     hidden = engine.container(engines.fit_of(engines.releases(engine)[0])).redactions
@@ -149,7 +149,7 @@ def test_an_api_key_does_not_leave_the_machine(engine: ServingEngine, tmp_path: 
 
 
 @every_release
-def test_the_api_key_guards_every_route_that_is_asked(engine: ServingEngine, release: Release) -> None:
+def test_the_api_key_guards_every_probed_route(engine: ServingEngine, release: Release) -> None:
     access = engine.access(release)
     assert (access.key_variable is None) == (access.guarded_routes == ())
     asked = {probe.path for probe in engine.probes(engines.PROMISE) if probe.body is not None}
@@ -184,7 +184,7 @@ def test_counters_of_requests_come_with_their_page(engine: ServingEngine, releas
 
 @every_engine
 @pytest.mark.parametrize("text", ["What is it?", 'it\'s "quoted"\n\\ and {braces}', "“é”"])
-def test_a_line_of_python_asks_the_question_with_the_key_by_its_variable(engine: ServingEngine, text: str) -> None:
+def test_the_python_line_reads_the_key_from_its_variable(engine: ServingEngine, text: str) -> None:
     asked = engine.question("org/model", text, 20)
     assert text in (asked.body or {}).values()
     line = engine.client_line("http://127.0.0.1:8080", "MY_KEY", asked)

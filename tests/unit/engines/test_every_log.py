@@ -29,7 +29,7 @@ def recorded() -> list[Any]:
 
 
 @pytest.mark.parametrize(("engine", "case"), recorded())
-def test_what_a_real_log_shows(engine: str, case: dict[str, Any]) -> None:
+def test_a_real_log_is_read_as_recorded(engine: str, case: dict[str, Any]) -> None:
     grammar, expected = grammar_of(engine), case["expect"]
     parts = ["\n".join(case["lines"][:count]) + "\n" for count in range(1, len(case["lines"]) + 1)]
     readings = [read(part, grammar) for part in parts]
@@ -52,7 +52,7 @@ def test_a_start_that_is_read_line_by_line_never_goes_back(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)
-def test_remedies_name_releases_and_flags_of_their_own_engine_alone(engine: Any) -> None:
+def test_remedies_name_only_their_own_engines_flags(engine: Any) -> None:
     releases = {path.stem for path in (profiles_dir() / "engines" / engine.name / "releases").glob("*.json")}
     for code, page in grammar_of(engine.name).pages.items():
         for command in page.remedy.commands:
@@ -69,13 +69,13 @@ def documented() -> list[Any]:
 
 
 @pytest.mark.parametrize(("engine", "case"), documented())
-def test_what_an_engine_writes_of_a_failure_names_it(engine: str, case: dict[str, Any]) -> None:
+def test_failure_texts_of_an_engine_are_recognized(engine: str, case: dict[str, Any]) -> None:
     found = read("\n".join(case["log"]) + "\n", grammar_of(engine)).findings
     assert [item.code for item in found][:1] == [case["code"]]
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*/logs/*.log")), ids=lambda path: path.stem)
-def test_a_whole_log_shows_its_engine_and_its_failure(path: Path) -> None:
+def test_a_complete_log_shows_its_engine_and_failure(path: Path) -> None:
     """The file is named after the failure; `clean` is none."""
     log = path.read_text(encoding="utf-8")
     assert wiring.engine_of_log(log) == path.parent.parent.name
@@ -84,13 +84,13 @@ def test_a_whole_log_shows_its_engine_and_its_failure(path: Path) -> None:
     assert found[:1] == ([] if code == "clean" else [code])
 
 
-def test_every_log_of_what_plans_are_made_with_is_taken_for_one() -> None:
+def test_logs_of_the_planned_engine_are_recognized() -> None:
     logs = sorted(CASES.parent.glob("diagnosis/*/log.*"))
     assert {wiring.engine_of_log(path.read_text(encoding="utf-8")) for path in logs} == {wiring.engine_named().name}
 
 
 @pytest.mark.parametrize("engine", engines.EVERY, ids=lambda engine: engine.name)
-def test_an_api_key_is_taken_out_of_what_is_shown(engine: Any) -> None:
+def test_an_api_key_is_redacted_from_logs(engine: Any) -> None:
     log = (CASES / engine.name / "logs_its_api_key.txt").read_text()
     shown = redacted(log, grammar_of(engine.name))
     assert "sekret-key-1" in log

@@ -43,7 +43,7 @@ MODELS: tuple[dict[str, Any], ...] = (
 
 @every_release
 @pytest.mark.parametrize("load", [TINY, USUAL, HUGE], ids=["tiny", "usual", "huge"])
-def test_any_configuration_is_judged(engine: Engine, release: Release, load: Load) -> None:
+def test_any_configuration_can_be_judged(engine: Engine, release: Release, load: Load) -> None:
     for model in MODELS:
         judged = engine.fit(replaced(engines.fit_of(release, num_shard=4).case, model=plans.model(**model), load=load))
         memory = judged.memory
@@ -53,7 +53,7 @@ def test_any_configuration_is_judged(engine: Engine, release: Release, load: Loa
 
 
 @every_release
-def test_a_scheme_that_a_release_does_not_know_is_a_problem(engine: Engine, release: Release) -> None:
+def test_an_unknown_scheme_is_a_problem(engine: Engine, release: Release) -> None:
     case = replaced(engines.fit_of(release).case, scheme=unknown_scheme())
     assert engine.fit(case).problems
 
@@ -67,7 +67,7 @@ def test_a_configuration_that_fits_has_a_container(engine: Engine, release: Rele
 
 
 @every_release
-def test_a_profile_has_schemes_the_best_first(engine: Engine, release: Release) -> None:
+def test_schemes_are_ordered_best_first(engine: Engine, release: Release) -> None:
     schemes = engine.schemes(plans.profile(), release, "auto")
     lost = [scheme.lost_bits for scheme in schemes]
     assert lost == sorted(lost)
@@ -75,20 +75,20 @@ def test_a_profile_has_schemes_the_best_first(engine: Engine, release: Release) 
 
 
 @every_release
-def test_a_flag_of_no_release_is_refused_by_name(engine: Engine, release: Release) -> None:
+def test_an_unknown_flag_is_rejected_by_name(engine: Engine, release: Release) -> None:
     problems = engine.check_pins(Pins(flags={"--of-next-year": "1"}), USUAL, plans.model(), release)
     assert "--of-next-year" in problems[0].message
 
 
 @every_engine
-def test_what_a_hint_gives_as_example_is_accepted(engine: Engine) -> None:
+def test_the_example_in_a_hint_is_accepted(engine: Engine) -> None:
     name, _, value = engine.pin_example.partition("=")
     newest = engines.releases(engine)[-1]
     assert engine.check_pins(Pins(flags={f"--{name}": value}), USUAL, plans.model(), newest) == ()
 
 
 @every_release
-def test_a_release_with_its_own_defaults_divides_all_of_the_memory(engine: Engine, release: Release) -> None:
+def test_default_settings_account_for_all_memory(engine: Engine, release: Release) -> None:
     run = DefaultRun(
         model=plans.model(), bits=16.0, num_shard=1, accelerator="L40S", total_bytes=48 * plans.GIB, share=0.9,
         prefill_tokens=4096,
@@ -99,12 +99,12 @@ def test_a_release_with_its_own_defaults_divides_all_of_the_memory(engine: Engin
 
 
 @every_engine
-def test_a_context_is_as_long_as_the_model_was_made_for(engine: Engine) -> None:
+def test_the_longest_context_is_the_models(engine: Engine) -> None:
     assert engine.longest_context(plans.model(max_position_embeddings=4096), Pins(flags={})) == 4096
 
 
 @every_engine
-def test_an_edit_is_a_flag_that_the_engine_takes(engine: Engine) -> None:
+def test_an_edit_is_a_valid_engine_flag(engine: Engine) -> None:
     newest = engines.releases(engine)[-1]
     assert engine.edits
     for name in engine.edits:
@@ -114,14 +114,14 @@ def test_an_edit_is_a_flag_that_the_engine_takes(engine: Engine) -> None:
 
 
 @every_release
-def test_cards_are_counted_upwards(engine: Engine, release: Release) -> None:
+def test_shard_counts_are_ascending(engine: Engine, release: Release) -> None:
     counts = engine.shard_counts(plans.model(), release, 8)
     assert list(counts) == sorted(set(counts))
     assert set(counts) <= set(range(1, 9))
 
 
 @every_engine
-def test_every_phase_of_a_start_has_time(engine: Engine) -> None:
+def test_every_startup_phase_has_a_duration(engine: Engine) -> None:
     rates = Rates(weights_bytes=26 * 10**9, download_s=120.0, read_s=30.0)
     phases = engine.startup(plans.settings(num_shard=4), rates)
     assert [phase.phase for phase in phases][-1] == "ready"

@@ -55,7 +55,7 @@ def whole(engine: ServingEngine) -> tuple[ProbeRequest, ...]:
 
 
 @every_engine
-def test_what_is_cheap_is_asked_first(engine: ServingEngine) -> None:
+def test_cheap_probes_come_first(engine: ServingEngine) -> None:
     assert list(dict.fromkeys(probe.step for probe in whole(engine))) == STEPS
 
 
@@ -68,7 +68,7 @@ def test_requests_are_data(engine: ServingEngine) -> None:
 
 
 @every_engine
-def test_the_worst_that_was_promised_is_asked_for(engine: ServingEngine) -> None:
+def test_the_worst_promised_case_is_probed(engine: ServingEngine) -> None:
     by_step: dict[str, list[str]] = {}
     for probe in whole(engine):
         by_step.setdefault(probe.step, []).append(json.dumps(probe.body))
@@ -82,7 +82,7 @@ def test_the_worst_that_was_promised_is_asked_for(engine: ServingEngine) -> None
 
 
 @every_engine
-def test_a_prompt_has_a_word_for_each_token_that_it_is_cut_to(engine: ServingEngine) -> None:
+def test_a_prompt_has_a_word_per_requested_token(engine: ServingEngine) -> None:
     """A word is one token at least, so the cut is always reached."""
     for probe in whole(engine):
         for value in (probe.body or {}).values():
@@ -91,7 +91,7 @@ def test_a_prompt_has_a_word_for_each_token_that_it_is_cut_to(engine: ServingEng
 
 
 @pytest.mark.parametrize(("engine", "answer"), recorded())
-def test_what_a_real_engine_answered(engine: ServingEngine, answer: dict[str, Any]) -> None:
+def test_recorded_replies_are_understood(engine: ServingEngine, answer: dict[str, Any]) -> None:
     method = "GET" if answer["step"] in ("health", "info") else "POST"
     probe = ProbeRequest(step=answer["step"], method=method, path=answer["path"], streamed=answer["streamed"])
     reply = engine.read_reply(probe, reply_of(answer["status"], answer["text"], streamed=answer["streamed"]))
@@ -110,7 +110,7 @@ def test_what_a_real_engine_answered(engine: ServingEngine, answer: dict[str, An
 
 @every_engine
 @pytest.mark.parametrize("status", [200, 400, 422, 500])
-def test_an_answer_of_any_shape_has_a_meaning(engine: ServingEngine, status: int) -> None:
+def test_a_reply_of_any_shape_is_handled(engine: ServingEngine, status: int) -> None:
     for probe, text in product(whole(engine), BODIES):
         events = HttpReply(status=status, text=text, events=(text,) if status == 200 else ())
         reply = events if probe.streamed else reply_of(status, text, streamed=False)
@@ -121,7 +121,7 @@ def test_an_answer_of_any_shape_has_a_meaning(engine: ServingEngine, status: int
 
 
 @every_engine
-def test_a_failure_is_never_taken_for_an_answer(engine: ServingEngine) -> None:
+def test_a_failure_is_never_read_as_an_answer(engine: ServingEngine) -> None:
     for probe in whole(engine):
         meaning = engine.read_reply(probe, HttpReply(status=503, text="overloaded"))
         assert isinstance(meaning, Problem)
@@ -150,7 +150,7 @@ def test_a_model_without_chat_template_is_a_warning(engine: ServingEngine, statu
 
 @pytest.mark.parametrize("chat", [True, False])
 @every_engine
-def test_a_question_can_be_heard_as_it_is_answered(engine: ServingEngine, *, chat: bool) -> None:
+def test_an_answer_can_be_streamed(engine: ServingEngine, *, chat: bool) -> None:
     asked = engine.question("org/model", "What is it?", 20, chat=chat, streamed=True)
     assert asked.streamed
     assert "What is it?" in json.dumps(asked.body)
@@ -181,7 +181,7 @@ CHAT_STREAM = (
 
 @every_engine
 @pytest.mark.parametrize(("events", "tokens"), [(CHAT_STREAM, 5), (CHAT_STREAM[:-1], 2)])
-def test_a_streamed_chat_is_whole_once_it_has_its_end(
+def test_a_streamed_chat_is_complete_after_its_last_event(
     engine: ServingEngine, events: tuple[str, ...], tokens: int
 ) -> None:
     asked = engine.question("org/model", "What is it?", 20, chat=True, streamed=True)
@@ -200,7 +200,7 @@ def test_an_interrupted_chat_stream_is_not_an_answer(engine: ServingEngine) -> N
 
 @every_engine
 @pytest.mark.parametrize("chat", [True, False])
-def test_a_piece_of_any_shape_is_text(engine: ServingEngine, *, chat: bool) -> None:
+def test_a_stream_piece_of_any_shape_is_text(engine: ServingEngine, *, chat: bool) -> None:
     asked = engine.question("org/model", "What is it?", 20, chat=chat, streamed=True)
     for text in BODIES:
         assert isinstance(engine.read_piece(asked, text), str), text

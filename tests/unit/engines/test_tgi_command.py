@@ -56,7 +56,7 @@ def prefills_in_chunks(candidate: Candidate, release: TgiRelease, request: Reque
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", some(shared_catalog().release_versions(), 8))
-def test_launcher_and_router_take_every_command(version: str) -> None:
+def test_launcher_and_router_accept_every_command(version: str) -> None:
     catalog = shared_catalog()
     release = catalog.release(version)
     checked = 0
@@ -71,7 +71,7 @@ def test_launcher_and_router_take_every_command(version: str) -> None:
     assert checked > 2 * len(catalog.profile_names())
 
 
-def test_the_naive_launcher_can_complain() -> None:
+def test_the_naive_launcher_rejects_invalid_commands() -> None:
     """A checker that cannot fail checks nothing."""
     catalog = shared_catalog()
     release = catalog.release("3.3.7")
@@ -105,7 +105,7 @@ def test_the_naive_launcher_can_complain() -> None:
         (4000, (1, 2, 4, 8, 16, 32, 64, 128)),
     ],
 )
-def test_graphs_are_captured_up_to_what_runs_at_once(concurrency: int, graphs: tuple[int, ...]) -> None:
+def test_cuda_graphs_cover_the_concurrency(concurrency: int, graphs: tuple[int, ...]) -> None:
     assert graph_batches(concurrency, supported=True) == graphs
     assert graph_batches(concurrency, supported=False) == (0,)
 
@@ -126,7 +126,7 @@ def sample(flag: Flag) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("version", ["2.0.4", "3.3.7"])
-def test_values_of_every_flag_are_read_by_their_type(version: str) -> None:
+def test_flag_values_are_parsed_by_type(version: str) -> None:
     release = shared_catalog().release(version)
     taken = 0
     for name, flag in release.flags.items():

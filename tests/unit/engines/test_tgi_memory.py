@@ -91,7 +91,7 @@ def test_the_parts_add_up(catalog: Catalog, model: str, num_shard: int, gib: flo
         ("starcoder-15b", 4, 20_480),
     ],
 )
-def test_cache_bytes_of_a_token_are_exact(catalog: Catalog, model: str, num_shard: int, expected: int) -> None:
+def test_kv_cache_bytes_per_token_are_exact(catalog: Catalog, model: str, num_shard: int, expected: int) -> None:
     assert budget_of(catalog, model, num_shard=num_shard).kv_bytes_per_token == expected
 
 
@@ -130,7 +130,7 @@ STARTS = [
 
 
 @pytest.mark.parametrize("start", STARTS, ids=lambda start: f"{start[1]} on {start[0]}")
-def test_the_cache_that_an_engine_reported(catalog: Catalog, start: tuple[Any, ...]) -> None:
+def test_the_predicted_cache_matches_engine_logs(catalog: Catalog, start: tuple[Any, ...]) -> None:
     """Never more than was there by a hundredth, nor less by a tenth."""
     version, name, cards, gib, prefill, prompt, total, tokens = start
     model, scheme = as_it_is(catalog, name)
@@ -149,7 +149,7 @@ def test_the_cache_that_an_engine_reported(catalog: Catalog, start: tuple[Any, .
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_more_shards_never_hold_fewer_tokens_on_each_card(catalog: Catalog, model: str) -> None:
+def test_more_shards_never_reduce_tokens_per_gpu(catalog: Catalog, model: str) -> None:
     budgets = [budget_of(catalog, model, num_shard=num_shard) for num_shard in (1, 2, 4, 8)]
     assert all(more.kv_capacity_tokens >= less.kv_capacity_tokens for less, more in pairwise(budgets))
     assert all(more.weights_bytes < less.weights_bytes for less, more in pairwise(budgets))
@@ -161,7 +161,7 @@ def test_a_larger_warm_up_never_leaves_more_cache(catalog: Catalog, model: str) 
     assert all(larger.kv_cache_bytes < smaller.kv_cache_bytes for smaller, larger in pairwise(budgets))
 
 
-def test_a_head_that_does_not_divide_is_held_whole_by_every_shard(catalog: Catalog) -> None:
+def test_an_indivisible_head_is_replicated_on_every_shard(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "gpt2")
     assert model.vocab_size % 2
     table = model.vocab_size * model.hidden_size * 2
@@ -169,7 +169,7 @@ def test_a_head_that_does_not_divide_is_held_whole_by_every_shard(catalog: Catal
     assert two == pytest.approx(one / 2 + table / 2, rel=0.001)
 
 
-def test_heads_are_packed_only_by_the_releases_that_do(catalog: Catalog) -> None:
+def test_only_some_releases_pack_heads(catalog: Catalog) -> None:
     """TGI `layers/tensor_parallel.py`: up to 2.1.1 bitsandbytes took the head as well."""
     profile = catalog.resolve("llama3-70b")
     head = profile.model.vocab_size * profile.model.hidden_size // 2
@@ -180,7 +180,7 @@ def test_heads_are_packed_only_by_the_releases_that_do(catalog: Catalog) -> None
     assert saved == pytest.approx(head * (2 - 4.127 / 8), abs=2)
 
 
-def test_experts_that_work_at_once_count_in_the_warm_up(catalog: Catalog) -> None:
+def test_concurrent_experts_count_in_the_warm_up(catalog: Catalog) -> None:
     """Fused kernels hold both experts of a token; without one for the weights, one expert after the other."""
     profile = catalog.resolve("mixtral-8x7b")
     model, layout = profile.model, layout_of(catalog, profile.model)
@@ -206,7 +206,7 @@ def test_experts_that_work_at_once_count_in_the_warm_up(catalog: Catalog) -> Non
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "3.3.7", "none", True),
     ],
 )
-def test_whether_every_token_passes_every_expert(
+def test_unfused_experts_process_every_token(
     catalog: Catalog, model: str, version: str, method: str, *, everyone: bool
 ) -> None:
     profile, release = catalog.resolve(model), catalog.release(version)
@@ -215,13 +215,13 @@ def test_whether_every_token_passes_every_expert(
     assert runs_all_experts(profile.model, scheme, model_class) is everyone
 
 
-def test_gathered_experts_take_every_token_for_every_expert(catalog: Catalog) -> None:
+def test_gathered_experts_copy_every_token(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "meta-llama/Llama-4-Maverick-17B-128E-Instruct")
     layout = layout_of(catalog, model, num_shard=8)
     assert activation_bytes(model, scheme, layout, warm_up(4096), 1) > 128 * 4096 * 3 * 5120 * 2
 
 
-def test_scored_prompts_hold_the_logits_of_every_token(catalog: Catalog) -> None:
+def test_scoring_prompts_needs_the_logits_of_every_token(catalog: Catalog) -> None:
     """A copy beside them up to 2.3.1, none after it (`torch.log_softmax(out, -1, out=out)`)."""
     llama, scheme = as_it_is(catalog, "llama3.1-8b")
 
@@ -259,7 +259,7 @@ def test_a_warm_up_asks_for_whole_answers(catalog: Catalog) -> None:
     assert budget.required_kv_tokens == 39_999
 
 
-def test_older_releases_keep_a_share_of_what_is_free_and_newer_ones_of_the_total(catalog: Catalog) -> None:
+def test_older_releases_reserve_from_free_memory_newer_from_total(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
 
     def aside(version: str) -> int:
@@ -273,7 +273,7 @@ def test_older_releases_keep_a_share_of_what_is_free_and_newer_ones_of_the_total
     assert aside("2.4.1") < 24 * GIB * 0.1 / 3
 
 
-def test_less_room_than_the_arithmetic_is_sure_of_is_tight(catalog: Catalog) -> None:
+def test_a_margin_below_the_uncertainty_is_tight(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
 
     def budget(context_tokens: int) -> MemoryBudget:
@@ -298,7 +298,7 @@ def test_less_room_than_the_arithmetic_is_sure_of_is_tight(catalog: Catalog) -> 
         ("3.3.7", {"--enable-prefill-logprobs": "false"}, False),
     ],
 )
-def test_prompts_are_scored_unless_a_switch_is_off(
+def test_prompts_are_scored_unless_disabled(
     catalog: Catalog, version: str, pins: dict[str, str], *, scored: bool
 ) -> None:
     assert scores_prompts(catalog.release(version), pins, "flashinfer") is scored
@@ -316,7 +316,7 @@ def test_the_overhead_is_the_sum_of_its_parts(catalog: Catalog, model: str, num_
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_parameter_is_laid_out_once(catalog: Catalog, model: str) -> None:
+def test_every_parameter_is_counted_once(catalog: Catalog, model: str) -> None:
     """On one card a 16-bit model takes two bytes a parameter, and its table once more where the head is tied."""
     spec, scheme = as_it_is(catalog, model)
     again = spec.vocab_size * spec.hidden_size if spec.tied_embeddings else 0
@@ -329,21 +329,21 @@ def rank_weights(catalog: Catalog, model: ModelSpec, scheme: Scheme, num_shard: 
     return weights_bytes(model, scheme, layout_of(catalog, model, num_shard=num_shard))
 
 
-def test_what_is_not_split_stays_on_every_rank(catalog: Catalog) -> None:
+def test_unsplit_layers_are_on_every_rank(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
     norms = model.hidden_size * (2 * model.layers + 1) * 2
     one = rank_weights(catalog, model, scheme, 1)
     assert rank_weights(catalog, model, scheme, 8) == pytest.approx((one - norms) / 8 + norms, abs=9)
 
 
-def test_the_vision_tower_is_split_like_the_layers(catalog: Catalog) -> None:
+def test_the_vision_tower_is_split_like_other_layers(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
     seeing = replaced(model, vision_parameters=10**9, parameters=model.parameters + 10**9)
     more = rank_weights(catalog, seeing, scheme, 8) - rank_weights(catalog, model, scheme, 8)
     assert more == 2 * 10**9 // 8
 
 
-def test_transformers_keeps_on_every_rank_what_its_plan_does_not_name(catalog: Catalog) -> None:
+def test_transformers_replicates_layers_outside_its_plan(catalog: Catalog) -> None:
     """Experts and embedding of Qwen3's mixtures; the embedding alone of its dense models."""
     mixture, scheme = as_it_is(catalog, "Qwen/Qwen3-30B-A3B")
     experts = 48 * 128 * 3 * 2048 * 768 * 2
@@ -355,7 +355,7 @@ def test_transformers_keeps_on_every_rank_what_its_plan_does_not_name(catalog: C
     assert whole == pytest.approx(0.75 * table, rel=0.01)
 
 
-def test_a_single_head_of_keys_is_held_by_every_rank(catalog: Catalog) -> None:
+def test_a_single_kv_head_is_on_every_rank(catalog: Catalog) -> None:
     model, scheme = as_it_is(catalog, "starcoder-15b")
     assert model.kv_heads == 1
     keys_and_values = 2 * model.hidden_size * model.head_dim * model.layers * 2
@@ -364,7 +364,7 @@ def test_a_single_head_of_keys_is_held_by_every_rank(catalog: Catalog) -> None:
     assert more == pytest.approx(keys_and_values * 0.75, abs=2)
 
 
-def test_read_headers_outrank_the_rule(catalog: Catalog) -> None:
+def test_headers_override_the_rule(catalog: Catalog) -> None:
     profile = catalog.resolve("llama3.1-8b")
     packed = replaced(
         profile.model, quantization=CheckpointQuantization(method="awq", bits=4, group_size=128),
@@ -376,7 +376,7 @@ def test_read_headers_outrank_the_rule(catalog: Catalog) -> None:
     assert download_bytes(packed, scheme) == rank_weights(catalog, packed, scheme, 1)
 
 
-def test_loading_holds_the_largest_tensor_twice_where_it_is_converted(catalog: Catalog) -> None:
+def test_conversion_holds_the_largest_tensor_twice(catalog: Catalog) -> None:
     profile = catalog.resolve("llama3.1-8b")
     release = catalog.release("3.3.7")
     plain, repacked = schemes(profile, release, "none")[0], schemes(profile, release, "fp8")[0]
@@ -396,7 +396,7 @@ def _load_extra(catalog: Catalog, model: ModelSpec, scheme: Scheme) -> int:
 @pytest.mark.parametrize(
     ("attention", "block", "whole"), [("flashinfer", 1, 1100), ("paged", 16, 1104), ("flashdecoding", 256, 1280)]
 )
-def test_every_request_takes_whole_blocks(catalog: Catalog, attention: str, block: int, whole: int) -> None:
+def test_every_request_uses_whole_blocks(catalog: Catalog, attention: str, block: int, whole: int) -> None:
     model, scheme = as_it_is(catalog, "llama3.1-8b")
     layout = layout_of(catalog, model, attention=attention)
     promised = Load(input_tokens=1000, output_tokens=100, concurrency=16, context_tokens=8192)
@@ -420,7 +420,7 @@ def test_the_launchers_own_prefill_batch(catalog: Catalog, accelerator: str, num
 
 
 @pytest.mark.parametrize("accelerator", ["T4", "RTX-4090", "A100-40GB-PCIe", "H100-80GB-PCIe", "H200-NVL"])
-def test_the_launcher_compares_whole_names_of_cards(catalog: Catalog, accelerator: str) -> None:
+def test_the_launcher_compares_complete_gpu_names(catalog: Catalog, accelerator: str) -> None:
     """`nvidia-smi` says `Tesla T4`, `NVIDIA GeForce RTX 4090`, `NVIDIA H100 PCIe`: none of them is in its table."""
     model = catalog.resolve("llama3.2-1b").model
     assert default_prefill_tokens(model, accelerator, 1, catalog.accelerator(accelerator).memory_bytes) == 4096

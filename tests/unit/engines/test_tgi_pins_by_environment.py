@@ -15,13 +15,13 @@ def _command(*flags: str):
     return container.args, dict(container.env)
 
 
-def test_a_value_with_blanks_goes_by_variable():
+def test_a_value_with_spaces_is_passed_as_a_variable():
     args, env = _command("otlp-service-name=my service")
     assert env["OTLP_SERVICE_NAME"] == "my service"
     assert "--otlp-service-name" not in args
 
 
-def test_a_value_with_a_glob_goes_by_variable():
+def test_a_value_with_a_glob_is_passed_as_a_variable():
     args, env = _command("cors-allow-origin=*")
     assert env["CORS_ALLOW_ORIGIN"] == "*"
     assert "*" not in args

@@ -56,7 +56,7 @@ def refusal(place, *args, **kwargs):
     return caught.value
 
 
-def test_the_answer_that_the_others_differ_from_is_a_good_one(place):
+def test_the_baseline_answer_is_valid(place):
     model = resolve(place).model
     assert (model.revision, model.license, model.layers) == (models.COMMIT, "mit", 2)
 
@@ -74,7 +74,7 @@ def test_a_commit_is_forty_hexadecimal_digits(sha, place):
     assert "not 40 hexadecimal digits" in found.message
 
 
-def test_another_commit_than_the_one_that_was_asked_for(place):
+def test_a_different_commit_than_requested_is_rejected(place):
     found = refusal(place, f"acme/model@{OTHER}")
     assert found.code == "bad_hub_answer"
     assert OTHER in found.message
@@ -99,7 +99,7 @@ def test_another_commit_than_the_one_that_was_asked_for(place):
     ],
     ids=str,
 )
-def test_what_an_answer_may_not_hold(changes, place):
+def test_invalid_contents_are_rejected(changes, place):
     assert refusal(place, info=answer(**changes)).code == "bad_hub_answer"
 
 
@@ -111,7 +111,7 @@ def test_what_an_answer_may_not_hold(changes, place):
     ],
     ids=lambda body: ascii(body[:20]),
 )  # fmt: skip
-def test_what_is_not_an_answer_at_all(body, place):
+def test_invalid_answers_are_rejected(body, place):
     assert refusal(place, info=Reply(body=body)).code == "bad_hub_answer"
 
 
@@ -135,7 +135,7 @@ def test_what_is_not_an_answer_at_all(body, place):
         (Reply(status=500), {"hub_unreachable"}),
     ],
 )
-def test_how_an_answer_may_not_come(name, reply, codes, place):
+def test_invalid_transfers_are_rejected(name, reply, codes, place):
     if reply.drips or reply.drips_headers:
         place.limit_s = DRIPPING_S
     place.hub.replies[name] = reply
@@ -146,12 +146,12 @@ def test_how_an_answer_may_not_come(name, reply, codes, place):
     ("name", "code"),
     [(INFO, "bad_hub_answer"), ("config.json", "bad_checkpoint"), (models.SHARDS[0], "bad_checkpoint")],
 )
-def test_an_answer_without_end_is_read_as_far_as_it_may_be_long(name, code, place):
+def test_an_endless_answer_is_read_up_to_the_limit(name, code, place):
     place.hub.replies[name] = Reply(endless=True)
     assert refusal(place, info=Reply(endless=True) if name == INFO else None).code == code
 
 
-def test_a_mirror_that_knows_no_ranges_and_never_ends_is_read_as_far_as_needed(place):
+def test_an_endless_mirror_without_ranges_is_read_as_far_as_needed(place):
     for shard in models.SHARDS:
         place.hub.replies[shard] = Reply(body=FILES[shard], knows_ranges=False, endless=True)
     assert resolve(place).model.layers == 2
@@ -176,7 +176,7 @@ def test_a_redirect_within_the_hub_keeps_the_token(place, monkeypatch):
     assert {token for _, token in place.hub.requests} == {"Bearer hf_made_up_for_tests"}
 
 
-def test_what_was_read_before_serves_where_the_answer_is_nonsense(place):
+def test_the_cache_is_used_if_the_answer_is_invalid(place):
     good = resolve(place)
     place.now_s = 2 * 24 * 3600
     kept = resolve(place, info=Reply(body=b"<html>please log in</html>"))
@@ -184,7 +184,7 @@ def test_what_was_read_before_serves_where_the_answer_is_nonsense(place):
     assert "answer can't be used" in kept.notice
 
 
-def test_the_largest_header_is_read_in_pieces_that_were_asked_for(place):
+def test_the_largest_header_is_read_in_ranges(place):
     table = json.loads(FILES[models.SHARDS[0]][8:])
     long = models.head({**table, "__metadata__": {"note": "x" * 300_000}})
     place.hub.replies[models.SHARDS[0]] = Reply(body=long)

@@ -93,7 +93,7 @@ def test_the_same_plan_offline(hub, capsys):
 
 
 @pytest.mark.parametrize("value", ["1", "true", "ON"])
-def test_the_hubs_own_offline_switch_counts(value, hub, capsys, monkeypatch):
+def test_the_hubs_offline_switch_is_respected(value, hub, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
     assert error(capsys, "plan", "acme/llama")["code"] == "hub_offline"
     assert hub.requests == []
@@ -132,13 +132,13 @@ def test_a_draft_plans_without_the_hub(hub, capsys, tmp_path):
     assert len(hub.requests) == asked
 
 
-def test_a_draft_of_a_known_model_keeps_what_its_profile_knows(hub, capsys):
+def test_a_draft_of_a_known_model_keeps_profile_facts(hub, capsys):
     drafted = tomllib.loads(run(capsys, "profile", "new", "qwen2.5-7b")["profile"]["text"])
     assert {entry["method"] for entry in drafted["quantized"]} == {"awq", "gptq"}
     assert hub.requests == []
 
 
-def test_a_model_without_a_chat_template_says_so_in_its_draft(hub, capsys):
+def test_a_draft_notes_a_missing_chat_template(hub, capsys):
     folder = hub.models["acme/llama"]
     (folder / "tokenizer_config.json").write_text("{}")
     drafted = tomllib.loads(run(capsys, "profile", "new", "acme/llama")["profile"]["text"])
@@ -154,7 +154,7 @@ def loads_the_client(*argv):
 
 
 @pytest.mark.slow
-def test_the_client_is_loaded_only_to_ask(hub):
+def test_the_hub_client_is_loaded_only_when_needed(hub):
     assert not loads_the_client("plan", "llama3-13b", "--budget", "5")
     assert not loads_the_client("plan", "./llama", "--hardware", "1xL40S")
     assert loads_the_client("plan", "acme/llama", "--budget", "5")

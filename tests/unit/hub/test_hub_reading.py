@@ -60,7 +60,7 @@ def place(tmp_path):
         yield Place(hub, tmp_path)
 
 
-def test_each_call_is_named_for_verbose_without_the_token(place, caplog, monkeypatch):
+def test_verbose_prints_each_call_without_the_token(place, caplog, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     caplog.set_level("INFO", "tgi_deploy.calls")
     place.add("acme/model")
@@ -80,7 +80,7 @@ def test_an_unknown_model_is_read_from_its_headers(place):
     assert dict(model.tensor_bytes) == {"BF16": 2 * LLAMA["parameters"]}
 
 
-def test_a_folder_and_a_hub_are_read_alike(place):
+def test_a_folder_and_the_hub_are_read_the_same_way(place):
     folder = place.add("acme/llama")
     local = open_catalog().resolve(str(folder)).model
     remote = place.resolve("acme/llama").model
@@ -105,7 +105,7 @@ def test_a_long_header_takes_a_second_request(place):
     assert second.startswith("bytes=131072-")
 
 
-def test_a_mirror_that_knows_no_ranges(place):
+def test_a_mirror_without_range_support(place):
     config = checkpoints.config_of(LLAMA, hidden_size=64, vocab_size=16)
     many = {f"model.layers.0.extra.{number}.weight": ("F16", (2,)) for number in range(3_000)}
     folder = checkpoints.write_tree(place.folder / "m", config, many)
@@ -146,7 +146,7 @@ def test_a_revision_is_pinned(place):
     assert "no such revision" in refusal.message
 
 
-def test_offline_knows_what_was_read_before(place):
+def test_offline_uses_cached_models(place):
     place.add("acme/llama")
     assert place.refusal("acme/llama", offline=True).code == "hub_offline"
     assert place.connections == 0
@@ -168,7 +168,7 @@ def test_an_unreachable_hub_does_not_clear_the_cache(place):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "summary": "x", "chat": true}'])
-def test_what_was_kept_and_got_broken_is_read_again(content, place):
+def test_a_corrupt_cache_entry_is_read_again(content, place):
     place.add("acme/llama")
     online = place.resolve("acme/llama")
     (kept,) = (place.folder / "cache" / "acme--llama").glob("*.json")
@@ -218,7 +218,7 @@ def test_gated(place, monkeypatch):
     assert {token for path, _, token in place.hub.requests if "/resolve/" in path} >= {f"Bearer {TOKEN}"}
 
 
-def test_a_token_is_kept_nowhere(place, monkeypatch):
+def test_a_token_is_never_stored(place, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     place.add("acme/llama", gated=True)
     place.resolve("acme/llama")
@@ -254,7 +254,7 @@ def test_no_network(endpoint, place):
         ({"params.json": "{}"}, "there is no config.json"),
     ],
 )
-def test_repositories_that_are_no_model(files, problem, place):
+def test_repositories_without_a_model(files, problem, place):
     folder = place.folder / "acme"
     folder.mkdir()
     for name, content in files.items():
@@ -272,7 +272,7 @@ def test_a_repository_without_weights_is_rejected(place):
     assert "no safetensors or .bin weights" in refusal.message
 
 
-def test_weights_in_folders_of_a_repository_are_not_taken(place):
+def test_weights_in_subfolders_are_ignored(place):
     folder = place.add("acme/llama")
     (folder / "original").mkdir()
     checkpoints.write_file(folder / "original" / "consolidated.00.safetensors", {"x": ("F32", (1_000_000,))})
@@ -296,13 +296,13 @@ def test_without_a_hub_nothing_changes():
     assert caught.value.code == "unknown_model"
 
 
-def test_what_is_known_is_not_asked(place):
+def test_a_known_model_is_not_requested_from_the_hub(place):
     assert place.resolve("meta-llama/Llama-3.1-8B").model.parameters == LLAMA["parameters"]
     assert place.resolve("llama3-8b").name == "llama3-8b"
     assert (place.connections, place.hub.requests) == (0, [])
 
 
-def test_the_stand_in_engine_serves_what_was_planned_before(place):
+def test_the_stub_server_serves_cached_models(place):
     place.add("acme/llama")
     planned = place.resolve("acme/llama")
     place.now_s += 100 * DAY_S
@@ -328,12 +328,12 @@ def test_where_models_are_kept(environ, folder, monkeypatch):
     assert str(models_folder(environ)) == folder
 
 
-def test_a_license_that_would_steer_a_terminal_is_not_taken(place):
+def test_a_license_with_escape_codes_is_ignored(place):
     place.add("acme/llama", tags=["license:\x1b[31mmit", "license:", "license:mit"])
     assert place.resolve("acme/llama").model.license == "mit"
 
 
-def test_a_folder_is_read_again_when_a_file_of_it_was_written(place, monkeypatch):
+def test_a_changed_folder_is_read_again(place, monkeypatch):
     folder = place.add("acme/llama")
     first = place.resolve(str(folder))
     assert first == open_catalog().resolve(str(folder))
@@ -348,7 +348,7 @@ def test_a_folder_is_read_again_when_a_file_of_it_was_written(place, monkeypatch
     assert place.connections == 0
 
 
-def test_a_folder_without_weights_leaves_no_trace(place):
+def test_a_folder_without_weights_is_not_cached(place):
     folder = checkpoints.write_tree(place.folder / "m", checkpoints.config_of(LLAMA))
     assert place.resolve(str(folder)).model.local_path == str(folder)
     assert not (place.folder / "cache").exists()

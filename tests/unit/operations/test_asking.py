@@ -79,7 +79,7 @@ def test_the_answer_streams_piece_by_piece_and_is_measured(around):
     assert answer.tokens_per_s == 20.0
 
 
-def test_the_promised_answer_is_the_longest_unless_somebody_says_so(around):
+def test_the_default_answer_limit_is_the_promised_length(around):
     pieces_of(around)
     pieces_of(around, max_tokens=7)
     assert [asked.body["max_tokens"] for asked in around.engine.asked] == [256, 7]
@@ -117,14 +117,14 @@ def test_the_bare_prompt_is_one_request(around):
         ((delta("It "), NotHealthyError("engine_unreachable", "reset")), "engine_unreachable", 5),
     ],
 )
-def test_what_goes_wrong_has_a_code_and_a_way_on(around, answer, code, exit_code):
+def test_every_failure_has_a_code_and_a_hint(around, answer, code, exit_code):
     around.engine = Engine(chat=answer)
     with pytest.raises(DeployError) as caught:
         pieces_of(around)
     assert (caught.value.code, caught.value.exit_code) == (code, exit_code)
 
 
-def test_the_key_is_taken_from_the_variable_of_its_up_or_from_one_that_is_named(around):
+def test_the_key_comes_from_the_variable_of_up_or_a_named_one(around):
     (machine,) = around.world.running()
     record = around.store.load("demo")
     machines = [replaced(item, notes={"api_key_variable": "KEY"}) for item in record.machines]
@@ -143,7 +143,7 @@ def test_the_key_is_taken_from_the_variable_of_its_up_or_from_one_that_is_named(
     assert machine.id
 
 
-def test_it_needs_no_record(around, tmp_path):
+def test_ask_needs_no_record(around, tmp_path):
     second = Surroundings(home=tmp_path / "second", world=around.world, clock=around.clock, engine=Engine())
     assert pieces_of(second)[0].text == "It is so."
 
@@ -161,7 +161,7 @@ def program(around, monkeypatch, capsys):
     return call
 
 
-def test_stdout_has_the_answer_and_stderr_its_speed(program):
+def test_the_answer_goes_to_stdout_and_its_speed_to_stderr(program):
     code, out, err = program("Why?")
     assert (code, out) == (0, "It is so.\n")
     assert err == "TTFT 150 ms, 3 tokens, 20.0 tokens/s\n"
@@ -183,7 +183,7 @@ def test_a_dash_reads_the_prompt_from_standard_input(program, around):
     assert "error[no_input]" in err
 
 
-def test_an_interrupted_answer_keeps_what_came(program, around):
+def test_an_interrupted_answer_keeps_what_was_received(program, around):
     around.engine = Engine(chat=(delta("It "), delta("is"), KeyboardInterrupt()))
     code, out, err = program("Why?")
     assert (code, out) == (130, "It is\n")
@@ -192,7 +192,7 @@ def test_an_interrupted_answer_keeps_what_came(program, around):
     assert (code, json.loads(out)["data"]["answer"]) == (130, "It is")
 
 
-def test_an_answer_that_breaks_off_keeps_what_came(program, around):
+def test_a_cut_answer_keeps_what_was_received(program, around):
     """The commands of the hint have the deployment's name, so that they can be pasted."""
     hint = "'status NAME' shows whether it still runs, 'logs NAME' its log"
     around.engine = Engine(chat=(delta("It "), NotHealthyError("engine_unreachable", "reset", hint=hint)))
@@ -202,6 +202,6 @@ def test_an_answer_that_breaks_off_keeps_what_came(program, around):
     assert "'tgi-deploy status demo' shows whether it still runs, 'tgi-deploy logs demo' its log" in err
 
 
-def test_an_answer_steers_no_terminal(program, around):
+def test_an_answer_cannot_control_the_terminal(program, around):
     around.engine = Engine(chat=(delta("a\x1b[2Jb\x07\r\n\tc\u202ed\u200dé"), delta("", end="stop")))
     assert program("Why?")[1] == "a[2Jb\n\tcd\u200dé\n"

@@ -44,7 +44,7 @@ def machine_of(around):
 
 
 @pytest.mark.parametrize("call", ["machine", "update security-group", "create launch-template", "create instance"])
-def test_an_unforeseen_error_after_the_first_change_names_what_exists(around, call):
+def test_an_unexpected_error_after_the_first_change_lists_what_exists(around, call):
     break_at(around, call, KeyError("Instances"))
     with pytest.raises(DefectError) as caught:
         bring_up(around)
@@ -61,7 +61,7 @@ def test_an_unforeseen_error_after_the_first_change_names_what_exists(around, ca
         assert "nothing that exists is billed by the hour" in error.hint
 
 
-def test_an_unforeseen_error_while_waiting_names_the_machine(around, monkeypatch):
+def test_an_unexpected_error_while_waiting_names_the_machine(around, monkeypatch):
     def defect(*_args, **_kwargs):
         raise ZeroDivisionError
 
@@ -73,13 +73,13 @@ def test_an_unforeseen_error_while_waiting_names_the_machine(around, monkeypatch
     assert caught.value.data["still_costs"]["machine"] == machine.id
 
 
-def test_before_the_first_change_an_unforeseen_error_is_as_it_is(around):
+def test_an_unexpected_error_before_the_first_change_is_unchanged(around):
     break_at(around, "find instance", KeyError("Instances"))
     with pytest.raises(KeyError):
         bring_up(around)
 
 
-def test_credentials_that_end_after_the_group_was_made_name_it(around):
+def test_credentials_that_expire_after_the_group_is_created_name_it(around):
     ended = DeployError("bad_credentials", "expired", hint="run 'aws sso login'")
     break_at(around, "create launch-template", ended)
     with pytest.raises(DeployError) as caught:
@@ -110,7 +110,7 @@ def test_credentials_that_end_after_the_group_was_made_name_it(around):
         DeployError("cloud_unreachable", "no answer", hint="check the network"),
     ],
 )
-def test_a_removal_that_is_broken_off_names_what_is_left(around, call, left, error):
+def test_an_interrupted_removal_lists_what_is_left(around, call, left, error):
     bring_up(around)
     break_at(around, call, error)
     with pytest.raises(LeftBehindError) as caught:
@@ -124,7 +124,7 @@ def test_a_removal_that_is_broken_off_names_what_is_left(around, call, left, err
     assert ("instance" in left) == (PRICE in caught.value.hint)
 
 
-def test_an_unforeseen_error_of_a_removal_names_what_is_left(around):
+def test_an_unexpected_error_in_a_removal_lists_what_is_left(around):
     bring_up(around)
     machine = machine_of(around)
     break_at(around, "delete instance", KeyError("Return"))
@@ -136,7 +136,7 @@ def test_an_unforeseen_error_of_a_removal_names_what_is_left(around):
     assert machine.id in {item["id"] for item in caught.value.data["not_removed"]}
 
 
-def test_the_removal_of_one_that_is_broken_off_does_not_keep_the_next(around):
+def test_a_failed_removal_does_not_block_the_next_one(around):
     for name in ("demo", "other"):
         bring_up(around, name=name)
     first = next(item for item in around.world.running() if item.tags["tgi-deploy:deployment"] == "demo")
@@ -153,13 +153,13 @@ def test_the_removal_of_one_that_is_broken_off_does_not_keep_the_next(around):
     assert around.store.names() == ("demo",)
 
 
-def test_a_conflict_of_a_removal_is_reported_as_it_is(around):
+def test_a_conflict_in_a_removal_is_reported_unchanged(around):
     bring_up(around)
     with around.store.lock("demo", command="up"), pytest.raises(ConflictError):
         take_down(around)
 
 
-def test_removing_everything_names_what_is_left_when_the_cloud_is_lost(around):
+def test_down_all_lists_what_is_left_when_the_cloud_is_unreachable(around):
     for name in ("demo", "other"):
         bring_up(around, name=name)
     looks = []
@@ -182,7 +182,7 @@ def test_removing_everything_names_what_is_left_when_the_cloud_is_lost(around):
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_collecting_garbage_names_what_is_left_and_continues(around, recorded):
+def test_gc_lists_what_is_left_and_continues(around, recorded):
     for name in ("demo", "other"):
         bring_up(around, name=name, settings={"ttl_s": 60})
         if not recorded:
@@ -204,7 +204,7 @@ def test_collecting_garbage_names_what_is_left_and_continues(around, recorded):
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_renewal_that_fails_says_what_runs_on(around, recorded):
+def test_a_failed_renewal_reports_what_still_runs(around, recorded):
     bring_up(around, settings={"lease_s": 3600})
     machine = machine_of(around)
     if not recorded:
@@ -217,7 +217,7 @@ def test_a_renewal_that_fails_says_what_runs_on(around, recorded):
     assert DOWN in caught.value.hint
 
 
-def test_a_defect_is_one_line_with_its_file_and_what_exists(around, capsys):
+def test_a_defect_is_one_line_with_its_file_and_existing_resources(around, capsys):
     break_at(around, "machine", KeyError("State"))
     with pytest.raises(DefectError) as caught:
         bring_up(around)

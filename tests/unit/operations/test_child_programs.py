@@ -63,7 +63,7 @@ def running(programs, recorder, command, tmp_path):
         thread.join(PATIENCE_S)
 
 
-def test_a_launch_is_asked_to_stop(programs, recorder, tmp_path):
+def test_a_stop_request_reaches_a_launch(programs, recorder, tmp_path):
     with running(programs, recorder, "up", tmp_path) as replies:
         programs.stop()
         recorder.wait_for("stopped")
@@ -71,7 +71,7 @@ def test_a_launch_is_asked_to_stop(programs, recorder, tmp_path):
     assert replies[0].data["stops"] == 1
 
 
-def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, recorder, tmp_path):
+def test_a_removal_in_progress_finishes_unless_stopped_twice(programs, recorder, tmp_path):
     """An interrupted removal leaves what it has not come to yet, and a CI job that is canceled must leave nothing."""
     with running(programs, recorder, "down", tmp_path) as replies:
         programs.stop()
@@ -81,13 +81,13 @@ def test_a_removal_under_way_is_let_finish_unless_asked_twice(programs, recorder
     assert replies[0].data["stops"] == 1
 
 
-def test_a_launch_that_was_just_begun_is_stopped_too(programs, tmp_path):
+def test_a_launch_that_just_started_is_stopped(programs, tmp_path):
     """The stop request came between the check for one and the start of the process."""
     programs.stop()
     assert programs.run(("up", str(tmp_path / "never"))).exit_code != 0
 
 
-def test_a_request_that_comes_while_another_is_passed_on_does_not_wait(programs, recorder, tmp_path, monkeypatch):
+def test_a_second_stop_request_does_not_wait_for_the_first(programs, recorder, tmp_path, monkeypatch):
     """A signal handler can be interrupted by the next signal."""
     with running(programs, recorder, "up", tmp_path) as replies:
         (process, _words) = next(iter(programs._running.items()))

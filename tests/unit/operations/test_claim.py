@@ -165,7 +165,7 @@ def test_a_competitor_during_a_failover_to_another_region_leaves_one_deployment(
         check_one_deployment(office, [bring_up(office.ann, wanted), *said])
 
 
-def test_the_loser_learns_who_owns_the_name(office):
+def test_the_loser_sees_who_owns_the_name(office):
     won = bring_up(office.ann)
     lost = bring_up(office.bob)
     assert isinstance(lost, ClaimedError)
@@ -223,13 +223,13 @@ def test_a_claim_of_a_crashed_run_is_cleared_by_down_from_anywhere(office):
     assert len(office.ids()) == 1
 
 
-def test_the_first_computer_goes_on_with_its_own_at_once(office):
+def test_the_first_computer_resumes_its_own_claim_at_once(office):
     killed_at_the_launch(office)
     assert bring_up(office.ann).changed
     assert len(office.world.running()) == 1
 
 
-def test_an_engine_that_fails_takes_nothing_of_another_deployment_along(office):
+def test_a_failed_engine_removes_nothing_of_another_deployment(office):
     """Two of one name can only be where their regions are not each other's."""
     bring_up(office.ann)
     mine = office.ids()
@@ -240,7 +240,7 @@ def test_an_engine_that_fails_takes_nothing_of_another_deployment_along(office):
     assert office.ids() == mine
 
 
-def test_a_group_of_that_name_without_our_tags_is_reported_and_left_alone(office):
+def test_a_group_with_that_name_but_without_our_tags_is_left_alone(office):
     foreign = Found(
         key="security-group", kind="security-group", place="us-east-1",
         attributes={"id": "sg-foreign", "name": "tgi-deploy-demo", "version": "1"}, state="available",
@@ -271,7 +271,7 @@ def machine_of_eve(region, launched):
     ],
     ids=["older", "younger", "where this plan never goes"],
 )
-def test_of_two_machines_in_two_regions_of_the_plan_the_older_stays(office, region, launched, stays):
+def test_of_two_machines_in_two_planned_regions_the_older_stays(office, region, launched, stays):
     """No name collides there: both look again after their launch."""
     eves = machine_of_eve(region, launched)
 
@@ -287,7 +287,7 @@ def test_of_two_machines_in_two_regions_of_the_plan_the_older_stays(office, regi
     assert eves.id in {found.id for found in office.world.running()}
 
 
-def test_one_owner_on_one_lost_disk_waits_and_goes_on(office):
+def test_an_owner_who_lost_the_record_waits_and_resumes(office):
     first = bring_up(office.ann).deployment
     office.ann.store.remove("demo")
     assert isinstance(bring_up(office.ann), ConflictError)
@@ -296,7 +296,7 @@ def test_one_owner_on_one_lost_disk_waits_and_goes_on(office):
 
 
 @pytest.mark.parametrize("recorded", [False, True])
-def test_a_run_of_the_same_owner_is_not_called_a_stranger(office, recorded):
+def test_a_run_of_the_same_owner_is_not_described_as_another_owner(office, recorded):
     """A run of the same owner, with records elsewhere: another state folder, a CI job, a disk that is lost."""
     bring_up(office.ann)
     again = replace(office.ann, home=office.folder / "elsewhere", ids=900)
@@ -315,7 +315,7 @@ def test_a_run_of_the_same_owner_is_not_called_a_stranger(office, recorded):
 
 @pytest.mark.parametrize("anns_s", [-300, 0, 300])
 @pytest.mark.parametrize("bobs_s", [-300, 0, 300])
-def test_a_claim_holds_for_fifteen_minutes_whatever_the_clocks(office, anns_s, bobs_s):
+def test_a_claim_holds_for_fifteen_minutes_despite_clock_skew(office, anns_s, bobs_s):
     """The group says when it was made by the clock of the computer that made it."""
     office.ann.clock.ahead_s = anns_s
     killed_at_the_launch(office)
@@ -326,7 +326,7 @@ def test_a_claim_holds_for_fifteen_minutes_whatever_the_clocks(office, anns_s, b
     assert bring_up(office.bob).changed
 
 
-def test_a_claim_whose_clock_was_years_ahead_promises_no_time_of_day(office):
+def test_a_claim_from_a_clock_years_ahead_prints_no_time(office):
     killed_at_the_launch(office)
     for found in office.world.left():
         office.world.things[found.id] = replaced(found, tags={**found.tags, TAG_CREATED: "9999-12-31T23:59:59+00:00"})
@@ -337,7 +337,7 @@ def test_a_claim_whose_clock_was_years_ahead_promises_no_time_of_day(office):
 
 
 @pytest.mark.parametrize("shows_after_s", [4, 12, 55])
-def test_a_group_whose_reply_got_lost_is_resumed(office, shows_after_s):
+def test_a_group_whose_reply_was_lost_is_adopted(office, shows_after_s):
     office.world.time, office.world.shows_after_s = office.ann.clock.monotonic, shows_after_s
     lost = []
 
@@ -351,7 +351,7 @@ def test_a_group_whose_reply_got_lost_is_resumed(office, shows_after_s):
     assert len(office.world.left()) == 3
 
 
-def test_what_a_refused_launch_made_a_moment_ago_goes_though_it_is_not_visible_yet(office):
+def test_a_rejected_launch_removes_its_resources_before_they_are_visible(office):
     office.world.time, office.world.shows_after_s = office.ann.clock.monotonic, 40
 
     def refuse(name, _properties):
@@ -365,7 +365,7 @@ def test_what_a_refused_launch_made_a_moment_ago_goes_though_it_is_not_visible_y
     assert office.ann.store.load("demo") is None
 
 
-def test_resources_without_an_owner_may_be_used_by_anyone(office):
+def test_anyone_may_adopt_resources_without_an_owner(office):
     bring_up(office.ann)
     for found in office.world.left():
         tags = {name: value for name, value in found.tags.items() if name != TAG_OWNER}

@@ -83,7 +83,7 @@ def assert_nothing_left(around):
 
 @pytest.mark.slow
 @in_some_worlds
-def test_broken_off_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, first_s, then_s, shows_after_s):
+def test_after_a_crash_at_any_point_up_has_one_machine_and_down_leaves_none(tmp_path, first_s, then_s, shows_after_s):
     for kind in KINDS:
         for how in BREAKS:
             around = computer(tmp_path / f"{kind} {how}", ahead_s=first_s, shows_after_s=shows_after_s)
@@ -98,7 +98,7 @@ def test_broken_off_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, f
 @pytest.mark.slow
 @in_some_worlds
 @pytest.mark.parametrize("remove", [take_down, lambda around: down_all(around.context(), lambda _removals: True)])
-def test_broken_off_anywhere_a_down_right_after_it_leaves_nothing(tmp_path, first_s, then_s, shows_after_s, remove):
+def test_down_right_after_a_crash_at_any_point_leaves_nothing(tmp_path, first_s, then_s, shows_after_s, remove):
     for kind in KINDS:
         for how in BREAKS:
             around = computer(tmp_path / f"{kind} {how}", ahead_s=first_s, shows_after_s=shows_after_s)
@@ -110,7 +110,7 @@ def test_broken_off_anywhere_a_down_right_after_it_leaves_nothing(tmp_path, firs
 
 @pytest.mark.slow
 @in_some_worlds
-def test_a_down_killed_anywhere_is_finished_by_the_next(tmp_path, first_s, then_s, shows_after_s):
+def test_a_down_killed_at_any_point_is_finished_by_the_next(tmp_path, first_s, then_s, shows_after_s):
     killed, point = True, -1
     while killed:
         point += 3
@@ -141,7 +141,7 @@ def _kill_down(around, point):
 
 
 @pytest.mark.parametrize("then_s", SKEWS_S)
-def test_an_old_intent_that_was_asked_for_again_is_as_new_as_the_last_request(tmp_path, then_s):
+def test_a_repeated_intent_counts_from_its_last_request(tmp_path, then_s):
     """The first run asked for nothing, an hour ago. What the second one asked for shows only later."""
     around = computer(tmp_path, shows_after_s=40)
     break_off(around, "instance", "killed before it is asked for")
@@ -153,7 +153,7 @@ def test_an_old_intent_that_was_asked_for_again_is_as_new_as_the_last_request(tm
 
 
 @pytest.mark.parametrize("then_s", SKEWS_S)
-def test_a_machine_that_shows_only_after_its_minute_goes_with_the_group_that_it_holds(tmp_path, then_s):
+def test_a_machine_that_appears_late_is_removed_with_its_group(tmp_path, then_s):
     """Its end was asked for by its id, which the cloud did not know: that did not end it."""
     around = computer(tmp_path, holds_groups=True)
     up(around.context(), request())
@@ -164,7 +164,7 @@ def test_a_machine_that_shows_only_after_its_minute_goes_with_the_group_that_it_
     assert_nothing_left(around)
 
 
-def test_what_was_made_long_ago_is_not_waited_for(tmp_path):
+def test_an_old_resource_is_not_waited_for(tmp_path):
     around = computer(tmp_path)
     up(around.context(), request())
     around.clock.sleep(3600)
@@ -175,7 +175,7 @@ def test_what_was_made_long_ago_is_not_waited_for(tmp_path):
     assert around.clock.seconds == started
 
 
-def test_a_machine_that_has_ended_is_known_to_be_gone_however_new_it_is(tmp_path):
+def test_a_terminated_machine_counts_as_missing_however_new(tmp_path):
     around = computer(tmp_path)
     up(around.context(), request())
     (machine,) = around.world.running()
@@ -186,7 +186,7 @@ def test_a_machine_that_has_ended_is_known_to_be_gone_however_new_it_is(tmp_path
     assert_nothing_left(around)
 
 
-def test_a_clock_that_was_hours_ahead_causes_no_long_wait(tmp_path):
+def test_a_clock_hours_ahead_causes_no_long_wait(tmp_path):
     """Its record comes from a disk that was in a computer with such a clock."""
     around = computer(tmp_path, ahead_s=7200)
     break_off(around, "instance", "killed before it is asked for")
@@ -197,7 +197,7 @@ def test_a_clock_that_was_hours_ahead_causes_no_long_wait(tmp_path):
 
 
 @pytest.mark.parametrize("ahead_s", SKEWS_S)
-def test_a_machine_that_does_not_show_yet_is_not_called_gone(tmp_path, ahead_s):
+def test_a_machine_that_is_not_visible_yet_is_not_reported_missing(tmp_path, ahead_s):
     around = computer(tmp_path)
     up(around.context(), request())
     around.clock.ahead_s = ahead_s
@@ -211,7 +211,7 @@ def test_a_machine_that_does_not_show_yet_is_not_called_gone(tmp_path, ahead_s):
     assert list_deployments(around.context()).rows[0].missing
 
 
-def test_a_machine_that_has_ended_a_moment_after_its_launch_is_called_gone(tmp_path):
+def test_a_machine_terminated_right_after_launch_is_reported_missing(tmp_path):
     around = computer(tmp_path)
     up(around.context(), request())
     (machine,) = around.world.running()

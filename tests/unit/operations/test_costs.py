@@ -55,7 +55,7 @@ def test_an_hour_of_a_deployment_costs_its_price(ann):
     assert row.usd_per_month == (price * 730).quantize(Decimal("0.01"))
 
 
-def test_a_stopped_machine_costs_its_disk_on_every_computer(tmp_path):
+def test_a_stopped_machine_costs_its_disk_seen_from_any_computer(tmp_path):
     disk = CostLine(item=ROOT_VOLUME, usd_per_hour=Decimal("0.0108"))
     chosen = candidate(cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("1.861")), disk)))
     ann = Surroundings(home=tmp_path / "ann")
@@ -69,7 +69,7 @@ def test_a_stopped_machine_costs_its_disk_on_every_computer(tmp_path):
         assert row.accrued_usd == pytest.approx(100 * disk.usd_per_hour, rel=Decimal("0.1"))
 
 
-def test_deployments_of_other_computers_count_by_their_tags(ann, bob):
+def test_deployments_from_other_computers_are_counted_by_tags(ann, bob):
     ann.clock.sleep(HOUR_S)
     (mine, _), (theirs, _) = costs(ann.context()), costs(bob.context())
     assert [(row.name, row.recorded) for row in mine.deployments] == [("chat", True), ("search", False)]
@@ -79,7 +79,7 @@ def test_deployments_of_other_computers_count_by_their_tags(ann, bob):
     assert sum(item.accrued_usd for item in mine.owners) == mine.total.accrued_usd
 
 
-def test_what_was_removed_counts_once_as_gone(ann):
+def test_a_removed_deployment_counts_once(ann):
     ann.clock.sleep(HOUR_S)
     before = costs(ann.context())[0].total.accrued_usd
     down(ann.context(), ["chat"], lambda _removals: True)
@@ -92,7 +92,7 @@ def test_what_was_removed_counts_once_as_gone(ann):
     assert found.total.accrued_usd == found.removed.accrued_usd + found.deployments[0].accrued_usd
 
 
-def test_what_up_gave_up_counts_with_its_deployment_alone(ann):
+def test_a_launch_that_up_removed_counts_with_its_deployment(ann):
     """Its receipt is there, and the name lives on."""
     machine = ann.store.load("chat").machine.attributes["id"]
     line = {"id": machine, "usd": "3.5", "kind": "instance"}
@@ -131,7 +131,7 @@ def test_an_unknown_price_is_not_zero(ann, bob):
     assert "  -" in click.unstyle(costs_text(found)).splitlines()[2]
 
 
-def test_a_place_that_cannot_be_asked_is_a_warning(ann):
+def test_an_unreachable_location_is_a_warning(ann):
     def no_cloud(_place):
         raise DeployError("cloud_unreachable", "no answer", hint="later")
 
@@ -140,14 +140,14 @@ def test_a_place_that_cannot_be_asked_is_a_warning(ann):
     assert found.deployments[0].usd_per_hour == ann.store.load("chat").usd_per_hour
 
 
-def test_nothing_costs_nothing(tmp_path):
+def test_without_deployments_the_cost_is_zero(tmp_path):
     found, _ = costs(Surroundings(home=tmp_path).context())
     assert (found.deployments, found.owners) == ((), ())
     assert (found.total.accrued_usd, found.total.usd_per_hour) == (0, 0)
     assert click.unstyle(costs_text(found)).splitlines()[1].split() == ["total", "$0.00", "$0.00", "$0.00"]
 
 
-def test_the_page_has_a_line_each_and_owners_where_there_are_several(ann, bob):
+def test_the_table_has_a_line_per_deployment_and_totals_by_owner(ann, bob):
     ann.clock.sleep(HOUR_S)
     found, _ = costs(ann.context())
     lines = click.unstyle(costs_text(found)).splitlines()

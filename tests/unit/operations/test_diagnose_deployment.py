@@ -23,7 +23,7 @@ def examined(around, monkeypatch, log=""):
     return diagnose_deployment(around.context(), "demo")
 
 
-def test_the_console_and_the_plan_make_the_remedy(around, monkeypatch):
+def test_the_remedy_uses_the_console_and_the_plan(around, monkeypatch):
     (finding,) = examined(around, monkeypatch, OOM).reading.findings
     assert finding.code == "oom_load"
     assert "--name demo" in finding.remedy
@@ -52,7 +52,7 @@ def test_a_healthy_deployment_has_no_finding(around, monkeypatch):
     assert examined(around, monkeypatch, "Starting shard\nrouter: Connected\n").reading.findings == ()
 
 
-def test_nothing_is_changed(around, monkeypatch):
+def test_diagnosing_changes_nothing(around, monkeypatch):
     before = around.context().store.load("demo")
     examined(around, monkeypatch, OOM)
     assert around.context().store.load("demo") == before

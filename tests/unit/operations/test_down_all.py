@@ -46,7 +46,7 @@ def end_at_look(world, number):
     return end
 
 
-def test_all_go_with_a_receipt_each(around):
+def test_all_are_removed_with_a_receipt_each(around):
     bring_up(around, *names(3))
     outcome = all_down(around)
     assert around.world.left() == []
@@ -60,7 +60,7 @@ def test_all_go_with_a_receipt_each(around):
         assert receipt.usd is not None
 
 
-def test_searches_do_not_grow_with_the_deployments(around):
+def test_the_number_of_searches_does_not_grow_with_deployments(around):
     bring_up(around, *names(2))
     all_down(around)
     few = counted(around)
@@ -74,7 +74,7 @@ def test_searches_do_not_grow_with_the_deployments(around):
     assert many["delete instance"] == 0
 
 
-def test_machines_that_take_their_time_are_looked_at_together(around):
+def test_slow_machines_are_polled_together(around):
     bring_up(around, *names(4))
     around.world.slow_to_end = 9
     around.world.after_call = end_at_look(around.world, 4)
@@ -83,14 +83,14 @@ def test_machines_that_take_their_time_are_looked_at_together(around):
     assert counted(around)["delete security-group"] == 4, "a group is not asked for while its machine is there"
 
 
-def test_what_only_tags_know_goes_too(around):
+def test_deployments_known_only_by_tags_are_removed(around):
     bring_up(around, *names(3))
     around.store.remove("demo-001")
     assert len(all_down(around).receipts) == 3
     assert around.world.left() == []
 
 
-def test_what_is_out_of_the_ordinary_goes_by_itself(around):
+def test_unusual_deployments_are_removed_one_by_one(around):
     bring_up(around, *names(3))
     record = around.store.load("demo-001")
     for item in record.resources:
@@ -102,7 +102,7 @@ def test_what_is_out_of_the_ordinary_goes_by_itself(around):
     assert len(outcome.receipts) == 3
 
 
-def test_a_machine_that_does_not_show_yet_is_ended_anyway(around):
+def test_a_machine_that_is_not_visible_yet_is_terminated_anyway(around):
     bring_up(around, *names(3))
     around.world.hidden.add(around.store.load("demo-001").machine.attributes["id"])
     outcome = all_down(around)
@@ -110,7 +110,7 @@ def test_a_machine_that_does_not_show_yet_is_ended_anyway(around):
     assert {len(receipt.machines) for receipt in outcome.receipts} == {1}
 
 
-def test_what_will_not_go_is_named_and_the_others_are_gone(around):
+def test_a_resource_that_cannot_be_removed_is_named_and_the_others_are_removed(around):
     bring_up(around, *names(3))
     stuck = around.store.load("demo-001").record("security-group").attributes["id"]
 
@@ -127,7 +127,7 @@ def test_what_will_not_go_is_named_and_the_others_are_gone(around):
     assert [found.id for found in around.world.left()] == [stuck]
 
 
-def test_progress_is_reported_once_each_time_that_one_is_gone(around):
+def test_progress_is_reported_once_per_removed_deployment(around):
     bring_up(around, *names(4))
     around.world.slow_to_end = 9
     around.world.after_call = end_at_look(around.world, 4)
@@ -148,7 +148,7 @@ def test_many_deletions_may_take_longer_than_one(around):
     assert around.world.left() == []
 
 
-def test_what_does_not_go_is_waited_for_as_long_as_one(around):
+def test_the_wait_without_progress_is_as_long_as_for_one_removal(around):
     bring_up(around, *names(2))
 
     def hold(name, _properties):
@@ -162,7 +162,7 @@ def test_what_does_not_go_is_waited_for_as_long_as_one(around):
     assert deadline_s <= around.clock.seconds - started < deadline_s + 60
 
 
-def test_what_is_refused_for_one_does_not_keep_the_others(around):
+def test_a_rejected_removal_does_not_block_the_others(around):
     bring_up(around, *names(3))
     protected = around.store.load("demo-002").machine.attributes["id"]
 
@@ -178,7 +178,7 @@ def test_what_is_refused_for_one_does_not_keep_the_others(around):
     assert around.store.names() == ("demo-002",)
 
 
-def test_one_that_is_being_changed_is_reported_and_the_others_go(around):
+def test_a_locked_deployment_is_reported_and_the_others_are_removed(around):
     bring_up(around, *names(3))
     with around.store.lock("demo-001", command="tgi-deploy up demo-001"), pytest.raises(ConflictError) as caught:
         all_down(around)
@@ -191,7 +191,7 @@ def spoil(tmp_path, name):
     (tmp_path / "deployments" / name / "deployment.json").write_text("{")
 
 
-def test_a_record_that_cannot_be_read_is_reported_and_the_others_go(around, tmp_path):
+def test_an_unreadable_record_is_reported_and_the_others_are_removed(around, tmp_path):
     bring_up(around, *names(3))
     spoil(tmp_path, "demo-001")
     shown = []
@@ -217,7 +217,7 @@ def test_every_failure_is_reported(around, tmp_path):
     assert around.store.names() == ("demo-000", "demo-001", "demo-003")
 
 
-def test_what_is_left_comes_before_what_cannot_be_read(around, tmp_path):
+def test_leftovers_take_precedence_over_unreadable_records(around, tmp_path):
     bring_up(around, *names(2))
     spoil(tmp_path, "demo-000")
     stuck = around.store.load("demo-001").record("security-group").attributes["id"]
@@ -233,7 +233,7 @@ def test_what_is_left_comes_before_what_cannot_be_read(around, tmp_path):
     assert "'demo-000' was left as it is" in caught.value.message
 
 
-def test_status_of_all_reports_a_record_that_cannot_be_read(around, tmp_path):
+def test_status_reports_an_unreadable_record(around, tmp_path):
     bring_up(around, *names(3))
     spoil(tmp_path, "demo-001")
     found = statuses(around.context())
@@ -246,7 +246,7 @@ def test_status_of_all_reports_a_record_that_cannot_be_read(around, tmp_path):
     assert found[1].machine.state == "running"
 
 
-def test_killed_and_begun_again_nothing_is_forgotten(around):
+def test_a_killed_down_all_resumes_without_losing_anything(around):
     bring_up(around, *names(3))
 
     def kill(name, _properties):
@@ -263,13 +263,13 @@ def test_killed_and_begun_again_nothing_is_forgotten(around):
     assert all(len(receipt.lines) == 3 for receipt in outcome.receipts)
 
 
-def test_nothing_is_done_without_a_yes(around):
+def test_nothing_is_done_without_confirmation(around):
     bring_up(around, *names(2))
     assert down_all(around.context(), lambda _removals: False).declined
     assert len(around.world.running()) == 2
 
 
-def test_with_nothing_there_nothing_is_asked(around):
+def test_without_deployments_nothing_is_asked(around):
     outcome = down_all(around.context(), lambda _removals: pytest.fail("asked"))
     assert (outcome.removed, outcome.declined) == ((), False)
 
@@ -284,7 +284,7 @@ def test_status_of_all_searches_once(around):
     assert counted(around)["machine"] == 0
 
 
-def test_status_of_all_reads_what_tags_no_longer_show(around):
+def test_status_finds_recorded_resources_without_tags(around):
     bring_up(around, *names(2))
     gone = around.store.load("demo-000").record("launch-template@1").attributes["id"]
     del around.world.things[gone]

@@ -48,7 +48,7 @@ def tag(around):
     return machine.tags[TAG_LEASE].partition(" ")[0]
 
 
-def test_terms_are_in_record_and_tags(around):
+def test_limits_are_in_record_and_tags(around):
     deployment = bring_up(around, idle_s=900, **HOUR)
     assert (deployment.ends.idle_s, deployment.ends.lease_s) == (900, 3600)
     assert around.store.load("demo") == deployment
@@ -57,7 +57,7 @@ def test_terms_are_in_record_and_tags(around):
     assert tag(around) == stamp(deployment.ends.lease_until)
 
 
-def test_renew_moves_tag_and_record(around):
+def test_renewing_updates_tag_and_record(around):
     bring_up(around, **HOUR)
     around.clock.sleep(1800)
     found = extend(around.context(), "demo", RENEW)
@@ -68,14 +68,14 @@ def test_renew_moves_tag_and_record(around):
     assert found.machine_id == around.world.running()[0].id
 
 
-def test_renew_for_as_long_as_asked(around):
+def test_a_lease_can_be_renewed_with_another_length(around):
     bring_up(around, **HOUR)
     assert extend(around.context(), "demo", WantedEnds(lease_s=7200)).lease.at == around.clock.now() + timedelta(
         seconds=7200
     )
 
 
-def test_renewing_a_lease_leaves_an_end_that_comes_sooner(around):
+def test_renewing_a_lease_keeps_an_earlier_limit(around):
     bring_up(around, ttl_s=1800, **HOUR)
     found = extend(around.context(), "demo", WantedEnds(lease_s=7200))
     assert [end.reason for end in found.ends] == ["ttl", "lease"]
@@ -90,7 +90,7 @@ def test_renew_from_a_computer_without_the_record(around, tmp_path):
     assert other.store.load("demo") is None
 
 
-def test_a_renewal_elsewhere_counts_although_the_record_is_older(around, tmp_path):
+def test_a_renewal_from_another_computer_overrides_an_older_record(around, tmp_path):
     bring_up(around, **HOUR)
     around.clock.sleep(3000)
     extend(replace(around, home=tmp_path / "other").context(), "demo", RENEW)
@@ -105,7 +105,7 @@ def refused(around, name="demo"):
     return caught.value
 
 
-def test_what_cannot_be_renewed_is_refused(around):
+def test_a_deployment_without_a_lease_cannot_be_renewed(around):
     error = refused(around)
     assert (type(error), error.code) == (InputError, "unknown_deployment")
     bring_up(around)
@@ -113,7 +113,7 @@ def test_what_cannot_be_renewed_is_refused(around):
     assert (type(error), error.code) == (InputError, "no_lease")
 
 
-def test_a_lease_that_is_over_stays_over(around):
+def test_an_expired_lease_cannot_be_renewed(around):
     bring_up(around, **HOUR)
     before = tag(around)
     around.clock.sleep(3601 + APART_S)
@@ -122,7 +122,7 @@ def test_a_lease_that_is_over_stays_over(around):
     assert tag(around) == before
 
 
-def test_a_lease_that_is_over_by_this_clock_alone_is_renewed(around):
+def test_a_lease_expired_only_by_the_local_clock_is_renewed(around):
     """The machine still lives, and goes by a clock of its own."""
     bring_up(around, **HOUR)
     around.clock.sleep(3500)
@@ -130,14 +130,14 @@ def test_a_lease_that_is_over_by_this_clock_alone_is_renewed(around):
     assert extend(around.context(), "demo", RENEW).lease.at == around.clock.now() + timedelta(seconds=3600)
 
 
-def test_a_machine_that_has_ended_is_not_renewed(around):
+def test_a_terminated_machine_is_not_renewed(around):
     bring_up(around, **HOUR)
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="shutting-down", alive=False)
     assert refused(around).code == "no_machine"
 
 
-def test_a_renewal_that_fails_changes_no_record(around):
+def test_a_failed_renewal_does_not_change_the_record(around):
     deployment = bring_up(around, **HOUR)
 
     def fail(name, _properties):
@@ -150,7 +150,7 @@ def test_a_renewal_that_fails_changes_no_record(around):
     assert around.store.load("demo") == deployment
 
 
-def test_waiting_renews_at_every_third_of_a_lease(around):
+def test_waiting_renews_every_third_of_the_lease(around):
     deployment = bring_up(around, **HOUR)
     keeper = LeaseKeeper.of(around.context(), deployment)
     listener = keeper.kept_by(around.context()).listener
@@ -168,13 +168,13 @@ def moves(around):
     return [call for call in around.world.calls if call[0] == "update instance"]
 
 
-def test_waiting_without_a_lease_asks_nothing(around):
+def test_waiting_without_a_lease_makes_no_calls(around):
     keeper = LeaseKeeper.of(around.context(), bring_up(around))
     keeper.beat()
     assert moves(around) == []
 
 
-def test_waiting_goes_on_when_a_renewal_fails_and_tries_again(around):
+def test_waiting_continues_after_a_failed_renewal_and_retries(around):
     deployment = bring_up(around, **HOUR)
     keeper = LeaseKeeper.of(around.context(), deployment)
     left = [1]
@@ -216,7 +216,7 @@ def collect(around):
     ],
     ids=("lease", "lease-over", "idle", "ttl-first", "lease-first", "idle-is-never-certain"),
 )
-def test_gc_honours_every_certain_end(around, terms, passed_s, collected):
+def test_gc_applies_every_certain_limit(around, terms, passed_s, collected):
     bring_up(around, **terms)
     around.clock.sleep(passed_s)
     collect(around)
@@ -234,7 +234,7 @@ def test_gc_never_misses_a_renewal(around, tmp_path):
     assert outcome.receipts == ()
 
 
-def test_status_and_list_show_every_end(around):
+def test_status_and_list_show_every_limit(around):
     bring_up(around, ttl_s=1800, idle_s=900, **HOUR)
     found = status(around.context(), "demo").ends
     assert [(end.reason, end.seconds) for end in found] == [("ttl", None), ("lease", 3600), ("idle", 900)]
@@ -243,7 +243,7 @@ def test_status_and_list_show_every_end(around):
     assert row.expires == "2026-01-09T00:30:00+00:00"
 
 
-def test_ends_are_known_from_tags_alone(around, tmp_path):
+def test_limits_are_known_from_tags_alone(around, tmp_path):
     bring_up(around, ttl_s=7200, idle_s=900, **HOUR)
     other = replace(around, home=tmp_path / "other")
     assert [end.reason for end in status(other.context(), "demo").ends] == ["lease", "ttl", "idle"]
@@ -254,7 +254,7 @@ def test_impossible_tags_are_ignored(text):
     assert ends_of(None, [{TAG_EXPIRES: text, TAG_LEASE: text, TAG_IDLE_S: text}]) == ()
 
 
-def test_an_end_that_was_put_off_anywhere_is_the_end():
+def test_an_extension_from_anywhere_applies():
     tags = [{TAG_LEASE: stamp(START + timedelta(hours=hours))} for hours in (1, 3, 2)]
     assert certain_end(ends_of(None, tags)) == START + timedelta(hours=3)
 
@@ -267,7 +267,7 @@ def spot_around(around, **answers):
     return context, status(context, "demo").spot_notice
 
 
-def test_a_healthy_spot_machine_costs_no_look_at_its_console(around, monkeypatch):
+def test_the_console_of_a_healthy_spot_machine_is_not_read(around, monkeypatch):
     monkeypatch.setattr("fakes.cloud.FakeCloud.console", lambda *_args: pytest.fail("the console was read"))
     assert spot_around(around, outcome="status", status=200)[1] is None
 
@@ -279,7 +279,7 @@ def test_a_notice_on_the_console_is_shown(around, monkeypatch):
     assert shown == "the cloud reclaims the spot machine: terminate at 2026-11-21T12:00:00Z"
 
 
-def test_a_machine_that_was_taken_back_is_shown(around, monkeypatch):
+def test_a_reclaimed_machine_is_shown(around, monkeypatch):
     state = MachineState(state="shutting-down", reclaimed=True, reason_code="Taken", reason="no room")
     context, _ = spot_around(around, outcome="refused")
     monkeypatch.setattr("fakes.cloud.FakeCloud.machine", lambda *_args: state)
@@ -352,7 +352,7 @@ def test_a_time_to_live_counts_from_the_command(around):
         ({"max_spend_usd": Decimal(9)}, {"max_spend_usd": Decimal(0)}),
     ],
 )
-def test_a_limit_that_is_lifted_ends_nothing(around, made_with, lifted):
+def test_a_lifted_limit_terminates_nothing(around, made_with, lifted):
     bring_up(around, **made_with)
     assert extended(around, **lifted).ends == ()
     assert "none" in tags(around).values()
@@ -363,7 +363,7 @@ def test_a_limit_that_is_lifted_ends_nothing(around, made_with, lifted):
     assert around.world.running()
 
 
-def test_limits_can_be_set_that_a_machine_was_made_without(around):
+def test_a_limit_can_be_added_to_a_running_machine(around):
     bring_up(around)
     found = extended(around, ttl_s=7200, idle_s=900, lease_s=3600)
     assert [end.reason for end in found.ends] == ["lease", "ttl", "idle"]
@@ -371,7 +371,7 @@ def test_limits_can_be_set_that_a_machine_was_made_without(around):
     assert status(around.context(), "demo").ends == found.ends
 
 
-def test_a_ceiling_ends_the_machine_when_what_is_left_is_spent(around):
+def test_max_spend_ends_the_machine_when_the_rest_is_spent(around):
     price = bring_up(around).usd_per_hour
     around.clock.sleep(3600)
     extended(around, max_spend_usd=price * 3)
@@ -380,7 +380,7 @@ def test_a_ceiling_ends_the_machine_when_what_is_left_is_spent(around):
 
 
 @pytest.mark.parametrize("written", ["a lot", "sNaN", "-3", ""])
-def test_a_ceiling_that_is_not_an_amount_does_not_break_extend(around, written):
+def test_an_invalid_max_spend_tag_does_not_break_extend(around, written):
     bring_up(around, max_spend_usd=Decimal(90))
     (machine,) = around.world.running()
     tampered = replaced(machine, tags={**machine.tags, TAG_MAX_SPEND: written})
@@ -389,7 +389,7 @@ def test_a_ceiling_that_is_not_an_amount_does_not_break_extend(around, written):
     assert around.store.load("demo").ends.max_spend_usd == Decimal(90)
 
 
-def test_of_time_and_money_the_earlier_counts_and_the_later_when_that_is_lifted(around):
+def test_the_earlier_of_ttl_and_max_spend_applies(around):
     price = bring_up(around, ttl_s=36_000).usd_per_hour
     begun = around.clock.now()
     around.clock.sleep(3600)
@@ -398,7 +398,7 @@ def test_of_time_and_money_the_earlier_counts_and_the_later_when_that_is_lifted(
     assert extended(around, max_spend_usd=Decimal(0)).ends[0].at == begun + timedelta(hours=11)
 
 
-def test_another_computer_changes_what_it_can_know(around, tmp_path):
+def test_another_computer_can_change_the_limits_it_can_compute(around, tmp_path):
     price = bring_up(around, ttl_s=36_000).usd_per_hour
     around.clock.sleep(3600)
     elsewhere = replace(around, home=tmp_path / "other")
@@ -409,19 +409,19 @@ def test_another_computer_changes_what_it_can_know(around, tmp_path):
     assert extended(around, ttl_s=36_000).ends[0].at == later(around, hours=2), "the ceiling is not forgotten here"
 
 
-def test_a_time_that_was_moved_elsewhere_is_not_moved_back_by_a_ceiling(around, tmp_path):
+def test_max_spend_keeps_a_ttl_moved_on_another_computer(around, tmp_path):
     price = bring_up(around, ttl_s=3600).usd_per_hour
     extended(replace(around, home=tmp_path / "other"), ttl_s=36_000)
     assert extended(around, max_spend_usd=price * 30).ends[0].at == later(around, hours=10)
 
 
-def test_what_was_changed_elsewhere_is_shown_although_the_record_is_older(around, tmp_path):
+def test_limits_changed_elsewhere_override_an_older_record(around, tmp_path):
     bring_up(around, ttl_s=36_000)
     extended(replace(around, home=tmp_path / "other"), ttl_s=600, lease_s=0)
     assert [end.at for end in status(around.context(), "demo").ends] == [later(around, seconds=600)]
 
 
-def test_a_lease_that_was_lifted_elsewhere_is_not_renewed_by_waiting(around, tmp_path):
+def test_waiting_does_not_renew_a_lease_lifted_elsewhere(around, tmp_path):
     keeper = LeaseKeeper.of(around.context(), bring_up(around, **HOUR))
     extended(replace(around, home=tmp_path / "other"), lease_s=0)
     keeper.beat()
@@ -439,13 +439,13 @@ def older(around):
 
 
 @pytest.mark.parametrize("limits", [{"ttl_s": 600}, {"idle_s": 600}, {"lease_s": 0}, {"ttl_s": 0, "lease_s": 600}])
-def test_what_an_earlier_version_does_not_read_is_refused(older, limits):
+def test_limits_that_an_earlier_version_ignores_are_rejected(older, limits):
     before = tags(older)
     assert no_way(older, **limits) == "limits_fixed"
     assert tags(older) == before
 
 
-def test_the_lease_of_an_earlier_version_is_renewed_as_it_reads_it(older):
+def test_the_lease_tag_of_an_earlier_version_keeps_its_format(older):
     until = extended(older, lease_s=7200).lease.at
     assert tags(older)[TAG_LEASE] == stamp(until)
     LeaseKeeper.of(older.context(), older.store.load("demo")).beat()
@@ -457,7 +457,7 @@ def test_up_keeps_a_machine_of_an_earlier_version_with_its_limits(older):
     assert [item.code for item in outcome.remarks] == ["limits_kept"]
 
 
-def test_up_changes_limits_of_a_machine_that_does_not_answer_without_replacing_it(around):
+def test_up_changes_limits_of_an_unresponsive_machine_in_place(around):
     before = bring_up(around, ttl_s=3600, max_spend_usd=Decimal(90))
     extended(around, idle_s=600)
     around.store.save(
@@ -469,7 +469,7 @@ def test_up_changes_limits_of_a_machine_that_does_not_answer_without_replacing_i
     assert len(around.world.running()) == 1
 
 
-def test_a_receipt_counts_an_ended_machine_until_the_end_it_was_moved_to(around):
+def test_a_receipt_counts_a_machine_until_its_moved_end(around):
     price = bring_up(around, ttl_s=3600).usd_per_hour
     extended(around, ttl_s=7200)
     around.clock.sleep(90_000)

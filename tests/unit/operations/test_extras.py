@@ -51,7 +51,7 @@ def kinds_of(world):
     return sorted(found.kind for found in world.left())
 
 
-def test_everything_is_made_in_its_order_and_goes_in_the_reverse(around, world):
+def test_resources_are_created_in_order_and_removed_in_reverse(around, world):
     bring_up(around)
     made = [kind for kind, _, _ in world.creations]
     assert made == [
@@ -66,7 +66,7 @@ def test_everything_is_made_in_its_order_and_goes_in_the_reverse(around, world):
     assert {line.kind for line in receipt.lines} >= set(SIDE)
 
 
-def test_the_machine_gets_names_and_references_but_no_secret(around, world):
+def test_the_machine_gets_references_but_no_secret(around, world):
     bring_up(around)
     (machine,) = world.running()
     asked = world.properties[machine.id]["request"]
@@ -76,7 +76,7 @@ def test_the_machine_gets_names_and_references_but_no_secret(around, world):
     assert values == ["env:HF_TOKEN", "env:TGI_KEY"]
 
 
-def test_the_schedule_names_the_machine_and_comes_after_its_own_end(around, world):
+def test_the_schedule_fires_after_the_machines_own_limit(around, world):
     outcome = bring_up(around)
     (machine,) = world.running()
     (schedule,) = world.there("schedule")
@@ -106,7 +106,7 @@ def killed_at(around, world, point, *, after):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_killed_at_every_change_the_next_up_and_down_leave_one_and_none(tmp_path, after):
+def test_after_a_kill_at_any_change_up_has_one_of_each_and_down_leaves_none(tmp_path, after):
     """With all that a deployment can have. The number of points is checked, so that none gets lost."""
     rehearsed = FakeWorld(kinds=(*SIDE, *KINDS))
     bring_up(Surroundings(home=tmp_path / "rehearsal", world=rehearsed))
@@ -123,14 +123,14 @@ def test_killed_at_every_change_the_next_up_and_down_leave_one_and_none(tmp_path
         assert world.left() == [], point
 
 
-def test_down_finds_it_all_with_the_record_lost(around, world):
+def test_down_finds_everything_without_the_record(around, world):
     bring_up(around)
     around.store.remove("demo")
     take_down(around)
     assert world.left() == []
 
 
-def test_gc_takes_what_a_lost_run_left_of_it(around, world):
+def test_gc_removes_what_a_lost_run_left(around, world):
     bring_up(around)
     around.store.remove("demo")
     for found in [found for found in world.left() if found.kind not in SIDE]:
@@ -141,7 +141,7 @@ def test_gc_takes_what_a_lost_run_left_of_it(around, world):
     assert world.left() == []
 
 
-def test_a_deployment_without_extras_asks_no_other_service_until_its_removal_is_proved(around, world):
+def test_a_plain_deployment_calls_other_services_only_to_verify_its_removal(around, world):
     bring_up(around, request())
     assert not [name for name, _ in world.calls if name.partition(" ")[2] in SIDE]
     status(around.context(), "demo")
@@ -152,21 +152,21 @@ def test_a_deployment_without_extras_asks_no_other_service_until_its_removal_is_
     assert {name.partition(" ")[0] for name in asked} == {"find"}
 
 
-def test_another_request_for_the_key_is_an_update(around):
+def test_adding_an_api_key_is_an_update(around):
     bring_up(around, request())
     bring_up(around)
     assert [item.number for item in around.store.load("demo").revisions] == [1, 2]
     assert len(around.world.running()) == 1
 
 
-def test_an_end_from_outside_needs_an_end(around, world):
+def test_external_ttl_needs_a_limit(around, world):
     with pytest.raises(InputError) as caught:
         bring_up(around, requested(ttl_s=None))
     assert caught.value.code == "external_ttl_without_end"
     assert world.creations == []
 
 
-def test_open_names_the_variable_of_the_key(around):
+def test_open_names_the_variable_with_the_key(around):
     bring_up(around)
     found = access(around.context(), "demo")
     assert '-H "Authorization: Bearer $TGI_KEY"' in found.curl
@@ -174,7 +174,7 @@ def test_open_names_the_variable_of_the_key(around):
     compile(found.python, "python", "exec")
 
 
-def test_a_recorded_deployment_is_asked_with_its_key(around):
+def test_a_recorded_deployment_is_probed_with_its_key(around):
     bring_up(around)
     asked = []
 
@@ -186,7 +186,7 @@ def test_a_recorded_deployment_is_asked_with_its_key(around):
     assert (proof.level, [variable for _, variable in asked]) == ("fast", ["TGI_KEY"])
 
 
-def test_open_without_a_key_says_nothing_of_one(around):
+def test_open_without_a_key_does_not_mention_one(around):
     bring_up(around, request())
     assert "Authorization" not in access(around.context(), "demo").curl
 
@@ -194,7 +194,7 @@ def test_open_without_a_key_says_nothing_of_one(around):
 DENIED = {("us-east-1", "role"): "looking for roles failed: AccessDenied"}
 
 
-def test_what_could_not_be_looked_for_is_in_the_receipt_where_no_record_tells(around):
+def test_an_unsearched_kind_is_in_the_receipt_without_a_record(around):
     bring_up(around, request())
     around.store.remove("demo")
     (receipt,) = take_down(around, unsearched=DENIED).receipts
@@ -202,24 +202,24 @@ def test_what_could_not_be_looked_for_is_in_the_receipt_where_no_record_tells(ar
     assert document["unsearched"] == [{"region": "us-east-1", "kind": "role", "why": DENIED["us-east-1", "role"]}]
 
 
-def test_a_record_that_never_named_such_a_thing_is_proof_enough(around):
+def test_an_unsearched_kind_that_was_never_recorded_is_not_reported(around):
     bring_up(around, request())
     (receipt,) = take_down(around, unsearched=DENIED).receipts
     assert receipt.unsearched == ()
 
 
-def test_what_was_used_once_and_can_no_longer_be_looked_for_is_reported(around):
+def test_an_unsearched_kind_that_was_used_is_reported(around):
     bring_up(around)
     (receipt,) = take_down(around, unsearched=DENIED).receipts
     assert [item.kind for item in receipt.unsearched] == ["role"]
 
 
-def test_gc_says_what_it_could_not_look_for(around):
+def test_gc_reports_what_it_could_not_search(around):
     outcome = gc(replace(around.context(), unsearched=DENIED), GcRequest(older_than_s=60, confirm=lambda _groups: True))
     assert ("us-east-1", DENIED["us-east-1", "role"]) in outcome.unseen
 
 
-def test_a_failover_to_another_region_takes_the_secrets_along(around, world):
+def test_a_failover_recreates_the_secrets_in_the_other_region(around, world):
     def refuse(name, properties):
         if name == "create instance" and "us-east-1" in str(properties["request"]["Placement"]):
             raise NoCapacityError("none", cause="InsufficientInstanceCapacity")

@@ -68,7 +68,7 @@ def keep(_error):
     return "keep"
 
 
-def test_kept_it_says_what_it_costs_until_when_and_how_it_ends(around, monkeypatch):
+def test_a_kept_machine_is_reported_with_its_cost_and_limits(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
     error = failure(around, on_failure=keep, settings={"ttl_s": 3600})
@@ -86,7 +86,7 @@ def test_kept_it_says_what_it_costs_until_when_and_how_it_ends(around, monkeypat
     assert f"costs ${recorded.usd_per_hour:.3f} an hour" in error.hint
 
 
-def test_removed_it_costs_nothing_and_the_receipt_says_what_it_came_to(around, monkeypatch):
+def test_a_removed_machine_is_reported_with_its_receipt(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
     error = failure(around)
@@ -96,7 +96,7 @@ def test_removed_it_costs_nothing_and_the_receipt_says_what_it_came_to(around, m
     assert around.world.left() == []
 
 
-def test_what_could_not_be_removed_is_reported_with_what_it_costs(around, monkeypatch):
+def test_a_failed_removal_is_reported_with_its_cost(around, monkeypatch):
     """The cloud stops answering for good, while the engine is waited for."""
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
@@ -121,7 +121,7 @@ def test_what_could_not_be_removed_is_reported_with_what_it_costs(around, monkey
     assert "may still run" in shown
 
 
-def test_the_command_knows_the_plan(around, monkeypatch):
+def test_the_suggested_command_uses_the_plan(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
     data = failure(around).data
@@ -130,7 +130,7 @@ def test_the_command_knows_the_plan(around, monkeypatch):
     assert data["remedy"].endswith(f" Command: {data['command']}")
 
 
-def test_what_the_wait_found_is_handed_over_and_the_log_is_not_read_again(around, monkeypatch):
+def test_the_finding_of_the_wait_is_reused(around, monkeypatch):
     looks = logs(monkeypatch, LOADING_OOM, READY)
     around.probe = Probe(outcome="refused")
     data = failure(around, on_failure=keep).data
@@ -139,7 +139,7 @@ def test_what_the_wait_found_is_handed_over_and_the_log_is_not_read_again(around
     assert data["evidence"].startswith("torch.OutOfMemoryError")
 
 
-def test_a_question_that_failed_is_explained_by_the_log_even_a_late_one(around, monkeypatch):
+def test_a_failed_probe_is_explained_by_a_late_log_line(around, monkeypatch):
     looks = logs(monkeypatch, READY, READY, OOM)
     around.engine = Refusing()
     error = failure(around)
@@ -151,7 +151,7 @@ def test_a_question_that_failed_is_explained_by_the_log_even_a_late_one(around, 
 
 @pytest.mark.parametrize("decision", ["keep", "remove"])
 @pytest.mark.parametrize("met", MET)
-def test_an_error_of_the_proof_keeps_its_class_and_exit_code(around, monkeypatch, met, decision):
+def test_an_error_in_the_proof_keeps_its_class_and_exit_code(around, monkeypatch, met, decision):
     logs(monkeypatch, READY)
 
     def refuse(_engine, _probe):
@@ -165,7 +165,7 @@ def test_an_error_of_the_proof_keeps_its_class_and_exit_code(around, monkeypatch
 
 
 @pytest.mark.parametrize("met", MET)
-def test_an_error_of_the_wait_keeps_its_class_and_exit_code(around, met):
+def test_an_error_in_the_wait_keeps_its_class_and_exit_code(around, met):
     asked = []
 
     def refuse(call, _properties):
@@ -178,7 +178,7 @@ def test_an_error_of_the_wait_keeps_its_class_and_exit_code(around, met):
     assert (type(error), error.exit_code, error.failure.phase) == (type(met), met.exit_code, "booting")
 
 
-def test_the_decision_about_a_failed_machine_sees_the_cause(around, monkeypatch):
+def test_on_failure_receives_the_cause(around, monkeypatch):
     logs(monkeypatch, OOM)
     around.engine = Refusing()
     recorder = []
@@ -186,7 +186,7 @@ def test_the_decision_about_a_failed_machine_sees_the_cause(around, monkeypatch)
     assert recorder == ["oom_serving"]
 
 
-def test_a_log_that_says_nothing_is_not_waited_for_without_end(around, monkeypatch):
+def test_an_empty_log_is_not_awaited_forever(around, monkeypatch):
     looks = logs(monkeypatch, READY)
     around.engine = Refusing()
     error = failure(around)
@@ -207,7 +207,7 @@ def test_a_wrong_model_is_not_explained_by_the_log(around, monkeypatch):
     assert before <= 2
 
 
-def test_shards_that_only_wait_hang_when_their_time_is_up(around, monkeypatch):
+def test_waiting_shards_count_as_a_hang_after_the_deadline(around, monkeypatch):
     waits = "".join(
         f"2026-01-09T00:{minute:02}:00Z  INFO shard-manager: text_generation_launcher: "
         f"Waiting for shard to be ready... rank={rank}\n"
@@ -224,7 +224,7 @@ def test_shards_that_only_wait_hang_when_their_time_is_up(around, monkeypatch):
     assert "wait on" not in error.hint
 
 
-def test_a_machine_that_is_not_ready_and_gone_is_not_to_be_waited_on(around, monkeypatch):
+def test_a_terminated_machine_is_not_awaited(around, monkeypatch):
     logs(monkeypatch, "[tgi-deploy] phase=booting\n")
     around.probe = Probe(outcome="refused")
     error = failure(around)
@@ -233,7 +233,7 @@ def test_a_machine_that_is_not_ready_and_gone_is_not_to_be_waited_on(around, mon
     assert "down demo" not in error.hint
 
 
-def test_a_log_that_cannot_be_read_keeps_nothing_from_being_reported(around, monkeypatch):
+def test_an_unreadable_log_does_not_hide_the_failure(around, monkeypatch):
     def console(_cloud, _id):
         raise DeployError("cloud_unreachable", "no answer")
 
@@ -259,7 +259,7 @@ def test_an_unreachable_cloud_during_the_wait_is_not_a_failed_proof(around):
     assert (error.code, error.data["phase"]) == ("cloud_unreachable", "booting")
 
 
-def test_what_is_left_is_reported_and_why_it_was_to_go(around, monkeypatch):
+def test_a_leftover_is_reported_with_the_original_failure(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
 
@@ -287,7 +287,7 @@ def test_what_is_left_is_reported_and_why_it_was_to_go(around, monkeypatch):
         "",
     ],
 )
-def test_a_remedy_keeps_the_options_that_were_given(given, around):
+def test_a_remedy_keeps_the_given_options(given, around):
     catalog = open_catalog()
     planned = make(as_typed("llama3-8b", *given.split()), catalog, {})
     typed = shlex.split(typed_request(around.context(), plan_document(planned), Ends()))
@@ -302,7 +302,7 @@ def test_a_remedy_keeps_the_options_that_were_given(given, around):
         ("phi3-mini --budget 0.9 --quantize none", "--quantize auto"),
     ],
 )
-def test_a_remedy_for_want_of_memory_can_be_planned_with_the_options_that_were_given(given, change, around):
+def test_a_memory_remedy_can_be_planned_with_the_given_options(given, change, around):
     """More shards or fewer bits only where the plan knows that they meet the request."""
     catalog, (model, *words) = open_catalog(), given.split()
     planned = make(as_typed(model, *words), catalog, {})

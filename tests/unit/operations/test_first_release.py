@@ -73,7 +73,7 @@ def up_again(around, *, confirm=lambda _proposal: pytest.fail("asked"), again=ne
     return up(around.context(), asked)
 
 
-def test_its_status_is_as_before(around):
+def test_a_first_release_record_has_the_same_status(around):
     found = status(around.context(), NAME)
     assert (found.drift, found.healthy, found.machine.state) == ((), True, "running")
     assert [end.reason for end in found.ends] == ["lease", "ttl", "idle"]
@@ -102,7 +102,7 @@ def test_the_same_request_and_a_bigger_budget_change_nothing(around, budget):
     assert recorded.plan.chosen.instance_type == "g6e.xlarge"
 
 
-def test_a_request_for_something_else_is_an_update_that_can_go_back(around):
+def test_a_different_request_is_an_update_with_rollback(around):
     recorded = around.store.load(NAME)
     again = plan_of_revision(recorded.revision, open_catalog())
     assert again.request.document == recorded.plan.requirements
@@ -121,13 +121,13 @@ def test_a_request_for_something_else_is_an_update_that_can_go_back(around):
     assert around.store.load(NAME).plan.chosen.num_shard == 1
 
 
-def test_it_has_nothing_to_go_back_to(around):
+def test_a_first_release_record_cannot_be_rolled_back(around):
     with pytest.raises(ConflictError) as caught:
         former(around.store.load(NAME))
     assert caught.value.code == "no_previous_revision"
 
 
-def test_updated_it_can_be_rolled_back_to_what_the_first_release_ran(around):
+def test_an_updated_first_release_deployment_can_be_rolled_back(around):
     def again(revision):
         return plan_of_revision(revision, open_catalog()), ()
 
@@ -152,7 +152,7 @@ def test_updated_it_can_be_rolled_back_to_what_the_first_release_ran(around):
     assert around.world.left() == []
 
 
-def test_its_removal_leaves_nothing_and_its_receipt_counts_from_its_first_event(around):
+def test_a_first_release_deployment_is_removed_with_a_full_receipt(around):
     outcome = down(around.context(), [NAME], lambda _removals: True)
     (receipt,) = outcome.receipts
     assert around.world.left() == []

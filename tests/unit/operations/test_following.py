@@ -47,12 +47,12 @@ def following(around, texts, **settings):
     return follow(around.context(cloud=lambda _region: cloud), "demo", **settings)
 
 
-def test_lines_come_once_each_and_it_ends_with_the_machine(around):
+def test_each_line_is_printed_once_until_the_machine_terminates(around):
     lines = list(following(around, [BOOT, BOOT + JSON, BOOT + JSON + "the last words"]))
     assert lines == ["[tgi-deploy] phase=booting", "Starting shard", "the last words"]
 
 
-def test_raw_lines_are_untouched_but_for_secrets(around):
+def test_raw_lines_are_unchanged_except_secrets(around):
     lines = list(following(around, [BOOT + JSON + "API_KEY=planted\n"], raw=True))
     assert lines == [BOOT.rstrip("\n"), JSON.rstrip("\n"), "API_KEY=***"]
 
@@ -68,12 +68,12 @@ def test_a_key_on_a_line_of_its_own_is_hidden(around, raw):
     assert "***" in shown
 
 
-def test_tail_is_about_what_is_there_already(around):
+def test_tail_limits_existing_lines_only(around):
     old = "".join(f"old {number}\n" for number in range(5))
     assert list(following(around, [old, old + "new 1\nnew 2\nnew 3\n"], tail=1)) == ["old 4", "new 1", "new 2", "new 3"]
 
 
-def test_it_looks_again_only_after_a_pause(around):
+def test_following_polls_with_a_pause(around):
     started = around.clock.seconds
     assert len(list(islice(following(around, [BOOT, BOOT, BOOT + JSON]), 2))) == 2
     assert around.clock.seconds - started == 10

@@ -108,7 +108,7 @@ def host(tmp_path):
     return Host(tmp_path / "state")
 
 
-def test_the_proxy_has_the_name_and_the_port_and_the_engine_is_behind_it_alone(host):
+def test_only_the_proxy_publishes_the_port(host):
     outcome = host.up()
     assert host.names == ["tgi-deploy-demo", "tgi-deploy-demo.1"]
     proxy, engine = host.container("tgi-deploy-demo"), host.container("tgi-deploy-demo.1")
@@ -128,13 +128,13 @@ def test_no_request_is_sent_to_an_unproved_engine(host):
     assert host.serving == "tgi-deploy-demo.1"
 
 
-def test_one_that_is_not_proved_never_gets_a_request(host):
+def test_an_unproved_engine_never_gets_traffic_with_no_wait(host):
     with pytest.raises(DeployError):
         host.up(context=host.context(engine_client=lambda _url: FakeEngine(model_id="someone/else")))
     assert (host.names, host.docker.networks_by_id, host.docker.reloads) == ([], {}, {})
 
 
-def test_an_update_is_a_rolling_one_that_moves_the_traffic_and_keeps_the_url(host):
+def test_an_update_is_rolling_and_keeps_the_url(host):
     host.up()
     proxy = host.container("tgi-deploy-demo")["Id"]
     host.docker.finishing = 3
@@ -147,7 +147,7 @@ def test_an_update_is_a_rolling_one_that_moves_the_traffic_and_keeps_the_url(hos
     assert host.docker.finishing == 0, "the old one goes when its last response has ended"
 
 
-def test_a_rollback_moves_it_back_in_the_same_way(host):
+def test_a_rollback_is_rolling_and_keeps_the_url(host):
     host.up()
     host.up("awq")
     assert host.roll_back().deployment.active == 3
@@ -155,7 +155,7 @@ def test_a_rollback_moves_it_back_in_the_same_way(host):
     assert host.asked[-1].update.strategy == "rolling"
 
 
-def test_the_two_take_different_accelerators(host):
+def test_both_containers_use_different_accelerators(host):
     host.up(supplied=Supplied(place="docker", local=True, devices=("GPU-a", "GPU-b", "GPU-c")))
     host.up("awq", supplied=Supplied(place="docker", local=True, devices=("GPU-a", "GPU-b", "GPU-c")))
     assert _devices(host.container("tgi-deploy-demo.2")) == ["GPU-b"]
@@ -167,7 +167,7 @@ def _devices(item):
     return asked["DeviceIDs"]
 
 
-def test_without_accelerators_for_both_it_says_so_before_anything_starts(host):
+def test_without_accelerators_for_both_rolling_is_rejected_first(host):
     host.accelerators = 1
     host.up()
     with pytest.raises(ConflictError) as caught:
@@ -182,7 +182,7 @@ def test_without_accelerators_for_both_it_says_so_before_anything_starts(host):
 
 
 @pytest.mark.parametrize("changed", [{"port": 9090}, {"options": {"bind": "192.0.2.7"}}])
-def test_another_published_port_ends_the_proxy_so_that_it_is_recreated(host, changed):
+def test_changing_the_port_recreates_the_proxy(host, changed):
     host.up()
     port = changed.pop("port", None)
     if port:
@@ -199,7 +199,7 @@ def _at_port(planned, port):
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, "proxy"), ("proxy", None)])
-def test_a_front_comes_and_goes_with_an_update_that_recreates(host, before, after):
+def test_adding_or_removing_the_proxy_recreates(host, before, after):
     host.up(front=before)
     host.up(front=after)
     assert host.asked[-1].update.strategy == "recreate"
@@ -208,7 +208,7 @@ def test_a_front_comes_and_goes_with_an_update_that_recreates(host, before, afte
 
 
 @pytest.mark.parametrize(("front", "refused"), [(None, True), ("proxy", False)])
-def test_the_result_says_how_long_new_requests_were_refused(host, front, refused):
+def test_the_result_reports_how_long_requests_were_refused(host, front, refused):
     assert host.up(front=front).refused_s is None
 
     def drain(name):
@@ -222,7 +222,7 @@ def test_the_result_says_how_long_new_requests_were_refused(host, front, refused
     assert up_data(outcome).refused_s == outcome.refused_s
 
 
-def test_a_resumed_update_counts_from_when_it_began_to_refuse(host):
+def test_a_resumed_update_counts_refusals_from_their_start(host):
     host.up(front=None)
     host.docker.on_call = _killed_by("create_container")
     before = host.around.clock.seconds
@@ -273,7 +273,7 @@ def _kill_at(docker, ordinal):
     docker.on_call = count
 
 
-def test_down_removes_all_of_it_and_status_shows_it(host):
+def test_down_removes_proxy_network_and_engine(host):
     host.up()
     shown = status(host.context(), "demo")
     assert (list(shown.drift), shown.machine.state) == ([], "running")
@@ -281,7 +281,7 @@ def test_down_removes_all_of_it_and_status_shows_it(host):
     assert (host.names, host.docker.networks_by_id) == ([], {})
 
 
-def test_what_a_lost_record_leaves_is_found_and_removed(host):
+def test_resources_of_a_lost_record_are_found_and_removed(host):
     host.up()
     host.around.store.remove("demo")
     host.docker.containers_by_id.pop(host.container("tgi-deploy-demo.1")["Id"])
@@ -290,13 +290,13 @@ def test_what_a_lost_record_leaves_is_found_and_removed(host):
     assert (host.names, host.docker.networks_by_id) == ([], {})
 
 
-def test_a_front_of_another_kind_is_refused():
+def test_an_unknown_front_is_rejected():
     with pytest.raises(InputError) as caught:
         DockerOptions(front="balancer")
     assert caught.value.code == "bad_front"
 
 
-def test_another_computer_reaches_it_by_the_proxy_before_and_after_an_update(host, tmp_path):
+def test_another_computer_reaches_it_through_the_proxy(host, tmp_path):
     host.up()
     for number, scheme in ((1, "none"), (2, "gptq")):
         if number > 1:
@@ -313,7 +313,7 @@ ASKED = SwitchRequest(name="demo")
 
 
 @pytest.mark.parametrize("front", [None, "proxy"])
-def test_a_container_is_stopped_with_its_grace_started_and_proved_where_it_was(tmp_path, front):
+def test_a_container_is_stopped_gracefully_and_started_in_place(tmp_path, front):
     host = Host(tmp_path)
     endpoint = host.up(front=front).deployment.endpoint
     machine = host.around.store.load("demo").machine.attributes["id"]
@@ -328,7 +328,7 @@ def test_a_container_is_stopped_with_its_grace_started_and_proved_where_it_was(t
     assert host.docker.containers_by_id == {}
 
 
-def test_up_starts_a_container_that_was_stopped_and_makes_no_other(tmp_path):
+def test_up_starts_a_stopped_container_instead_of_creating_one(tmp_path):
     host = Host(tmp_path)
     host.up(front=None)
     stop(host.context(), ASKED)
@@ -337,7 +337,7 @@ def test_up_starts_a_container_that_was_stopped_and_makes_no_other(tmp_path):
     assert host.docker.calls.count("create_container") == 1
 
 
-def test_a_container_is_restarted_with_its_grace_and_proved(tmp_path):
+def test_a_container_is_restarted_gracefully_and_proved(tmp_path):
     host = Host(tmp_path)
     host.up(front=None)
     assert restart(host.context(), ASKED).proof.level == "full"

@@ -54,7 +54,7 @@ def plant(around, kind, *, name="lost", region="us-east-1", age_s=OLD_S, **chang
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "instance"])
-def test_an_orphan_of_each_kind_goes_with_a_receipt(around, kind):
+def test_orphans_of_each_kind_are_removed_with_a_receipt(around, kind):
     found = plant(around, kind)
     outcome = collect(around)
     assert around.world.left() == []
@@ -63,7 +63,7 @@ def test_an_orphan_of_each_kind_goes_with_a_receipt(around, kind):
     assert is_untouched(receipt.document())
 
 
-def test_everything_of_one_goes_in_the_order_of_dependence(around):
+def test_orphans_are_removed_in_dependency_order(around):
     for kind in KINDS:
         if kind != "instance":
             plant(around, kind)
@@ -72,7 +72,7 @@ def test_everything_of_one_goes_in_the_order_of_dependence(around):
     assert deleted == [kind for kind in reversed(KINDS) if kind != "instance"]
 
 
-def test_what_may_be_younger_than_a_minute_is_left_alone(around):
+def test_resources_younger_than_a_minute_are_kept(around):
     """A tag is by the clock of the computer that wrote it: one that runs behind makes what is new look old."""
     plant(around, "security-group", age_s=60 + APART_S)
     outcome = collect(around)
@@ -83,25 +83,25 @@ def test_what_may_be_younger_than_a_minute_is_left_alone(around):
     assert around.world.left() == []
 
 
-def test_an_age_of_zero_asks_for_no_age(around):
+def test_older_than_zero_disables_the_age_check(around):
     plant(around, "security-group", age_s=-APART_S)
     collect(around, older_than_s=0)
     assert around.world.left() == []
 
 
-def test_one_young_thing_protects_all_of_its_deployment(around):
+def test_one_young_resource_protects_its_whole_deployment(around):
     plant(around, "security-group", age_s=9000)
     plant(around, "launch-template", age_s=5)
     collect(around)
     assert len(around.world.left()) == 2
 
 
-def test_the_limit_of_age_can_be_moved(around):
+def test_older_than_sets_the_minimum_age(around):
     plant(around, "security-group", age_s=3600)
     assert collect(around, older_than_s=3600).orphans == ()
 
 
-def test_what_carries_no_tags_of_ours_is_never_seen(around):
+def test_resources_without_our_tags_are_ignored(around):
     foreign = plant(around, "volume", tags={TAG_ID: ""})
     around.world.things[foreign.id] = replaced(foreign, tags={"Name": "somebody's", "team": "ml"})
     assert collect(around).receipts == ()
@@ -109,14 +109,14 @@ def test_what_carries_no_tags_of_ours_is_never_seen(around):
 
 
 @pytest.mark.parametrize("tags", [{TAG_NAME: "../../etc"}, {TAG_NAME: ""}, {TAG_ID: "a b;rm"}, {TAG_NAME: "X" * 300}])
-def test_tags_that_this_tool_never_writes_are_left_alone(around, tags):
+def test_resources_with_foreign_tags_are_kept(around, tags):
     plant(around, "volume", tags=tags)
     outcome = collect(around, include_unrecorded=True)
     assert outcome.orphans == ()
     assert len(around.world.left()) == 1
 
 
-def test_a_living_deployment_is_left_alone(around):
+def test_a_live_deployment_is_kept(around):
     bring_up(around)
     outcome = collect(around)
     assert (outcome.orphans, len(around.world.left())) == ((), 3)
@@ -124,7 +124,7 @@ def test_a_living_deployment_is_left_alone(around):
 
 
 @pytest.mark.parametrize("kinds", [{"instance"}, set(KINDS)], ids=["of the machine", "of everything"])
-def test_a_machine_on_record_whose_tags_were_taken_away_is_left_alone(around, kinds):
+def test_a_recorded_machine_without_tags_is_kept(around, kinds):
     bring_up(around)
     for found in around.world.left():
         if found.kind in kinds:
@@ -134,7 +134,7 @@ def test_a_machine_on_record_whose_tags_were_taken_away_is_left_alone(around, ki
     assert len(around.world.left()) == 3
 
 
-def test_a_machine_that_another_computer_may_own_is_left_alone(around, tmp_path):
+def test_a_machine_recorded_on_another_computer_is_kept(around, tmp_path):
     bring_up(around)
     outcome = collect(elsewhere(around, tmp_path))
     assert (outcome.orphans, len(around.world.left())) == ((), 3)
@@ -142,13 +142,13 @@ def test_a_machine_that_another_computer_may_own_is_left_alone(around, tmp_path)
 
 
 @pytest.mark.parametrize("state", ["pending", "running", "stopping", "stopped"])
-def test_a_machine_in_any_state_but_its_end_protects_what_it_uses(around, state):
+def test_a_machine_in_any_live_state_protects_its_resources(around, state):
     plant(around, "instance", state=state, alive=state in {"pending", "running"})
     plant(around, "security-group")
     assert collect(around).orphans == ()
 
 
-def test_unrecorded_machines_go_when_asked_for(around, tmp_path):
+def test_include_unrecorded_removes_unrecorded_machines(around, tmp_path):
     bring_up(around)
     outcome = collect(elsewhere(around, tmp_path), include_unrecorded=True)
     assert around.world.left() == []
@@ -157,13 +157,13 @@ def test_unrecorded_machines_go_when_asked_for(around, tmp_path):
     assert receipt.usd is not None
 
 
-def test_asking_for_unrecorded_machines_spares_recorded_ones(around):
+def test_include_unrecorded_keeps_recorded_machines(around):
     bring_up(around)
     collect(around, include_unrecorded=True)
     assert len(around.world.running()) == 1
 
 
-def test_what_is_past_its_end_goes_even_from_another_computer(around, tmp_path):
+def test_expired_resources_are_removed_from_any_computer(around, tmp_path):
     bring_up(around, settings={"ttl_s": OLD_S})
     other = elsewhere(around, tmp_path)
     around.clock.sleep(APART_S)
@@ -173,7 +173,7 @@ def test_what_is_past_its_end_goes_even_from_another_computer(around, tmp_path):
     assert around.world.left() == []
 
 
-def test_an_end_that_was_put_off_counts(around, tmp_path):
+def test_an_extended_limit_is_respected(around, tmp_path):
     bring_up(around, settings={"ttl_s": 600})
     machine = around.world.running()[0]
     later = {**machine.tags, TAG_EXPIRES: "2026-01-09T02:00:00+00:00"}
@@ -181,7 +181,7 @@ def test_an_end_that_was_put_off_counts(around, tmp_path):
     assert collect(elsewhere(around, tmp_path)).orphans == ()
 
 
-def test_what_its_machine_has_left_behind_goes_with_the_record(around):
+def test_leftovers_of_a_terminated_machine_are_removed_with_the_record(around):
     bring_up(around)
     machine = around.world.running()[0]
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
@@ -192,7 +192,7 @@ def test_what_its_machine_has_left_behind_goes_with_the_record(around):
     assert len(outcome.receipts[0].machines) == 1
 
 
-def test_a_record_alone_is_forgotten(around):
+def test_a_record_without_resources_is_deleted(around):
     bring_up(around)
     around.world.things.clear()
     outcome = collect(around)
@@ -200,7 +200,7 @@ def test_a_record_alone_is_forgotten(around):
     assert around.store.names() == ()
 
 
-def test_a_record_that_can_not_be_read_is_an_owner(around):
+def test_an_unreadable_record_protects_its_deployment(around):
     bring_up(around)
     (around.home / "deployments" / "demo" / "deployment.json").write_text("{")
     outcome = collect(around, include_unrecorded=True)
@@ -208,7 +208,7 @@ def test_a_record_that_can_not_be_read_is_an_owner(around):
     assert len(around.world.left()) == 3
 
 
-def test_a_removal_that_was_begun_is_finished(around):
+def test_an_unfinished_removal_is_finished(around):
     bring_up(around)
     record = around.store.load("demo")
     around.store.save(replaced(record, status="deleting"), expected_serial=record.serial)
@@ -226,7 +226,7 @@ def test_another_deployment_of_the_same_name_is_not_touched(around):
     assert around.store.load("demo") is not None
 
 
-def test_what_somebody_is_working_on_is_skipped(around):
+def test_a_locked_deployment_is_skipped(around):
     plant(around, "security-group", name="busy")
     with around.store.lock("busy", command="tgi-deploy up busy"):
         outcome = collect(around)
@@ -247,19 +247,19 @@ def test_deployments_resumed_since_they_were_shown_are_skipped(around):
     assert len(around.world.left()) == 2
 
 
-def test_nothing_is_done_without_a_yes(around):
+def test_nothing_is_done_without_confirmation(around):
     plant(around, "volume")
     outcome = collect(around, confirm=lambda _groups: False)
     assert outcome.declined
     assert len(around.world.left()) == 1
 
 
-def test_nothing_is_asked_when_there_is_nothing(around):
+def test_without_orphans_nothing_is_asked(around):
     outcome = collect(around, confirm=lambda _groups: pytest.fail("asked"))
     assert outcome.orphans == ()
 
 
-def test_regions_of_records_are_looked_at_unasked(around):
+def test_regions_in_records_are_searched_by_default(around):
     bring_up(around)
     plant(around, "volume", region="eu-west-1")
     record = around.store.load("demo")
@@ -277,7 +277,7 @@ def broken_in(around, *regions):
     return around.context(regions=("us-east-1", "me-south-1"), cloud=cloud)
 
 
-def test_a_region_that_can_not_be_asked_is_named(around):
+def test_an_unreachable_region_is_named(around):
     plant(around, "volume")
     outcome = collect(around, context=broken_in(around, "me-south-1"))
     assert outcome.unseen == (("me-south-1", "me-south-1 is switched off"),)
@@ -285,7 +285,7 @@ def test_a_region_that_can_not_be_asked_is_named(around):
     assert around.world.left() == []
 
 
-def test_a_deployment_with_a_region_that_can_not_be_asked_is_left_alone(around):
+def test_a_deployment_with_an_unreachable_region_is_kept(around):
     """Its machine may be just there."""
     bring_up(around)
     machine = around.world.running()[0]
@@ -304,7 +304,7 @@ def test_without_any_reachable_region_it_fails(around):
         collect(around, context=broken_in(around, "us-east-1", "me-south-1"))
 
 
-def test_what_will_not_go_ends_in_six_with_its_command(around):
+def test_a_leftover_exits_6_with_its_command(around):
     plant(around, "instance", tags={TAG_EXPIRES: "2026-01-08T00:00:00+00:00"})
     plant(around, "volume", name="other")
     around.world.slow_to_end = 10**9

@@ -83,7 +83,7 @@ class Sick:
         )
 
 
-def test_a_well_engine_needs_no_cure(around):
+def test_a_healthy_engine_is_not_changed(around):
     outcome, cures = Sick(around, ()).up()
     assert (outcome.deployment.status, cures) == ("ready", ())
 
@@ -95,7 +95,7 @@ def test_a_well_engine_needs_no_cure(around):
         ("delete instance", DeployError("cloud_unreachable", "no answer"), "engine_failed"),
     ],
 )
-def test_nothing_is_begun_again_beside_what_could_not_be_removed(around, refused, error, code):
+def test_no_retry_next_to_a_failed_removal(around, refused, error, code):
     def refuse(name, _properties):
         if name.startswith(refused):
             raise error
@@ -108,7 +108,7 @@ def test_nothing_is_begun_again_beside_what_could_not_be_removed(around, refused
     assert len(sick.machines) == 1
 
 
-def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
+def test_a_prefill_out_of_memory_halves_the_batch_on_a_new_machine(around):
     sick = Sick(around, (PREFILL,))
     outcome, cures = sick.up()
     assert outcome.deployment.status == "ready"
@@ -120,7 +120,7 @@ def test_too_much_prefill_is_halved_and_the_first_machine_removed(around):
     assert [item.origin for item in outcome.deployment.revisions] == ["heal"]
 
 
-def test_an_update_is_healed_beside_the_machine_that_serves(around):
+def test_an_update_is_healed_while_the_old_machine_serves(around):
     Sick(around, ()).up()
     (old,) = around.world.running()
     cured = plan(chosen=candidate(engine=engine(quantize="gptq")), quantize="gptq")
@@ -144,7 +144,7 @@ def planning_for(around, seconds):
     return plan_again
 
 
-def test_what_was_healed_counts_for_the_ceiling(around):
+def test_healed_attempts_count_toward_max_spend(around):
     sick = Sick(around, (PREFILL,))
     outcome, _ = sick.up(plan_again=planning_for(around, 1800), settings={"max_spend_usd": Decimal(100)})
     assert len(sick.machines) == 2
@@ -173,7 +173,7 @@ class Meter:
         return sum(self.usd.values())
 
 
-def test_receipts_of_a_whole_life_add_up_to_what_the_name_has_spent(around):
+def test_all_receipts_of_a_name_add_up_to_its_total(around):
     """A failover, a heal, an update, its rollback, another machine, and the end; one ceiling over all of it."""
     cent, meter = Decimal("0.01"), Meter(around)
     plans = {"none": plan(), "awq": plan(chosen=candidate(engine=engine(quantize="awq")), quantize="awq")}
@@ -203,7 +203,7 @@ def test_receipts_of_a_whole_life_add_up_to_what_the_name_has_spent(around):
     assert sum(receipts) == pytest.approx(meter.total, abs=cent)
 
 
-def test_healing_ends_at_the_ceiling(around):
+def test_healing_stops_at_max_spend(around):
     sick = Sick(around, (PREFILL,))
     price = candidate().cost.usd_per_hour
     with pytest.raises(InputError) as caught:
@@ -220,7 +220,7 @@ def test_a_full_disk_is_doubled(around):
     assert sick.asked[0].disk == str(2 * candidate().storage.root_volume_gib)
 
 
-def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
+def test_a_change_that_the_planner_rejects_is_skipped(around):
     sick = Sick(around, (PREFILL,))
     refused = NoFeasiblePlan(request=planner_request(), rejections=(), considered=0, near_misses=(), catalog_date="x")
     outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _texts: refused)
@@ -229,7 +229,7 @@ def test_a_change_the_planner_refuses_gives_way_to_the_next(around):
     assert around.world.running()[0].attributes["instance_type"] == "g6e.2xlarge"
 
 
-def test_a_change_that_does_not_go_with_the_request_is_none(around):
+def test_a_change_that_conflicts_with_the_request_is_skipped(around):
     def refuse(_texts):
         raise InputError("conflicting_options", "no disk for your own machine", hint="x")
 
@@ -237,7 +237,7 @@ def test_a_change_that_does_not_go_with_the_request_is_none(around):
         Sick(around, (DISK,)).up(plan_again=refuse)
 
 
-def test_twice_at_most_then_the_failure_is_reported_and_the_user_decides(around):
+def test_after_two_changes_the_failure_is_reported(around):
     sick = Sick(around, (PREFILL, DISK, PREFILL))
     decided = []
 
@@ -254,7 +254,7 @@ def test_twice_at_most_then_the_failure_is_reported_and_the_user_decides(around)
     assert "not healed: oom_warmup_prefill came after 2 changes, the maximum" in around.recorder.lines
 
 
-def test_what_no_change_cures_is_not_tried_again(around):
+def test_a_failure_without_a_fix_is_not_retried(around):
     sick = Sick(around, (NOBODY_KNOWS,))
     with pytest.raises(DeployError) as caught:
         sick.up()
@@ -264,7 +264,7 @@ def test_what_no_change_cures_is_not_tried_again(around):
     assert "not healed: no change to the plan fixes engine_failed" in around.recorder.lines
 
 
-def test_the_same_change_is_not_made_twice_for_one_cause(around):
+def test_a_change_is_not_repeated_for_one_cause(around):
     sick = Sick(around, (PREFILL, PREFILL))
     with pytest.raises(DeployError):
         sick.up()
@@ -286,7 +286,7 @@ def test_every_code_of_the_table_exists_and_every_change_is_known():
     ("code", "field", "value"),
     [("oom_load", "num_shard", "2"), ("nccl_hang", "env", ("NCCL_P2P_DISABLE=1",))],
 )
-def test_changes_of_the_options(code, field, value):
+def test_changes_modify_the_options(code, field, value):
     asked = []
 
     def again(texts):

@@ -61,7 +61,7 @@ def during(name, act):
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("act", [cut, ctrl_c], ids=["abandoned", "deferred"])
-def test_interrupted_at_every_call_nothing_is_left(tmp_path, moment, act):
+def test_an_interrupt_at_any_call_leaves_nothing(tmp_path, moment, act):
     interrupted = 0
     for point in range(99):
         around = Surroundings(home=tmp_path / str(point))
@@ -77,7 +77,7 @@ def test_interrupted_at_every_call_nothing_is_left(tmp_path, moment, act):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_kept_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, moment):
+def test_after_an_interrupt_that_keeps_everything_up_has_one_and_down_leaves_none(tmp_path, moment):
     for point in range(99):
         around = Surroundings(home=tmp_path / str(point))
         settled, _ = stop_up(around, at(point, ctrl_c), moment=moment, ask=lambda _things: False)
@@ -93,7 +93,7 @@ def test_kept_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, mo
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_terminated_at_every_call_nothing_is_left_or_it_is_on_record(tmp_path, moment):
+def test_a_sigterm_at_any_call_leaves_nothing_unrecorded(tmp_path, moment):
     for point in range(99):
         around = Surroundings(home=tmp_path / str(point), world=FakeWorld(slow_to_end=20))
         asked = pytest.fail
@@ -110,7 +110,7 @@ def test_terminated_at_every_call_nothing_is_left_or_it_is_on_record(tmp_path, m
     assert 10 <= point < 98
 
 
-def test_a_termination_takes_no_ten_seconds(around):
+def test_a_sigterm_finishes_within_ten_seconds(around):
     around.world.slow_to_end = 10**9
     settled, _ = stop_up(around, during("machine", terminate))
     assert settled.outcome == "removing"
@@ -119,7 +119,7 @@ def test_a_termination_takes_no_ten_seconds(around):
 
 
 @pytest.mark.parametrize("trouble", ["searches fail", "it does not show yet"])
-def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, trouble):
+def test_a_sigterm_terminates_the_machine_by_id_before_searching(around, trouble):
     """A job that is canceled may have no more than a second or two left."""
 
     def strike(stops, call, *_):
@@ -144,7 +144,7 @@ def test_a_termination_asks_for_the_machines_end_before_it_looks_around(around, 
 
 
 @pytest.mark.parametrize("kind", ["security-group", "launch-template"])
-def test_terminated_what_does_not_show_yet_stays_on_record(around, kind):
+def test_after_a_sigterm_an_invisible_resource_stays_on_record(around, kind):
     """There is no time to wait for it: the next 'down' does."""
 
     def strike(stops, call, *_):
@@ -161,7 +161,7 @@ def test_terminated_what_does_not_show_yet_stays_on_record(around, kind):
     assert around.world.left() == []
 
 
-def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(around):
+def test_a_machine_that_could_not_be_terminated_stays_on_record(around):
     around.world.holds_groups = False
 
     def strike(stops, call, *_):
@@ -184,7 +184,7 @@ def test_a_machine_whose_end_was_refused_and_that_does_not_show_stays_on_record(
     assert around.store.load("demo").status == "deleting"
 
 
-def test_a_launch_is_finished_and_recorded_before_the_request_is_handled(around):
+def test_a_launch_is_recorded_before_the_interrupt_is_handled(around):
     settled, stops = stop_up(around, during("create instance", ctrl_c), ask=lambda _things: False)
     assert settled.outcome == "kept"
     assert not stops.abandoned
@@ -207,7 +207,7 @@ def test_an_address_whose_reply_was_lost_is_awaited_before_another_is_allocated(
     assert len(around.world.there("address")) == 1
 
 
-def test_a_run_that_can_be_interrupted_moves_the_end_from_outside(around):
+def test_an_interruptible_run_moves_the_external_end(around):
     up(around.context(), request(settings={"ttl_s": 7200}))
     settled, _ = stop_up(around, lambda *_: None, settings={"ttl_s": 3600})
     assert settled is None
@@ -215,7 +215,7 @@ def test_a_run_that_can_be_interrupted_moves_the_end_from_outside(around):
     assert around.world.outside_ends == [(machine.id, around.store.load("demo").ends.expires_at)]
 
 
-def test_a_second_request_cuts_the_launch_and_what_came_of_it_is_found(around):
+def test_a_second_interrupt_aborts_the_launch_and_its_machine_is_found(around):
     def twice(stops):
         stops.arrive(hasty=False)
         stops.arrive(hasty=False)
@@ -226,7 +226,7 @@ def test_a_second_request_cuts_the_launch_and_what_came_of_it_is_found(around):
     assert around.world.left() == []
 
 
-def test_a_second_request_while_removing_leaves_at_once_and_says_what_exists(around):
+def test_a_second_interrupt_while_removing_exits_and_lists_what_exists(around):
     around.world.slow_to_end = 10**9
     stops = Stops()
     context = guard(around.context(), stops)
@@ -240,7 +240,7 @@ def test_a_second_request_while_removing_leaves_at_once_and_says_what_exists(aro
     assert around.store.load("demo").status == "deleting"
 
 
-def test_a_second_request_at_the_question_leaves_at_once(around):
+def test_a_second_interrupt_at_the_prompt_exits_at_once(around):
     def ask(_things):
         raise KeyboardInterrupt
 
@@ -249,7 +249,7 @@ def test_a_second_request_at_the_question_leaves_at_once(around):
     assert len(around.world.running()) == 1
 
 
-def test_a_terminal_closed_over_the_question_removes(around):
+def test_closing_the_terminal_at_the_prompt_removes(around):
     def ask(_things):
         stops.hasty = True
         raise KeyboardInterrupt
@@ -264,7 +264,7 @@ def test_a_terminal_closed_over_the_question_removes(around):
     assert around.world.left() == []
 
 
-def test_what_an_earlier_run_made_is_not_removed(around):
+def test_resources_of_an_earlier_run_are_not_removed(around):
     up(around.context(), request())
     settled, stops = stop_up(around, during("machine", ctrl_c), wait=True)
     assert stops.made == []
@@ -273,7 +273,7 @@ def test_what_an_earlier_run_made_is_not_removed(around):
     assert len(around.world.running()) == 1
 
 
-def test_what_only_tags_knew_is_not_removed(around):
+def test_resources_known_only_by_tags_are_not_removed(around):
     up(around.context(), request())
     around.store.remove("demo")
     around.clock.seconds += FRESH.total_seconds()
@@ -284,7 +284,7 @@ def test_what_only_tags_knew_is_not_removed(around):
 
 
 @pytest.mark.parametrize("act", [ctrl_c, terminate])
-def test_only_what_this_run_made_is_removed(around, act):
+def test_only_resources_of_this_run_are_removed(around, act):
     """The group and the template are there from before; the machine is new."""
     up(around.context(), request())
     machine = around.world.running()[0]
@@ -300,7 +300,7 @@ def test_only_what_this_run_made_is_removed(around, act):
 
 
 @pytest.mark.parametrize("act", [ctrl_c, terminate])
-def test_what_an_update_has_promoted_keeps_serving(around, act):
+def test_a_promoted_machine_keeps_serving(around, act):
     bring_up(around)
     update = {"plan": NEW, "wait": True, "again": again}
     settled, _ = stop_up(around, during("update instance", act), **update)
@@ -313,7 +313,7 @@ def test_what_an_update_has_promoted_keeps_serving(around, act):
 
 
 @pytest.mark.parametrize("hasty", [False, True])
-def test_a_launch_that_was_cut_beside_what_an_earlier_run_made_is_found_and_ended(around, hasty):
+def test_an_aborted_launch_next_to_earlier_resources_is_found_and_terminated(around, hasty):
     def twice(stops):
         stops.arrive(hasty=hasty)
         stops.arrive(hasty=hasty)
@@ -329,7 +329,7 @@ def test_a_launch_that_was_cut_beside_what_an_earlier_run_made_is_found_and_ende
 
 
 @pytest.mark.parametrize("hasty", [False, True])
-def test_a_launch_whose_reply_was_lost_before_the_interruption_is_found_and_ended(around, hasty):
+def test_a_lost_launch_before_the_interrupt_is_found_and_terminated(around, hasty):
     def lose(stops, call, *_):
         if call == "create instance":
             stops.arrive(hasty=hasty)
@@ -345,7 +345,7 @@ def test_a_launch_whose_reply_was_lost_before_the_interruption_is_found_and_ende
     assert settled.outcome == ("removing" if hasty else "removed")
 
 
-def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
+def test_a_rejected_deletion_after_sigterm_does_not_block_the_others(around):
     """The group is an earlier run's; of what this one made, the machine's end is refused."""
 
     def kill(call, _properties):
@@ -372,13 +372,13 @@ def test_a_deletion_that_is_refused_in_haste_does_not_keep_the_others(around):
     assert {item.kind for item in settled.exists} == {"security-group", "launch-template", "instance"}
 
 
-def test_nothing_made_nothing_said_to_exist(around):
+def test_without_resources_none_are_reported(around):
     settled, _ = stop_up(around, at(0, cut))
     assert (settled.outcome, settled.exists) == ("nothing_created", ())
     assert around.store.names() == ()
 
 
-def test_a_cloud_that_stops_answering_leaves_things_on_record(around):
+def test_if_the_cloud_stops_answering_resources_stay_on_record(around):
     stops = Stops()
     context = guard(around.context(), stops)
     around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "machine" else None
@@ -406,7 +406,7 @@ def test_the_lock_is_free_after_an_interruption(around):
         pass
 
 
-def test_a_lock_of_somebody_else_is_still_a_conflict(around):
+def test_another_processes_lock_is_still_a_conflict(around):
     stops = Stops()
     with around.store.lock("demo", command="other"), pytest.raises(ConflictError):
         up(guard(around.context(), stops), request())
@@ -439,7 +439,7 @@ def test_an_interrupted_down_keeps_the_record_until_proof(tmp_path, moment):
 
 
 @pytest.mark.parametrize("ask", [Stops.request, lambda stops: stops.arrive(hasty=True)])
-def test_a_request_is_passed_on_to_who_does_the_work(ask):
+def test_a_stop_request_is_forwarded_to_the_worker(ask):
     stops, asked = Stops(), []
     with stops.passed_on(lambda: asked.append("stop")):
         ask(stops)
@@ -448,7 +448,7 @@ def test_a_request_is_passed_on_to_who_does_the_work(ask):
     assert asked == ["stop"]
 
 
-def test_a_request_from_before_is_passed_on_at_once():
+def test_an_earlier_stop_request_is_forwarded_at_once():
     stops, asked = Stops(), []
     stops.request()
     with stops.passed_on(lambda: asked.append("stop")):

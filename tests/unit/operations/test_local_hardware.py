@@ -43,16 +43,16 @@ def found(catalog, *named, **changes):
         ("Tesla T4", 15360, "T4"),
     ],
 )
-def test_a_drivers_name_is_a_card_of_the_catalog(catalog, name, mib, card):
+def test_driver_names_match_catalog_accelerators(catalog, name, mib, card):
     assert found(catalog, (name, mib)).hardware == f"1x{card}"
 
 
-def test_cards_that_are_alike_are_counted_and_named(catalog):
+def test_identical_gpus_are_counted(catalog):
     one = found(catalog, ("NVIDIA L40S", 46068), ("NVIDIA L40S", 46068))
     assert (one.hardware, one.devices, one.notices) == ("2xL40S", ("GPU-0", "GPU-1"), ())
 
 
-def test_of_mixed_cards_the_largest_equal_group_is_planned_for_and_said(catalog):
+def test_of_mixed_gpus_the_largest_identical_group_is_used_and_reported(catalog):
     mixed = found(catalog, ("Tesla T4", 15360), ("NVIDIA L4", 23034), ("NVIDIA L4", 23034))
     assert (mixed.hardware, mixed.devices) == ("2xL4", ("GPU-1", "GPU-2"))
     (notice,) = mixed.notices
@@ -60,12 +60,12 @@ def test_of_mixed_cards_the_largest_equal_group_is_planned_for_and_said(catalog)
     assert "Tesla T4" in notice.message
 
 
-def test_of_two_single_cards_the_larger_one_is_taken(catalog):
+def test_of_two_different_gpus_the_larger_one_is_used(catalog):
     assert found(catalog, ("Tesla T4", 15360), ("NVIDIA L40S", 46068)).hardware == "1xL40S"
 
 
 @pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA Quadro K2200"])
-def test_an_unknown_card_is_rejected_with_its_facts(catalog, name):
+def test_an_unknown_gpu_is_rejected_with_its_facts(catalog, name):
     with pytest.raises(InputError) as caught:
         found(catalog, (name, 16376), compute_capability="8.9")
     assert caught.value.code == "unknown_card"
@@ -73,31 +73,31 @@ def test_an_unknown_card_is_rejected_with_its_facts(catalog, name):
     assert "--hardware NxGPU" in caught.value.hint
 
 
-def test_memory_in_use_by_others_is_reported_in_mib(catalog):
+def test_memory_used_by_other_processes_is_reported_in_mib(catalog):
     busy = found(catalog, ("NVIDIA L40S", 46068), used_bytes=9000 * MIB)
     assert [item.code for item in busy.notices] == ["gpu_in_use"]
     assert "9000 of 46068 MiB" in busy.notices[0].message
     assert not found(catalog, ("NVIDIA L40S", 46068), used_bytes=300 * MIB).notices
 
 
-def test_the_freest_cards_are_taken_first(catalog):
+def test_the_gpus_with_the_most_free_memory_come_first(catalog):
     busy, free = cards(("NVIDIA L40S", 46068), ("NVIDIA L40S", 46068))
     two = (replaced(busy, used_bytes=9000 * MIB), replaced(free, used_bytes=0))
     assert local_hardware(two, catalog, release=catalog.default_release).devices == ("GPU-1", "GPU-0")
 
 
-def test_a_card_with_less_memory_than_the_catalog_counts_on_is_reported(catalog):
+def test_a_gpu_with_less_memory_than_the_catalog_is_reported(catalog):
     assert [item.code for item in found(catalog, ("NVIDIA RTX A6000", 46068)).notices] == ["less_memory"]
 
 
-def test_cards_cut_into_instances_are_refused(catalog):
+def test_gpus_in_mig_mode_are_rejected(catalog):
     with pytest.raises(InputError) as caught:
         found(catalog, ("NVIDIA A100-SXM4-40GB", 40960), mig=True)
     assert caught.value.code == "mig_enabled"
     assert "nvidia-smi -mig 0" in caught.value.hint
 
 
-def test_without_a_gpu_it_says_which_image_could_and_why_it_is_slow(catalog):
+def test_without_a_gpu_the_cpu_image_is_named_with_a_warning(catalog):
     with pytest.raises(InputError) as caught:
         found(catalog)
     assert caught.value.code == "no_gpu"
@@ -105,7 +105,7 @@ def test_without_a_gpu_it_says_which_image_could_and_why_it_is_slow(catalog):
     assert "GB/s" in caught.value.message
 
 
-def test_a_t4_is_planned_for_and_refused_for_what_it_is(catalog):
+def test_a_t4_is_detected_and_rejected_by_the_planner(catalog):
     hardware = found(catalog, ("Tesla T4", 15360)).hardware
     outcome = plan(OptionTexts(model="llama3-8b", hardware=hardware), catalog, {})
     assert isinstance(outcome, NoFeasiblePlan)

@@ -32,7 +32,7 @@ def codes(found):
     return [(item.data["key"], item.code) for item in found.drift]
 
 
-def test_status_of_what_is_as_recorded(around):
+def test_status_of_a_deployment_that_matches_its_record(around):
     found = status(around.context(), "demo")
     assert found.healthy
     assert found.drift == ()
@@ -44,7 +44,7 @@ def test_status_of_an_engine_that_does_not_answer(around):
     assert not status(around.context(), "demo").healthy
 
 
-def test_status_sees_a_machine_ended_by_others(around):
+def test_status_shows_a_machine_terminated_by_others(around):
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     found = status(around.context(), "demo")
@@ -52,14 +52,14 @@ def test_status_sees_a_machine_ended_by_others(around):
     assert found.probe is None
 
 
-def test_status_sees_what_no_record_knows(around):
+def test_status_shows_unrecorded_resources(around):
     around.store.remove("demo")
     found = status(around.context(), "demo")
     assert codes(found) == [(key, "unrecorded") for key in ("security-group", "launch-template@1", "instance@1.1")]
     assert found.recorded is None
 
 
-def test_status_sees_what_was_only_begun(around):
+def test_status_shows_an_unfinished_creation(around):
     record = around.store.load("demo")
     intent = replaced(record.machine, state="intent", attributes={})
     around.store.save(record.with_record(intent), expected_serial=record.serial)
@@ -82,7 +82,7 @@ def test_an_unknown_name_is_an_input_error_with_a_guess(around, look):
     assert "did you mean demo?" in caught.value.hint
 
 
-def test_list_shows_recorded_and_only_tagged_ones(around):
+def test_list_shows_recorded_and_tagged_deployments(around):
     up(around.context(), request(name="lost"))
     around.store.remove("lost")
     rows = {row.name: row for row in list_deployments(around.context()).rows}
@@ -90,13 +90,13 @@ def test_list_shows_recorded_and_only_tagged_ones(around):
     assert (rows["lost"].recorded, rows["lost"].phase, rows["lost"].machine) == (False, "unrecorded", "running")
 
 
-def test_list_looks_where_records_tell_too(around):
+def test_list_searches_recorded_regions(around):
     up(around.context(), request(plan(chosen=on("g6.xlarge", region="eu-west-1")), name="far"))
     rows = {row.name: row for row in list_deployments(around.context()).rows}
     assert (rows["far"].machine, rows["far"].missing) == ("running", False)
 
 
-def test_list_finds_a_recorded_machine_whose_tags_were_taken_away(around):
+def test_list_finds_a_recorded_machine_without_tags(around):
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, tags={})
     (row,) = list_deployments(around.context()).rows
@@ -122,7 +122,7 @@ def test_list_with_a_corrupt_record_shows_the_others_and_warns(around):
     assert [item.code for item in listing.warnings] == ["corrupt_record"]
 
 
-def test_logs_are_the_consoles_without_secrets(around):
+def test_logs_show_the_console_without_secrets(around):
     text = logs(around.context(), "demo")
     assert "phase=booting" in text
     assert "planted" not in text
@@ -134,7 +134,7 @@ def test_logs_are_the_consoles_without_secrets(around):
     "line",
     ["run --api-key SECRET now", "--hf-token=SECRET", "API_KEY=SECRET", "HF_TOKEN: SECRET", 'api_key: Some( "SECRET")'],
 )
-def test_secrets_are_hidden_wherever_they_stand(line):
+def test_secrets_are_hidden_anywhere_in_a_line(line):
     shown = redacted(line, GRAMMAR)
     assert "SECRET" not in shown
     assert "***" in shown
@@ -148,7 +148,7 @@ def test_access_is_ready_to_paste(around):
     compile(found.python, "line", "exec")
 
 
-def test_access_without_an_endpoint_says_so(around):
+def test_access_without_an_endpoint_is_an_error(around):
     record = around.store.load("demo")
     around.store.save(replaced(record, endpoint=None), expected_serial=record.serial)
     with pytest.raises(DeployError) as caught:
@@ -166,7 +166,7 @@ def test_a_failed_pool_is_forgotten_after_some_minutes(around):
     assert pools.why() == (("p", "full"),)
 
 
-def test_who_began_it_is_reported_wherever_it_is_looked_at(around):
+def test_the_owner_is_shown_by_every_read_only_command(around):
     (row,) = list_deployments(around.context()).rows
     assert row.owners == ("ann@laptop",)
     assert "  owner     ann@laptop" in status_text(status(around.context(), "demo"))

@@ -45,11 +45,11 @@ def end_by_itself(around):
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
-def test_the_first_machine_has_it_all(around, price):
+def test_the_first_machine_gets_the_whole_max_spend(around, price):
     assert bring_up(around, price * 2).ends.ttl_s == 2 * HOUR_S
 
 
-def test_the_next_machine_has_what_is_left(around, price):
+def test_the_next_machine_gets_the_remaining_max_spend(around, price):
     bring_up(around, price * 2)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
@@ -59,7 +59,7 @@ def test_the_next_machine_has_what_is_left(around, price):
     assert any("is already spent" in line for line in around.recorder.lines)
 
 
-def test_four_machines_together_do_not_cost_more(around, price):
+def test_four_machines_together_stay_within_max_spend(around, price):
     """Spot machines that are reclaimed one after the other."""
     for quarter in range(4):
         deployment = bring_up(around, price * 2)
@@ -73,7 +73,7 @@ def test_four_machines_together_do_not_cost_more(around, price):
     assert len([kind for kind, _, _ in around.world.creations if kind == "instance"]) == 4
 
 
-def test_a_refusal_has_the_numbers_and_what_to_do(around, price):
+def test_a_rejection_has_the_numbers_and_a_remedy(around, price):
     bring_up(around, price)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
@@ -87,7 +87,7 @@ def test_a_refusal_has_the_numbers_and_what_to_do(around, price):
     assert bring_up(around, more).ends.ttl_s >= 300
 
 
-def test_a_dry_run_is_refused_alike(around, price):
+def test_a_dry_run_is_rejected_the_same_way(around, price):
     bring_up(around, price)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
@@ -95,14 +95,14 @@ def test_a_dry_run_is_refused_alike(around, price):
         up(around.context(), request(settings={"max_spend_usd": price}, dry_run=True))
 
 
-def test_a_machine_that_found_its_own_end_counts_until_its_end_at_most(around, price):
+def test_a_machine_that_terminated_itself_counts_at_most_until_its_limit(around, price):
     bring_up(around, price)
     around.clock.sleep(10 * HOUR_S)
     end_by_itself(around)
     assert bring_up(around, price * 3).ends.ttl_s == 2 * HOUR_S
 
 
-def test_a_machine_that_was_found_gone_counts_no_further(around, price):
+def test_a_missing_machine_stops_counting(around, price):
     """It ended when the next one was made, whatever end it had."""
     bring_up(around, price * 10)
     around.clock.sleep(HOUR_S)
@@ -113,12 +113,12 @@ def test_a_machine_that_was_found_gone_counts_no_further(around, price):
     assert bring_up(around, price * 10).ends.ttl_s == 8 * HOUR_S
 
 
-def test_a_ttl_that_comes_first_stays_first(around, price):
+def test_an_earlier_ttl_still_applies(around, price):
     settings = {"ttl_s": 600}
     assert bring_up(around, price, settings=settings).ends.ttl_s == 600
 
 
-def test_going_on_with_a_machine_leaves_its_end_alone(around, price):
+def test_resuming_a_machine_keeps_its_limit(around, price):
     """What it costs itself is what its end has counted already."""
     first = bring_up(around, price * 4)
     around.clock.sleep(HOUR_S)
@@ -131,7 +131,7 @@ def test_going_on_with_a_machine_leaves_its_end_alone(around, price):
     assert len(around.world.running()) == 1
 
 
-def test_a_launch_that_was_cut_off_is_resumed(around, price):
+def test_an_aborted_launch_is_resumed(around, price):
     bring_up(around, price * 4)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
@@ -149,7 +149,7 @@ def test_a_launch_that_was_cut_off_is_resumed(around, price):
     assert len(around.world.running()) == 1
 
 
-def test_another_ceiling_moves_the_end_of_a_machine_that_does_not_answer(around, price):
+def test_a_new_max_spend_moves_the_end_of_an_unresponsive_machine(around, price):
     fail(around, price * 100, on_failure="keep")
     before = around.store.load("demo")
     around.clock.sleep(HOUR_S)
@@ -160,7 +160,7 @@ def test_another_ceiling_moves_the_end_of_a_machine_that_does_not_answer(around,
     assert len(around.world.running()) == 1
 
 
-def test_failing_over_counts_what_died_on_the_way(around, price):
+def test_a_failover_counts_the_machines_that_died(around, price):
     def look_slowly(name):
         if name == "find instance" and around.world.there("instance") == [] and around.world.things:
             around.clock.sleep(60)
@@ -187,7 +187,7 @@ def fail(around, dollars, on_failure="remove", **changes):
     return caught.value
 
 
-def test_an_engine_that_failed_and_was_removed_counts(around, price):
+def test_a_failed_and_removed_machine_counts(around, price):
     fail(around, price * 100)
     (path,) = (around.home / "receipts").iterdir()
     cost = Decimal(json.loads(path.read_text())["cost"]["usd"])
@@ -196,7 +196,7 @@ def test_an_engine_that_failed_and_was_removed_counts(around, price):
     assert left_s == int((price * 100 - cost) / price * HOUR_S) < 100 * HOUR_S
 
 
-def test_failures_one_after_the_other_do_not_cost_more(around, price):
+def test_successive_failures_stay_within_max_spend(around, price):
     """A loop around `up` that never succeeds ends."""
     for _ in range(50):
         error = fail(around, price * 3)
@@ -208,7 +208,7 @@ def test_failures_one_after_the_other_do_not_cost_more(around, price):
     assert spent <= price * 3 + Decimal("0.01")
 
 
-def test_what_failed_before_it_had_a_machine_costs_nothing(around, price):
+def test_a_failure_before_the_launch_costs_nothing(around, price):
     def refuse(name, _properties):
         if name == "create instance":
             raise NoCapacityError("none")
@@ -243,7 +243,7 @@ def test_receipts_add_up_to_what_the_name_has_spent(around, price):
     assert receipts_usd(around) == pytest.approx(spent.usd, abs=Decimal("0.01"))
 
 
-def test_what_was_given_up_counts_where_its_id_is_taken_up_again(around, price):
+def test_a_removed_attempt_counts_when_its_id_is_adopted_again(around, price):
     """Something of it came to light afterwards, by whose tags the next `up` knows the id."""
     fail(around, price * 100)
     spent = receipts_usd(around)
@@ -268,25 +268,25 @@ def test_status_shows_what_the_name_has_spent(around, price):
     assert f"${price} an hour; $1.87 so far" in status_text(found)
 
 
-def test_down_closes_the_account(around, price):
+def test_down_resets_the_spending(around, price):
     bring_up(around, price)
     around.clock.sleep(HOUR_S)
     take_down(around)
     assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
-def test_down_closes_the_account_of_what_failed_and_is_gone(around, price):
+def test_down_resets_the_spending_of_failed_attempts(around, price):
     fail(around, price * 100)
     assert take_down(around).absent == ("demo",)
     assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
-def test_down_of_a_name_that_never_was_writes_nothing(around):
+def test_down_of_an_unknown_name_writes_nothing(around):
     take_down(around)
     assert not (around.home / "receipts").exists()
 
 
-def test_a_down_that_finishes_what_up_had_begun_closes_it_too(around, price):
+def test_a_down_that_finishes_a_removal_by_up_resets_the_spending(around, price):
     def kill(name):
         if name == "delete instance":
             raise KilledError
@@ -299,7 +299,7 @@ def test_a_down_that_finishes_what_up_had_begun_closes_it_too(around, price):
     assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
-def test_an_up_that_finishes_what_up_had_begun_counts_it(around, price):
+def test_an_up_that_finishes_a_removal_by_up_counts_it(around, price):
     def kill(name):
         if name == "delete instance":
             raise KilledError
@@ -312,7 +312,7 @@ def test_an_up_that_finishes_what_up_had_begun_counts_it(around, price):
     assert bring_up(around, price * 100).ends.ttl_s < 100 * HOUR_S
 
 
-def test_what_could_not_be_removed_counts_once(around, price):
+def test_a_failed_removal_counts_once(around, price):
     """Its receipt so far has the same machine as its record."""
 
     def refuse(name, _properties):
@@ -326,7 +326,7 @@ def test_what_could_not_be_removed_counts_once(around, price):
     assert spent_by(around.context(), deployment).machines == 1
 
 
-def test_of_two_machines_the_one_that_stays_keeps_its_end(around, price):
+def test_of_two_machines_the_remaining_one_keeps_its_limit(around, price):
     bring_up(around, price * 4)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
@@ -343,7 +343,7 @@ def test_of_two_machines_the_one_that_stays_keeps_its_end(around, price):
     assert around.store.load("demo").ends.ttl_s == second.ends.ttl_s
 
 
-def test_another_name_has_an_account_of_its_own(around, price):
+def test_spending_is_counted_per_name(around, price):
     fail(around, price * 100)
     assert bring_up(around, price, name="demo-two").ends.ttl_s == HOUR_S
 
@@ -351,14 +351,14 @@ def test_another_name_has_an_account_of_its_own(around, price):
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"deployment": "demo"}', '{"deployment": "demo", "given_up": true, "cost": 5}', "\xff"]
 )
-def test_a_receipt_that_cannot_be_read_counts_for_nothing(around, price, text):
+def test_an_unreadable_receipt_is_ignored(around, price, text):
     folder = around.home / "receipts"
     folder.mkdir()
     (folder / "demo-x.json").write_text(text)
     assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
-def test_receipts_of_earlier_versions_count_for_nothing(around, price):
+def test_receipts_of_earlier_versions_are_ignored(around, price):
     bring_up(around, price)
     around.clock.sleep(HOUR_S)
     take_down(around)
@@ -369,7 +369,7 @@ def test_receipts_of_earlier_versions_count_for_nothing(around, price):
     assert bring_up(around, price).ends.ttl_s == HOUR_S
 
 
-def test_without_a_ceiling_nothing_is_counted(around):
+def test_without_max_spend_nothing_is_counted(around):
     deployment = up(around.context(), request()).deployment
     assert deployment.ends.ttl_s is None
     assert spent_by(around.context(), deployment).usd == 0

@@ -43,7 +43,7 @@ LACKS = ["no_machine_image", "unknown_subnet", "no_default_subnet"]
 
 
 @pytest.mark.parametrize("lacks", LACKS)
-def test_a_fallback_in_a_region_that_lacks_it_is_passed_over(around, lacks):
+def test_a_fallback_that_its_region_lacks_is_skipped(around, lacks):
     def nothing_free(name, _properties):
         if name == "create instance":
             raise NoCapacityError("none")
@@ -55,7 +55,7 @@ def test_a_fallback_in_a_region_that_lacks_it_is_passed_over(around, lacks):
 
 
 @pytest.mark.parametrize("lacks", LACKS)
-def test_a_plan_for_such_a_region_is_refused_before_anything_is_made(around, lacks):
+def test_a_plan_for_such_a_region_is_rejected_first(around, lacks):
     with pytest.raises(InputError, match=f"{lacks} in eu-west-1"):
         bring_up(around, plan(chosen=on("g6.xlarge", region="eu-west-1")), lacks)
     assert around.world.creations == []

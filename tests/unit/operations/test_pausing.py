@@ -82,7 +82,7 @@ def cents(amount):
     return amount.quantize(Decimal("0.01"))
 
 
-def test_a_stopped_machine_is_the_same_at_the_same_revision_and_has_no_endpoint(around):
+def test_a_stopped_machine_keeps_its_revision_and_has_no_endpoint(around):
     bring_up(around)
     before = the_machine(around)
     outcome = halt(around)
@@ -94,7 +94,7 @@ def test_a_stopped_machine_is_the_same_at_the_same_revision_and_has_no_endpoint(
     assert not halt(around).changed
 
 
-def test_it_is_waited_for_until_it_is_down(around):
+def test_stop_waits_until_the_machine_is_stopped(around):
     around.world.slow_to_stop = 5
     bring_up(around)
     halt(around)
@@ -113,7 +113,7 @@ def test_a_start_finds_the_new_address_waits_and_proves(around):
     assert not begin_again(around).changed
 
 
-def test_what_a_stopped_machine_costs_is_shown(around):
+def test_the_cost_of_a_stopped_machine_is_shown(around):
     bring_up(around)
     later(around, 1)
     halt(around)
@@ -128,7 +128,7 @@ def test_what_a_stopped_machine_costs_is_shown(around):
     assert "'tgi-deploy start demo' starts it again" in not_serving(seen).hint
 
 
-def test_the_tags_alone_price_a_stopped_machine(around):
+def test_a_stopped_machine_is_priced_from_tags_alone(around):
     bring_up(around)
     halt(around)
     around.store.remove("demo")
@@ -136,7 +136,7 @@ def test_the_tags_alone_price_a_stopped_machine(around):
     assert (row.recorded, row.machine, row.usd_per_hour) == (False, "stopped", DISK)
 
 
-def test_the_receipt_has_a_line_for_each_time_that_it_ran_and_adds_up_to_the_ledger(around):
+def test_the_receipt_has_a_line_per_run_and_matches_the_ledger(around):
     bring_up(around)
     later(around, 1)
     halt(around)
@@ -163,7 +163,7 @@ def test_a_stopped_machine_is_removed_with_a_receipt_of_its_disk(around):
     assert cents(take_down(around).usd) == cents(RUNS + 100 * DISK)
 
 
-def test_max_spend_lasts_as_long_as_it_does_at_the_price_of_the_disk(around):
+def test_max_spend_counts_the_price_of_the_disk_while_stopped(around):
     bring_up(around, settings={"max_spend_usd": Decimal(4)})
     later(around, 1)
     halt(around)
@@ -177,7 +177,7 @@ def test_max_spend_lasts_as_long_as_it_does_at_the_price_of_the_disk(around):
     assert the_machine(around).tags[TAG_EXPIRES].startswith(ends.expires_at.isoformat())
 
 
-def test_a_ceiling_that_is_spent_starts_nothing(around):
+def test_a_machine_is_not_started_after_max_spend_is_reached(around):
     bring_up(around, settings={"max_spend_usd": Decimal("2.1")})
     later(around, 1)
     halt(around)
@@ -189,7 +189,7 @@ def test_a_ceiling_that_is_spent_starts_nothing(around):
     assert around.store.load("demo").status == "stopped"
 
 
-def test_an_end_that_passed_meanwhile_holds_until_it_is_moved(around):
+def test_a_limit_that_passed_while_stopped_blocks_start_until_extended(around):
     bring_up(around, settings={"ttl_s": 4 * HOUR_S})
     halt(around)
     later(around, 5)
@@ -215,7 +215,7 @@ def test_gc_removes_a_stopped_machine_whose_end_has_passed(around):
     assert around.world.left() == []
 
 
-def test_a_lease_rests_and_starts_over(around):
+def test_a_lease_pauses_while_stopped_and_restarts(around):
     bring_up(around, settings={"lease_s": HOUR_S})
     halt(around)
     assert the_machine(around).tags[TAG_LEASE] == NO_LIMIT
@@ -226,7 +226,7 @@ def test_a_lease_rests_and_starts_over(around):
     assert around.store.load("demo").ends.lease_until > around.clock.now()
 
 
-def test_without_capacity_it_is_stopped_as_before_and_the_next_command_is_printed(around):
+def test_without_capacity_it_stays_stopped_and_the_next_command_is_printed(around):
     bring_up(around)
     halt(around)
 
@@ -258,7 +258,7 @@ def test_a_spot_machine_is_not_stopped(around):
     assert the_machine(around).alive
 
 
-def test_nothing_happens_unless_it_is_confirmed(around):
+def test_nothing_happens_without_confirmation(around):
     bring_up(around)
     asked = []
     assert halt(around, confirm=lambda question: asked.append(question) or False).declined
@@ -277,7 +277,7 @@ def test_a_deployment_that_is_being_updated_or_removed_is_not_stopped(around):
     assert caught.value.code == "update_unfinished"
 
 
-def test_up_starts_what_is_stopped(around):
+def test_up_starts_a_stopped_machine(around):
     bring_up(around)
     before = the_machine(around)
     halt(around)
@@ -290,7 +290,7 @@ def test_up_starts_what_is_stopped(around):
     assert not bring_up(around).changed
 
 
-def test_up_with_another_spec_replaces_what_is_stopped(around):
+def test_up_with_another_spec_replaces_a_stopped_machine(around):
     bring_up(around)
     before = the_machine(around)
     halt(around)
@@ -299,7 +299,7 @@ def test_up_with_another_spec_replaces_what_is_stopped(around):
     assert the_machine(around).id != before.id
 
 
-def test_up_does_not_replace_a_stopped_machine_that_is_on_record_elsewhere(around):
+def test_up_does_not_replace_a_stopped_machine_recorded_elsewhere(around):
     bring_up(around)
     halt(around)
     around.store.remove("demo")
@@ -311,13 +311,13 @@ def test_up_does_not_replace_a_stopped_machine_that_is_on_record_elsewhere(aroun
     assert the_machine(around).alive
 
 
-def test_a_machine_that_somebody_has_stopped_by_hand_is_started(around):
+def test_a_machine_stopped_by_hand_is_started(around):
     bring_up(around)
     around.world.cloud("us-east-1").handler("instance").stop({"id": the_machine(around).id})
     assert begin_again(around).deployment.status == "ready"
 
 
-def test_a_late_look_at_a_machine_that_was_just_started_does_not_take_it_for_stopped(around, monkeypatch):
+def test_a_stale_read_after_start_does_not_count_as_stopped(around, monkeypatch):
     bring_up(around)
     halt(around)
     stopped = MachineState(state="stopped", reason_code="Client.UserInitiatedShutdown")
@@ -327,7 +327,7 @@ def test_a_late_look_at_a_machine_that_was_just_started_does_not_take_it_for_sto
     assert begin_again(around).deployment.status == "ready"
 
 
-def test_an_engine_that_does_not_come_back_is_diagnosed_and_the_machine_stays(around):
+def test_an_engine_that_fails_to_restart_is_diagnosed_and_kept(around):
     bring_up(around)
     halt(around)
     around.probe = Probe(outcome="refused")
@@ -338,7 +338,7 @@ def test_an_engine_that_does_not_come_back_is_diagnosed_and_the_machine_stays(ar
     assert the_machine(around).alive
 
 
-def test_a_restart_waits_for_the_engine_to_end_and_proves_the_next(around):
+def test_a_restart_waits_for_the_old_engine_to_exit_and_proves_the_new_one(around):
     bring_up(around)
     outcome = restart(around.context(), ASKED)
     assert around.world.silent_looks == 0
@@ -389,7 +389,7 @@ def finish(around, then):
 @pytest.mark.parametrize(("then", "every"), [("stop", 1), ("start", 2), ("up", 3), ("down", 4)])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("killed", [stop, start], ids=["stop", "start"])
-def test_killed_at_any_call_the_next_command_finishes_it(tmp_path, killed, after, then, every):
+def test_after_a_kill_at_any_call_the_next_command_finishes(tmp_path, killed, after, then, every):
     for ordinal in range(1, 100, every):
         around = Surroundings(home=tmp_path / str(ordinal))
         around.world.slow_to_stop = 2

@@ -47,7 +47,7 @@ def test_the_amount_is_seconds_times_price_to_the_millionth(around):
     assert receipt.exact
 
 
-def test_every_thing_stands_with_its_moments(around):
+def test_every_resource_is_listed_with_its_times(around):
     deployment = bring_up(around)
     around.clock.sleep(100)
     receipt = only(take_down(around))
@@ -59,14 +59,14 @@ def test_every_thing_stands_with_its_moments(around):
         assert line.removed_at == around.clock.now()
 
 
-def test_only_machines_cost(around):
+def test_only_machines_have_a_cost(around):
     bring_up(around)
     around.clock.sleep(100)
     receipt = only(take_down(around))
     assert [line.kind for line in receipt.lines if line.usd is not None] == ["instance"]
 
 
-def test_the_file_is_what_is_shown_and_its_hash_verifies(around):
+def test_the_stored_receipt_matches_the_output_and_its_hash(around):
     bring_up(around)
     receipt = only(take_down(around))
     (path,) = (around.home / "receipts").iterdir()
@@ -77,7 +77,7 @@ def test_the_file_is_what_is_shown_and_its_hash_verifies(around):
     assert is_untouched(written)
 
 
-def test_a_second_removal_under_one_id_leaves_the_first_receipt_as_it_is(around):
+def test_a_second_removal_keeps_the_first_receipt(around):
     """What came to light after the removal is removed by its tags, which have the id that the first one had."""
     bring_up(around)
     (late,) = around.world.running()
@@ -100,7 +100,7 @@ def changed(value):
     return value + 1 if isinstance(value, int) else f"{value}x"
 
 
-def test_tampering_with_any_part_is_seen(around):
+def test_tampering_with_any_part_is_detected(around):
     bring_up(around)
     around.clock.sleep(60)
     good = only(take_down(around)).document()
@@ -110,7 +110,7 @@ def test_tampering_with_any_part_is_seen(around):
     assert not is_untouched({key: value for key, value in good.items() if key != "sha256"})
 
 
-def test_a_volume_that_stayed_is_in_it(around):
+def test_a_leftover_volume_is_on_the_receipt(around):
     bring_up(around)
     around.world.leaves_volume = True
     receipt = only(take_down(around))
@@ -119,7 +119,7 @@ def test_a_volume_that_stayed_is_in_it(around):
     assert volume.usd is None
 
 
-def test_a_machine_of_an_earlier_candidate_and_region_is_in_it_too(around):
+def test_machines_of_earlier_candidates_are_on_the_receipt(around):
     around.world.deaths = ["Server.InsufficientInstanceCapacity"] * 2
     bring_up(around, plan=plan(on("g6e.xlarge", region="eu-west-1")))
     around.clock.sleep(3600)
@@ -129,7 +129,7 @@ def test_a_machine_of_an_earlier_candidate_and_region_is_in_it_too(around):
     assert receipt.seconds >= 3600
 
 
-def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
+def test_a_self_terminated_machine_costs_at_most_until_its_limit(around):
     deployment = bring_up(around, settings={"ttl_s": 1800})
     machine = around.world.running()[0]
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
@@ -142,7 +142,7 @@ def test_a_machine_that_ended_itself_costs_at_most_until_its_end(around):
     assert "at most 30 min" in receipt.sentence(target_of)
 
 
-def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_own_end(around):
+def test_a_replaced_self_terminated_machine_costs_at_most_until_its_own_limit(around):
     settings = {"ttl_s": 1800}
     bring_up(around, settings=settings)
     machine = around.world.running()[0]
@@ -156,7 +156,7 @@ def test_a_machine_that_ended_itself_and_was_replaced_costs_at_most_until_its_ow
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_down_killed_anywhere_loses_no_second_and_no_thing(tmp_path, moment):
+def test_a_down_killed_at_any_point_loses_no_time_and_no_resource(tmp_path, moment):
     for point in range(40):
         around = Surroundings(home=tmp_path / str(point))
         bring_up(around)
@@ -188,7 +188,7 @@ def kill_down(around, point, moment):
     around.world.on_call = around.world.after_call = None
 
 
-def test_with_the_record_lost_tags_show_age_and_price(around):
+def test_without_the_record_tags_have_age_and_price(around):
     price = bring_up(around).usd_per_hour
     around.store.remove("demo")
     around.clock.sleep(900)
@@ -197,7 +197,7 @@ def test_with_the_record_lost_tags_show_age_and_price(around):
     assert receipt.usd == (price / 4).quantize(Decimal("0.000001"))
 
 
-def test_without_any_price_the_cost_is_unknown_not_zero(around):
+def test_without_a_price_the_cost_is_unknown_not_zero(around):
     bring_up(around)
     around.store.remove("demo")
     machine = around.world.running()[0]
@@ -211,7 +211,7 @@ def test_without_any_price_the_cost_is_unknown_not_zero(around):
     assert "at an unknown price" in receipt.sentence(target_of)
 
 
-def test_what_is_left_is_in_the_receipt_and_has_its_command(around):
+def test_leftovers_are_on_the_receipt_with_their_commands(around):
     bring_up(around)
     around.world.slow_to_end = 10**9
     with pytest.raises(LeftBehindError) as caught:
@@ -229,7 +229,7 @@ def test_what_is_left_is_in_the_receipt_and_has_its_command(around):
     assert finished.usd is not None
 
 
-def test_a_removal_on_the_way_of_a_failed_up_has_its_receipt(around):
+def test_a_removal_by_a_failed_up_has_a_receipt(around):
     def refuse(name, _properties):
         if name == "create instance":
             raise NoCapacityError("none")
@@ -277,7 +277,7 @@ def come_to_light(around, after_s):
     world.on_call = appear
 
 
-def test_a_lost_launch_is_waited_for_before_it_is_called_gone(around):
+def test_a_lost_launch_is_awaited_before_it_counts_as_missing(around):
     """Killed right after asking: the machine becomes visible half a minute later, and `down` must not miss it."""
     kill_at_the_launch(around)
     come_to_light(around, after_s=30)
@@ -286,7 +286,7 @@ def test_a_lost_launch_is_waited_for_before_it_is_called_gone(around):
     assert around.world.left() == []
 
 
-def test_a_launch_that_comes_to_light_during_the_removal_goes_with_it(around):
+def test_a_launch_that_becomes_visible_during_the_removal_is_removed(around):
     """Nobody waits for it any more; the group that it holds shows that there is something."""
     kill_at_the_launch(around)
     around.clock.sleep(3600)
@@ -307,7 +307,7 @@ def test_a_launch_that_comes_to_light_during_the_removal_goes_with_it(around):
     assert around.clock.seconds - started < 60
 
 
-def test_a_machine_that_does_not_show_yet_is_ended_anyway(around):
+def test_a_machine_that_is_not_visible_yet_is_terminated_anyway(around):
     """Made a second ago and on record: that no look shows it does not mean that it is gone."""
     made = bring_up(around).machine.attributes["id"]
     around.clock.sleep(1)
@@ -317,7 +317,7 @@ def test_a_machine_that_does_not_show_yet_is_ended_anyway(around):
     assert around.world.left() == []
 
 
-def test_what_has_not_shown_for_long_is_gone(around):
+def test_an_old_resource_that_is_not_visible_counts_as_missing(around):
     made = bring_up(around).machine.attributes["id"]
     around.clock.sleep(3600)
     del around.world.things[made]
@@ -330,13 +330,13 @@ def line(**changes):
     return Line(**(values | changes))
 
 
-def test_lines_know_nothing_more_than_they_know():
+def test_a_line_without_times_or_price_has_no_cost():
     assert line().seconds is None
     assert line(removed_at=moment_of("2026-01-09T00:00:10+00:00")).usd is None
     assert line(created=None, removed_at=moment_of("2026-01-09T00:00:10+00:00"), usd_per_hour=Decimal(1)).usd is None
 
 
-def test_a_clock_that_runs_behind_makes_no_negative_cost():
+def test_a_slow_clock_causes_no_negative_cost():
     early = line(removed_at=moment_of("2026-01-08T23:59:50+00:00"), usd_per_hour=Decimal(1))
     assert (early.seconds, early.usd) == (0, 0)
 

@@ -71,7 +71,7 @@ def step(action, kind, thing):
     )
 
 
-def test_up_and_down_are_played_and_nothing_is_left(here):
+def test_a_rehearsal_runs_up_and_down_and_leaves_nothing(here):
     stage = Stage()
     reported = rehearse(here.context(), stage, request(), [Trouble()], seed=7)
     assert stage.prepared == [("made-up", 7)]
@@ -89,7 +89,7 @@ def test_up_and_down_are_played_and_nothing_is_left(here):
     assert reported.usd > 0
 
 
-def test_a_machine_that_nobody_knows_is_not_safe(here):
+def test_an_unknown_machine_counts_as_a_leftover(here):
     reported = rehearse(here.context(), Stage(still=("i-0123456789abcdef0",)), request(), [], seed=1)
     assert not reported.safe
     assert reported.left == (LeftoverData(kind="instance", id="i-0123456789abcdef0"),)
@@ -142,7 +142,7 @@ def test_a_fault_in_a_phase_is_applied_once(here):
     assert reported.machine_s == seconds
 
 
-def test_a_machine_costs_from_its_launch_to_its_end(here):
+def test_a_machine_costs_from_launch_to_termination(here):
     reported = story(here)
     deployment = rehearsed_record(here)
     reported.step(step("create", "instance", "i-00000001"), "begun")
@@ -170,19 +170,19 @@ def test_transient_lines_are_not_in_the_timeline(here):
     assert [(item.at_s, item.code) for item in reported.moments] == [(0, "note"), (1, "no_capacity")]
 
 
-def test_troubles_are_chosen_by_name_once_each():
+def test_faults_are_chosen_by_name_without_duplicates():
     one, two = Trouble(name="one"), Trouble(name="two")
     assert chosen(["two", "one", "two"], [one, two]) == [two, one]
 
 
 @pytest.mark.parametrize(("name", "hint"), [("ona", "did you mean one?"), ("x", "one of: one, two")])
-def test_an_unknown_trouble_is_refused_with_a_suggestion(name, hint):
+def test_an_unknown_fault_is_rejected_with_a_suggestion(name, hint):
     with pytest.raises(InputError) as error:
         chosen([name], [Trouble(name="one"), Trouble(name="two")])
     assert (error.value.code, error.value.hint) == ("unknown_fault", hint)
 
 
-def test_a_trouble_of_another_market_is_refused():
+def test_a_fault_of_another_market_is_rejected():
     check_market(plan(), [Trouble()])
     with pytest.raises(InputError) as error:
         check_market(plan(), [Trouble(name="spot-reclaim", market="spot")])

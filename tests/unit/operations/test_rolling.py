@@ -83,7 +83,7 @@ def test_the_old_machine_drains_before_it_is_deleted(around):
     assert around.world.things[old.id].tags[TAG_EXPIRES].endswith(" 1")
 
 
-def test_nothing_ends_before_the_proof_is_over(around):
+def test_nothing_is_removed_before_the_proof_is_over(around):
     bring_up(around)
     (old,) = around.world.running()
     asked = []
@@ -94,7 +94,7 @@ def test_nothing_ends_before_the_proof_is_over(around):
     assert all(asked)
 
 
-def test_a_revision_that_fails_is_removed_and_the_old_one_never_stopped(around):
+def test_a_failed_revision_is_removed_while_the_old_one_serves(around):
     old = bring_up(around).deployment
     machine = old.machine.attributes["id"]
     fails_for(around, "awq")
@@ -112,7 +112,7 @@ def test_a_revision_that_fails_is_removed_and_the_old_one_never_stopped(around):
     assert status(around.context(), "demo").healthy
 
 
-def test_an_old_machine_that_cannot_be_ended_yet_does_not_hide_that_the_new_one_serves(around):
+def test_a_failed_removal_of_the_old_machine_still_reports_the_new_one(around):
     bring_up(around)
 
     def refuse(call, _properties):
@@ -140,7 +140,7 @@ LIVING = {
 
 
 @pytest.mark.parametrize("command", LIVING)
-def test_once_it_is_promoted_every_command_finishes_it(around, command):
+def test_after_promotion_every_command_finishes_the_update(around, command):
     bring_up(around)
     with killed_before(around, "update instance"):
         bring_up(around, NEW)
@@ -155,7 +155,7 @@ def test_once_it_is_promoted_every_command_finishes_it(around, command):
 
 @pytest.mark.parametrize("command", LIVING)
 @pytest.mark.parametrize("changes", [{}, {"strategy": "recreate"}])
-def test_before_it_is_promoted_other_commands_name_those_that_finish_it(around, command, changes):
+def test_before_promotion_other_commands_name_the_ones_that_finish_it(around, command, changes):
     bring_up(around)
     with killed_before(around, "create instance"):
         bring_up(around, NEW, **changes)
@@ -165,7 +165,7 @@ def test_before_it_is_promoted_other_commands_name_those_that_finish_it(around, 
     assert "the same 'up' resumes it, 'tgi-deploy rollback demo' goes back" in caught.value.hint
 
 
-def test_no_capacity_for_the_new_one_leaves_the_old_one_alone(around):
+def test_without_capacity_for_the_new_machine_the_old_one_keeps_serving(around):
     bring_up(around)
     (old,) = around.world.running()
 
@@ -181,7 +181,7 @@ def test_no_capacity_for_the_new_one_leaves_the_old_one_alone(around):
     assert around.store.load("demo").rollout is None
 
 
-def test_what_it_costs_and_what_callers_notice_is_asked_first(around):
+def test_cost_and_effects_are_confirmed_first(around):
     bring_up(around)
     outcome = bring_up(around, NEW, confirm=lambda _proposal: False)
     assert outcome.declined
@@ -222,7 +222,7 @@ def could_cost(around):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
-def test_an_abandoned_update_costs_at_most_the_ceiling(tmp_path, after):
+def test_an_abandoned_update_costs_at_most_max_spend(tmp_path, after):
     both = 0
     for ordinal in range(1, 500):
         around = Surroundings(home=tmp_path / str(ordinal))
@@ -241,7 +241,7 @@ def test_an_abandoned_update_costs_at_most_the_ceiling(tmp_path, after):
 
 @pytest.mark.parametrize(("before", "update"), [(NINE, NINE), (NINE, {}), ({"ttl_s": 7200}, NINE)])
 @pytest.mark.parametrize("wanted", [OLD, NEW, THIRD])
-def test_a_machine_that_is_alone_again_ends_as_it_was_asked_to(around, wanted, before, update):
+def test_a_machine_that_is_alone_again_gets_its_own_limit_back(around, wanted, before, update):
     bring_up(around, settings=before)
     with killed_before(around, "machine"):
         bring_up(around, NEW, settings=update)
@@ -256,14 +256,14 @@ def test_a_machine_that_is_alone_again_ends_as_it_was_asked_to(around, wanted, b
         assert machine.tags[TAG_EXPIRES].startswith("2026-01-09T02:00:00+00:00")
 
 
-def test_a_ceiling_counts_both_machines_while_they_run_beside_each_other(around):
+def test_max_spend_counts_both_machines_during_an_update(around):
     bring_up(around, settings=NINE)
     alone = bring_up(around, NEW, settings=NINE, strategy="recreate", dry_run=True)
     beside = bring_up(around, NEW, settings=NINE, dry_run=True)
     assert beside.proposal.ends.ttl_s == pytest.approx(alone.proposal.ends.ttl_s / 2, abs=2)
 
 
-def test_a_machine_that_replaces_the_old_one_after_all_may_spend_it_all(around):
+def test_a_recreated_machine_gets_the_whole_max_spend(around):
     bring_up(around, settings=NINE)
     changes = {"settings": {"subnet": "subnet-other", **NINE}, "exact": True, "dry_run": True}
     found, asked = bring_up(around, NEW, **changes), bring_up(around, NEW, strategy="recreate", **changes)
@@ -271,7 +271,7 @@ def test_a_machine_that_replaces_the_old_one_after_all_may_spend_it_all(around):
     assert found.proposal.ends == asked.proposal.ends
 
 
-def test_with_too_little_money_for_two_the_other_way_is_named(around):
+def test_without_budget_for_two_recreate_is_suggested(around):
     bring_up(around)
     with pytest.raises(InputError) as caught:
         bring_up(around, NEW, settings={"max_spend_usd": Decimal("0.30")})
@@ -288,7 +288,7 @@ def test_with_too_little_money_for_two_the_other_way_is_named(around):
         ({"wanted": plan(chosen=on("g6e.xlarge", region="eu-west-1"), regions=("eu-west-1",))}, "eu-west-1"),
     ],
 )
-def test_what_cannot_stand_beside_the_old_machine_is_recreated_or_refused(around, changes, why):
+def test_an_update_that_cannot_roll_is_recreated_or_rejected(around, changes, why):
     bring_up(around)
     changes = {"wanted": NEW} | changes
     with pytest.raises(ConflictError) as caught:
@@ -299,7 +299,7 @@ def test_what_cannot_stand_beside_the_old_machine_is_recreated_or_refused(around
     assert len(around.world.running()) == 1
 
 
-def test_a_machine_that_died_meanwhile_is_not_waited_for(around):
+def test_a_machine_that_died_is_not_awaited(around):
     bring_up(around)
     around.world.kill_at(25)
     with pytest.raises(KilledError):
@@ -329,7 +329,7 @@ def test_status_shows_both_machines_of_an_unfinished_update(around):
     assert around.store.load("demo").active == 1
 
 
-def test_rolling_back_is_a_rolling_update_too(around):
+def test_a_rollback_is_a_rolling_update(around):
     bring_up(around)
     bring_up(around, NEW)
     outcome = roll_back(around)

@@ -55,7 +55,7 @@ def commands(text, program):
     return [line.partition("   #")[0].strip() for line in blocks(text) if line.startswith(f"{program} ")]
 
 
-def test_every_command_of_ours_can_be_parsed():
+def test_every_tgi_deploy_command_parses():
     found = commands(page(planned()), "tgi-deploy")
     assert len({line.split()[1] for line in found}) >= 10
     for line in found:
@@ -76,7 +76,7 @@ def test_the_docker_command_runs_the_planned_engine():
     assert words[words.index("--gpus") + 1]
 
 
-def test_every_alert_has_three_commands_and_no_place_left_to_fill():
+def test_every_alert_has_three_complete_commands():
     text = page(planned())
     for alert in read_alerts("tgi"):
         assert len(alert.commands) == 3
@@ -85,13 +85,13 @@ def test_every_alert_has_three_commands_and_no_place_left_to_fill():
         assert place not in text
 
 
-def test_the_up_command_asks_for_the_same_again():
+def test_the_up_command_repeats_the_request():
     (line, *_) = commands(page(planned(flags={"--max-batch-size": "4"}, markets=("spot",))), "tgi-deploy up")
     for said in ("--budget 5", "--context 8192", "--set max-batch-size=4", "--market spot", "--name demo"):
         assert said in line
 
 
-def test_a_recorded_deployment_names_its_things_and_their_removal(around):
+def test_a_recorded_deployment_lists_resources_and_removal_commands(around):
     context = around.context()
     deployment = up(context, request(wait=True)).deployment
     text = page(known_subject(context, context.store.load("demo")))
@@ -106,7 +106,7 @@ def test_a_recorded_deployment_names_its_things_and_their_removal(around):
     assert "ADDRESS" not in text
 
 
-def test_a_plan_read_back_from_a_record_gives_the_same_page():
+def test_a_recorded_plan_gives_the_same_page():
     """Prices were numbers once."""
     subject = planned()
     plan_ = json.loads(json.dumps(plain(subject.plan)))
@@ -128,14 +128,14 @@ def test_a_plan_read_back_from_a_record_gives_the_same_page():
         ({"quality": "exact"}, "--quality exact"),
     ],
 )
-def test_no_part_of_the_request_is_left_out_of_the_up_command(requested, said):
+def test_the_up_command_includes_the_whole_request(requested, said):
     subject = planned()
     subject = with_plan(subject, requirements=replaced(subject.plan.requirements, **requested))
     (line, *_) = commands(page(subject), "tgi-deploy up")
     assert said in line
 
 
-def test_every_field_of_a_request_is_known_here():
+def test_every_field_of_a_request_is_covered():
     reported = {
         *(row.lands for row in PLAN_OPTIONS if row.lands not in {"", ENDS}),
         "model",
@@ -157,7 +157,7 @@ def test_an_owned_machine_is_brought_up_on_docker():
     assert "--region" not in line
 
 
-def test_a_folder_goes_by_its_path_and_is_mounted():
+def test_a_local_model_is_given_by_path_and_mounted():
     subject = of_ones_own()
     model = replaced(subject.plan.model, id="mine", served_id="/models/my own")
     engine = replaced(subject.plan.engine, args=("--model-id", "/models/my own", "--num-shard", "1"))
@@ -171,7 +171,7 @@ def test_a_folder_goes_by_its_path_and_is_mounted():
     assert words[words.index(engine.image) + 1 :] == ["--model-id", "/model", "--num-shard", "1"]
 
 
-def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
+def test_docker_resources_are_removed_with_docker_commands():
     plan_ = planned().plan
     things = tuple(
         ResourceRecord(
@@ -194,7 +194,7 @@ def test_what_is_on_a_docker_host_is_removed_by_dockers_own_commands():
     _has_dockers_own_commands(text, "docker")
 
 
-def test_a_page_before_its_up_has_dockers_commands_by_the_containers_name():
+def test_a_page_before_up_has_docker_commands_by_container_name():
     text = page(of_ones_own())
     _has_dockers_own_commands(text, "docker")
     assert "docker rm --force tgi-deploy-demo" in blocks(text)
@@ -218,7 +218,7 @@ def _has_dockers_own_commands(text, docker):
     assert "aws " not in text.partition("## Remove it")[2]
 
 
-def test_every_end_of_a_machine_is_reported(around):
+def test_every_limit_of_a_machine_is_listed(around):
     deployment = up(around.context(), request(wait=True)).deployment
     around.store.save(
         records.ending(deployment, idle_s=1800, lease_s=3600, lease_until=datetime(2026, 1, 9, 4, tzinfo=UTC)),
@@ -230,7 +230,7 @@ def test_every_end_of_a_machine_is_reported(around):
     assert "Nothing ends it by itself" not in text
 
 
-def test_every_end_of_a_plan_is_reported():
+def test_every_limit_of_a_plan_is_listed():
     made = plan()
     subject = planned_subject(made, plans.deployable(ttl_s=7200, idle_s=600, lease_s=3600), target_named("ec2"))
     assert subject.ends == (
@@ -238,7 +238,7 @@ def test_every_end_of_a_plan_is_reported():
     )  # fmt: skip
 
 
-def test_the_up_command_gives_the_machine_its_ends_again(around):
+def test_the_up_command_repeats_the_limits(around):
     made = planned_subject(plan(), plans.deployable(ttl_s=7200, idle_s=600, lease_s=5401), target_named("ec2"))
     (line, second) = [line for line in commands(page(made), "tgi-deploy up") if "--name" in line]
     assert line.endswith(f" --ttl 2h --lease 1h30m1s --idle-timeout 10m --name {made.name}")
@@ -257,7 +257,7 @@ def without_nvidia(around):
     return deployment.with_revision(replaced(deployment.current, spec=replaced(spec, container=container)))
 
 
-def test_cards_that_are_not_nvidia_s_are_handed_over_as_they_are_where_it_runs(around):
+def test_non_nvidia_accelerators_are_passed_like_on_the_host(around):
     text = page(known_subject(around.context(), without_nvidia(around)))
     (line,) = commands(text, "docker run")
     words = shlex.split(line)
@@ -265,7 +265,7 @@ def test_cards_that_are_not_nvidia_s_are_handed_over_as_they_are_where_it_runs(a
     assert words[words.index("--device") + 1] == "/dev/kfd"
 
 
-def test_a_page_names_no_command_of_nvidia_s_for_the_cards_of_others(around):
+def test_pages_for_other_vendors_have_no_nvidia_commands(around):
     for access, there in ((None, True), (HostAccess(runtime="habana", remark="Gaudi"), False)):
         text = page(replace(of_ones_own(), host=access))
         assert ("nvidia-smi" in text) is there
@@ -279,7 +279,7 @@ def by_tags(around, tmp_path):
     return page(known_subject(second.context(), known(second.context(), "demo")))
 
 
-def test_a_page_by_tags_has_what_they_say_and_nothing_of_a_plan(by_tags, around):
+def test_a_page_from_tags_has_only_the_facts_in_tags(by_tags, around):
     recorded = around.store.load("demo")
     assert "from tags, on a computer without the record" in by_tags
     assert "| model | `example-org/example-13b` |" in by_tags
@@ -290,21 +290,21 @@ def test_a_page_by_tags_has_what_they_say_and_nothing_of_a_plan(by_tags, around)
         assert absent not in by_tags.partition("\n## ")[2].partition("## Alerts")[0], absent
 
 
-def test_a_page_by_tags_names_every_thing_and_its_removal(by_tags, around):
+def test_a_page_from_tags_lists_resources_and_removal_commands(by_tags, around):
     removals = [line for line in commands(by_tags, "aws ec2") if "terminate" in line or "delete" in line]
     ids = [item.attributes["id"] for item in reversed(around.store.load("demo").resources)]
     assert [line.split()[4] for line in removals] == ids
     assert "curl -s http://127.0.0.1:8080/generate" in by_tags
 
 
-def test_alerts_by_tags_leave_out_what_only_a_plan_predicts(by_tags):
+def test_alerts_from_tags_omit_predicted_thresholds(by_tags):
     found = {alert.name for alert in read_alerts("tgi") if f"### {alert.name} " in by_tags}
     assert {alert.name for alert in read_alerts("tgi")} - found == {"SlowTokens"}
     for place in ("{name}", "{url}", "{model}", "{concurrency}", "{slow_token_s}"):
         assert place not in by_tags
 
 
-def test_every_command_of_a_page_by_tags_can_be_parsed(by_tags):
+def test_every_command_of_a_page_from_tags_parses(by_tags):
     for line in commands(by_tags, "tgi-deploy"):
         with ROOT.make_context("tgi-deploy", shlex.split(line)[1:], resilient_parsing=False) as ctx:
             name, sub_, args = ROOT.resolve_command(ctx, [*ctx._protected_args, *ctx.args])

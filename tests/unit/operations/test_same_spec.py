@@ -68,7 +68,7 @@ def test_a_dry_run_records_nothing(around):
     assert around.store.load("demo") == first
 
 
-def test_what_runs_may_be_another_candidate_than_the_choice(around):
+def test_the_running_spec_may_be_any_candidate(around):
     """As after a failover, or with another price list."""
     bring_up(around)
     untouched(around, plan(candidate(), chosen=CHEAPER, budget_usd_per_hour=Decimal(6)))
@@ -80,7 +80,7 @@ def test_another_instance_type_with_the_same_accelerators_is_another_pool_of_the
     untouched(around, plan(chosen=on("g6e.2xlarge"), budget_usd_per_hour=Decimal(6)))
 
 
-def test_a_better_choice_is_mentioned_with_the_commands_that_take_it(around):
+def test_a_better_choice_is_mentioned_with_its_command(around):
     bring_up(around)
     line = replaced(CHEAPER.cost.lines[0], usd_per_hour=Decimal("0.8048"))
     cheap = replaced(CHEAPER, cost=replaced(CHEAPER.cost, lines=(line,)))
@@ -110,7 +110,7 @@ def test_other_limits_are_applied_to_the_machine_that_runs(around, made_with, as
     assert untouched(around, plan()).remarks == ()
 
 
-def test_the_planner_is_asked_about_exactly_what_runs(around):
+def test_the_planner_judges_exactly_the_running_configuration(around):
     bring_up(around)
     asked = []
     wanted = plan(chosen=CHEAPER, budget_usd_per_hour=Decimal(6))
@@ -118,7 +118,7 @@ def test_the_planner_is_asked_about_exactly_what_runs(around):
     assert asked == ["none"]
 
 
-def test_settings_that_serve_more_than_is_asked_for_are_as_good(around):
+def test_settings_that_serve_more_than_requested_are_kept(around):
     """Another version of this tool may set the same hardware otherwise."""
     bring_up(around)
     judged = set_to(max_total_tokens=4096, max_input_tokens=4095)
@@ -133,7 +133,7 @@ def test_settings_that_serve_more_than_is_asked_for_are_as_good(around):
         ({"max_batch_prefill_tokens": 2048}, {"flags": (("max-batch-prefill-tokens", "2048"),)}),
     ],
 )
-def test_settings_that_serve_less_are_another_spec(around, changes, asked):
+def test_settings_that_serve_less_are_an_update(around, changes, asked):
     bring_up(around)
     judged = set_to(**changes)
     updated(around, plan(chosen=judged, **asked), judge=lambda _running: judged)
@@ -143,18 +143,18 @@ def test_settings_that_serve_less_are_another_spec(around, changes, asked):
     "asked",
     [{"port": 9090}, {"disk_gib": 5000}, {"regions": ("eu-west-1",)}, {"markets": ("spot",)}],
 )
-def test_creation_values_are_not_options(around, asked):
+def test_values_of_the_creation_are_not_options(around, asked):
     bring_up(around)
     updated(around, plan(**asked), judge=lambda _running: candidate())
 
 
-def test_another_spec_says_in_what_it_differs(around):
+def test_another_spec_lists_the_differences(around):
     bring_up(around)
     updated(around, plan(chosen=CHEAPER, quantize="awq"))
     assert any("has different settings: quantize auto, now awq" in line for line in around.recorder.lines)
 
 
-def test_an_unfinished_deployment_resumes_what_was_begun(around):
+def test_an_unfinished_deployment_resumes_its_own_spec(around):
     bring_up_unfinished = request(wait=False)
     up(around.context(), bring_up_unfinished)
     wanted = plan(chosen=CHEAPER, budget_usd_per_hour=Decimal(6))
@@ -165,7 +165,7 @@ def test_an_unfinished_deployment_resumes_what_was_begun(around):
     assert [kind for kind, *_ in around.world.creations].count("instance") == 1
 
 
-def test_networks_named_again_are_let_in_without_a_new_machine(around):
+def test_added_networks_are_allowed_in_place(around):
     bring_up(around, settings={"allow_cidr": ("203.0.113.0/24",)})
     (group,) = around.world.there("security-group")
     both = {"allow_cidr": ("203.0.113.0/24", "198.51.100.7/32")}
@@ -177,7 +177,7 @@ def test_networks_named_again_are_let_in_without_a_new_machine(around):
     assert untouched(around, plan(), settings=both).remarks == ()
 
 
-def test_networks_no_longer_named_are_removed_on_request(around):
+def test_dropped_networks_are_revoked_in_place(around):
     bring_up(around, settings={"allow_cidr": ("203.0.113.0/24", "198.51.100.7/32")})
     (group,) = around.world.there("security-group")
     other = {"allow_cidr": ("203.0.113.0/24", "192.0.2.0/24")}
@@ -194,7 +194,7 @@ def test_networks_no_longer_named_are_removed_on_request(around):
     assert untouched(around, plan(), settings=other).remarks == ()
 
 
-def test_an_update_shuts_out_networks_once_its_machine_is_launched(around):
+def test_an_update_revokes_networks_after_its_launch(around):
     bring_up(around, settings={"allow_cidr": ("203.0.113.0/24",)})
     (group,) = around.world.there("security-group")
     asked = []

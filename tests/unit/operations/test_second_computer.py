@@ -68,7 +68,7 @@ def test_status_has_the_url_the_model_the_limits_and_the_price(first, second):
     assert next(line for line in text.splitlines() if "cost" in line).split()[1].startswith("$")
 
 
-def test_status_has_the_same_replicas_on_both(first, second):
+def test_status_has_the_same_replicas_on_both_computers(first, second):
     first.clock.sleep(120)
     here, there = (plain(status_data(status(around.context(), "demo"))) for around in (second, first))
     assert here["replicas"] == there["replicas"]
@@ -79,14 +79,14 @@ def test_status_has_the_same_replicas_on_both(first, second):
     assert here["url"] == "http://127.0.0.1:8080"
 
 
-def test_an_engine_that_does_not_answer_is_a_failure(first, second):
+def test_an_unresponsive_engine_is_a_failure(first, second):
     second.probe = Probe(outcome="timeout")
     problem = not_serving(status(second.context(), "demo"))
     assert (problem.code, problem.exit_code) == ("not_answering", 5)
     assert "tgi-deploy diagnose demo" in problem.hint
 
 
-def test_since_when_it_does_not_answer_is_reported_where_that_is_known(first):
+def test_the_last_proof_is_shown_if_known(first):
     first.probe = Probe(outcome="refused")
     assert "it was last proved at 2026-01-09" in not_serving(status(first.context(), "demo")).message
 
@@ -98,11 +98,11 @@ def test_a_missing_machine_is_a_failure(first):
     assert not_serving(status(first.context(), "demo")).code == "machine_gone"
 
 
-def test_what_serves_is_a_success(first, second):
+def test_a_serving_deployment_is_a_success(first, second):
     assert not_serving(status(second.context(), "demo")) is None
 
 
-def test_the_list_is_the_same_but_for_the_record(first, second):
+def test_the_list_is_the_same_except_for_the_record(first, second):
     (there,), (here,) = (list_deployments(around.context()).rows for around in (first, second))
     same = ("now", "model", "instance_type", "region", "endpoint", "usd_per_hour", "expires")
     assert [getattr(here, name) for name in same] == [getattr(there, name) for name in same]
@@ -110,13 +110,13 @@ def test_the_list_is_the_same_but_for_the_record(first, second):
     assert "ready, no record  example-13b" in rows_text([here])
 
 
-def test_the_list_asks_the_endpoint_now(first):
+def test_list_probes_the_endpoint(first):
     first.probe = Probe(outcome="timeout")
     (row,) = list_deployments(first.context()).rows
     assert (row.phase, row.now, row.probe.outcome) == ("ready", "silent", "timeout")
 
 
-def test_the_list_says_what_could_not_be_asked_and_asks_the_rest(first):
+def test_list_warns_about_unreachable_locations(first):
     def no_cloud(_region):
         raise DeployError("no_credentials", "there are none")
 
@@ -128,18 +128,18 @@ def test_the_list_says_what_could_not_be_asked_and_asks_the_rest(first):
     assert (row.now, row.missing) == ("not asked", False)
 
 
-def test_open_prints_what_it_prints_where_the_record_is(first, second):
+def test_open_prints_the_same_as_on_the_first_computer(first, second):
     assert access(second.context(), "demo") == access(first.context(), "demo")
 
 
-def test_open_names_the_variable_of_the_key(first, second):
+def test_open_names_the_variable_with_the_key(first, second):
     tagged(first, api_key_variable="TEAM_KEY")
     found = access(second.context(), "demo")
     assert '-H "Authorization: Bearer $TEAM_KEY"' in found.curl
     assert "TEAM_KEY" in found.python
 
 
-def test_open_of_a_machine_of_an_earlier_version_says_what_is_missing(first, second):
+def test_open_names_tags_that_earlier_versions_lack(first, second):
     tagged(first, port="")
     with pytest.raises(DeployError) as caught:
         access(second.context(), "demo")
@@ -147,7 +147,7 @@ def test_open_of_a_machine_of_an_earlier_version_says_what_is_missing(first, sec
     assert "tags of an earlier version" in caught.value.message
 
 
-def test_open_prints_no_address_of_a_machine_that_is_stopped(first, second):
+def test_open_prints_no_address_for_a_stopped_machine(first, second):
     (machine,) = first.world.running()
     first.world.things[machine.id] = replaced(machine, state="stopped", alive=False)
     with pytest.raises(DeployError) as caught:
@@ -156,14 +156,14 @@ def test_open_prints_no_address_of_a_machine_that_is_stopped(first, second):
     assert not_serving(status(second.context(), "demo")).exit_code == 5
 
 
-def test_open_of_a_name_that_nothing_has_is_an_input_error(second):
+def test_open_of_an_unknown_name_is_an_input_error(second):
     with pytest.raises(InputError) as caught:
         access(second.context(), "demos")
     assert caught.value.code == "unknown_deployment"
 
 
 @pytest.mark.parametrize("model", ["a`id`", "x;id", "$(id)", "\x1b]0;x\x07"])
-def test_hostile_tags_reach_no_command_and_no_terminal(first, second, model):
+def test_hostile_tags_reach_neither_commands_nor_the_terminal(first, second, model):
     tagged(first, model=model, api_key_variable="X;id")
     found = status(second.context(), "demo")
     assert model not in text_of(found)
@@ -171,14 +171,14 @@ def test_hostile_tags_reach_no_command_and_no_terminal(first, second, model):
         access(second.context(), "demo")
 
 
-def test_an_engine_that_this_version_does_not_have_spoils_no_list(first, second):
+def test_an_unknown_engine_does_not_break_the_list(first, second):
     tagged(first, engine="another")
     listing = list_deployments(second.context())
     assert [(row.name, row.now) for row in listing.rows] == [("demo", "not asked")]
     assert [item.code for item in listing.warnings] == ["unknown_engine"]
 
 
-def test_a_model_with_a_blank_is_quoted(first, second):
+def test_a_model_name_with_a_space_is_quoted(first, second):
     tagged(first, model="/models/my model")
     assert len(shlex.split(access(second.context(), "demo").curl)) == 7
 
@@ -188,7 +188,7 @@ def test_logs_and_diagnosis_need_no_record(first, second):
     assert diagnose_deployment(second.context(), "demo").machine.state == "running"
 
 
-def test_smoke_tests_what_runs_and_launches_nothing(first, second):
+def test_smoke_proves_the_running_engine_and_launches_nothing(first, second):
     context = second.context()
     assert deployed(context, ["demo", "example-13b", "example-org/example-13b"]) == ("demo",)
     first.world.creations.clear()
@@ -198,34 +198,34 @@ def test_smoke_tests_what_runs_and_launches_nothing(first, second):
     assert second.store.names() == ()
 
 
-def test_smoke_holds_the_engine_to_the_promise_of_the_tags(first, second):
+def test_smoke_proves_the_promises_in_the_tags(first, second):
     tagged(first, max_tokens="4095/4096")
     with pytest.raises(NotHealthyError) as caught:
         prove_known(second.context(), known(second.context(), "demo"), "fast")
     assert caught.value.code == "limits_differ"
 
 
-def test_smoke_of_tags_without_a_promise_says_so(first, second):
+def test_smoke_without_promises_in_the_tags_is_an_error(first, second):
     tagged(first, promise="")
     with pytest.raises(DeployError) as caught:
         prove_known(second.context(), known(second.context(), "demo"), "fast")
     assert caught.value.code == "no_promise"
 
 
-def test_limits_move_and_the_first_computer_sees_it(first, second):
+def test_changed_limits_are_visible_on_the_first_computer(first, second):
     found = extend(second.context(), "demo", WantedEnds(ttl_s=7200))
     assert found.ends == status(first.context(), "demo").ends
     until = next(end.at for end in found.ends if end.reason == "ttl")
     assert until == first.clock.now().replace(microsecond=0) + timedelta(seconds=7200)
 
 
-def test_it_is_removed_with_nothing_left(first, second):
+def test_down_without_the_record_leaves_nothing(first, second):
     outcome = down(second.context(), ["demo"], lambda _removals: True)
     assert outcome.removed == ("demo",)
     assert first.world.left() == []
 
 
-def test_the_same_up_takes_over_a_record_that_is_lost_and_knows_all_of_it(first, tmp_path):
+def test_the_same_up_restores_a_lost_record(first, tmp_path):
     other = Surroundings(home=tmp_path / "restored", world=first.world, clock=first.clock)
     first.clock.sleep(3600)
     made = len(first.world.creations)
@@ -237,7 +237,7 @@ def test_the_same_up_takes_over_a_record_that_is_lost_and_knows_all_of_it(first,
     assert (here.url, here.ends, here.replicas) == (there.url, there.ends, there.replicas)
 
 
-def test_a_key_goes_to_a_public_address_only_where_that_was_agreed_to(tmp_path):
+def test_a_key_is_sent_unencrypted_only_with_consent(tmp_path):
     first = Surroundings(home=tmp_path / "first")
     options = Ec2Options(api_key_from_env="KEY", plaintext=True)
     up(first.context(), request(plan(), options=options, environ={"KEY": "made-up-key-0123456789"}))
@@ -262,7 +262,7 @@ def test_both_machines_of_an_update_are_replicas(first, second):
     assert sorted(str(item.usd_per_hour) for item in found) == ["1.861", "3.5"]
 
 
-def test_a_name_and_an_owner_of_hostile_tags_steer_no_terminal(first, second):
+def test_hostile_names_and_owners_cannot_control_the_terminal(first, second):
     for thing_id, found in first.world.things.items():
         tags = {**found.tags, "tgi-deploy:deployment": "x\x1b[2J;id", "tgi-deploy:owner": "o\x1b]0;x\x07"}
         first.world.things[thing_id] = replaced(found, tags=tags)

@@ -46,7 +46,7 @@ def ids(around):
 
 @pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.parametrize("name", ["instance-0", "instance-9"])
-def test_up_ends_the_one_that_is_not_on_record_and_says_so_with_its_price(around, wait, name):
+def test_up_terminates_the_unrecorded_machine_and_reports_its_price(around, wait, name):
     first = bring_up(around, wait=wait)
     serving, copied = copy_machine(around, name=name)
     asked = []
@@ -63,7 +63,7 @@ def test_up_ends_the_one_that_is_not_on_record_and_says_so_with_its_price(around
     assert not bring_up(around, wait=wait).changed
 
 
-def test_the_question_shows_what_ends_and_what_stays(around):
+def test_the_prompt_shows_which_machine_stays(around):
     bring_up(around, wait=True)
     serving, copied = copy_machine(around)
     outcome = bring_up(around, wait=True, confirm=lambda _proposal: False)
@@ -77,7 +77,7 @@ def test_the_question_shows_what_ends_and_what_stays(around):
     assert len(ids(around)) == 2
 
 
-def test_a_dry_run_says_it_and_ends_nothing(around):
+def test_a_dry_run_reports_it_and_terminates_nothing(around):
     bring_up(around, wait=True)
     copy_machine(around)
     outcome = bring_up(around, wait=True, dry_run=True)
@@ -85,7 +85,7 @@ def test_a_dry_run_says_it_and_ends_nothing(around):
     assert len(ids(around)) == 2
 
 
-def test_a_plan_that_has_changed_touches_nothing_else(around):
+def test_a_changed_plan_changes_nothing_else(around):
     """What serves is not measured against today's plan, which may want another lifetime or another image."""
     bring_up(around, wait=True)
     serving, _ = copy_machine(around)
@@ -94,7 +94,7 @@ def test_a_plan_that_has_changed_touches_nothing_else(around):
     assert len(around.world.creations) == 3
 
 
-def test_one_that_does_not_answer_is_not_ended_for_the_other(around):
+def test_an_unresponsive_recorded_machine_is_not_replaced_by_the_other(around):
     bring_up(around, wait=True)
     serving, _ = copy_machine(around)
     around.probe = Probe(outcome="refused")
@@ -103,7 +103,7 @@ def test_one_that_does_not_answer_is_not_ended_for_the_other(around):
     assert ids(around) == [serving.id]
 
 
-def test_one_that_does_not_answer_is_not_ended_for_one_in_a_better_place(around, tmp_path):
+def test_an_unresponsive_recorded_machine_is_kept_over_one_in_a_better_location(around, tmp_path):
     """The plan would try the other one's zone first: there was no capacity in it when this one was launched."""
     twin = Surroundings(home=tmp_path / "twin")
     bring_up(twin)
@@ -134,7 +134,7 @@ def same_id(found):
     return {TAG_ID: found.tags[TAG_ID]}
 
 
-def test_where_the_recorded_one_is_gone_one_of_the_others_takes_its_place(around):
+def test_if_the_recorded_machine_is_missing_another_is_adopted(around):
     bring_up(around, wait=True)
     serving, copied = copy_machine(around)
     _, third = copy_third(around)
@@ -153,7 +153,7 @@ def copy_third(around):
     return machine, third
 
 
-def test_without_a_record_no_second_machine_is_ended(around):
+def test_without_a_record_no_machine_is_terminated(around):
     bring_up(around)
     serving, copied = copy_machine(around)
     around.store.remove("demo")
@@ -165,7 +165,7 @@ def test_without_a_record_no_second_machine_is_ended(around):
     assert len(ids(around)) == 2
 
 
-def test_one_that_somebody_else_made_is_not_ended(around):
+def test_a_second_machine_of_another_owner_is_kept(around):
     """Two computers may have gone on with one deployment: each has the machine of its own on record."""
     bring_up(around, wait=True)
     serving, copied = copy_machine(around)
@@ -179,7 +179,7 @@ def test_one_that_somebody_else_made_is_not_ended(around):
     assert len(ids(around)) == 2
 
 
-def test_one_that_will_not_end_is_named_with_its_id(around):
+def test_a_machine_that_cannot_be_terminated_is_named(around):
     bring_up(around, wait=True)
     _, copied = copy_machine(around)
     around.world.slow_to_end = 10**9
@@ -187,7 +187,7 @@ def test_one_that_will_not_end_is_named_with_its_id(around):
         bring_up(around, wait=True)
 
 
-def test_a_removal_that_breaks_off_names_what_runs(around):
+def test_an_interrupted_removal_names_what_runs(around):
     bring_up(around, wait=True)
     serving, _ = copy_machine(around)
 
@@ -202,7 +202,7 @@ def test_a_removal_that_breaks_off_names_what_runs(around):
     assert len(ids(around)) == 2
 
 
-def test_status_shows_both_and_what_they_cost_together(around):
+def test_status_shows_both_machines_and_their_total_price(around):
     bring_up(around, wait=True)
     serving, copied = copy_machine(around)
     for found in (status(around.context(), "demo"), *statuses(around.context())):
@@ -233,7 +233,7 @@ def test_list_has_the_price_of_both(around):
     assert list_deployments(around.context()).rows[0].usd_per_hour == TWICE
 
 
-def test_logs_and_renewals_are_of_the_one_that_serves(around):
+def test_logs_and_renewals_use_the_serving_machine(around):
     bring_up(around, settings={"lease_s": 3600})
     serving, _ = copy_machine(around)
     assert locate(around.context(), "demo")[1:] == ("us-east-1", serving.id)

@@ -48,26 +48,26 @@ def context(around, kind):
     return around.context(targets=(kind(**{name: getattr(ec2, name) for name in Ec2Target.__struct_fields__}),))
 
 
-def test_a_command_runs_on_the_machine_and_its_exit_code_comes_back(around):
+def test_a_command_runs_on_the_machine_and_returns_its_exit_code(around):
     program = "import sys; print(sys.argv[1:]); sys.exit(7)"
     ended = run_there(context(around, WithShell), "demo", (program,), captured=True)
     machine = around.store.load("demo").machine.attributes["id"]
     assert (ended.exit_code, ended.stdout) == (7, f"['us-east-1', '{machine}', 'False']\n")
 
 
-def test_a_command_that_a_signal_ended_has_the_exit_code_of_a_shell(around):
+def test_a_signaled_command_has_a_shell_exit_code(around):
     program = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
     assert run_there(context(around, WithShell), "demo", (program,)).exit_code == 128 + 15
 
 
-def test_a_shell_learns_of_each_new_size_of_the_terminal(around):
+def test_terminal_resizes_reach_the_shell(around):
     """A terminal signals its foreground process group, so the program must stay in this one and on its terminal."""
     program = "import os; print(os.getpgrp(), os.getsid(0))"
     ended = run_there(context(around, WithShell), "demo", (program,), captured=True)
     assert ended.stdout == f"{os.getpgrp()} {os.getsid(0)}\n"
 
 
-def test_a_target_without_a_shell_says_why_and_what_to_do(around):
+def test_a_target_without_a_shell_explains_and_suggests(around):
     with pytest.raises(DeployError) as raised:
         run_there(around.context(loopback=False), "demo", ("ls",))
     machine = around.store.load("demo").machine.attributes["id"]
@@ -106,7 +106,7 @@ def test_an_unknown_deployment_is_an_error(around):
         ),
     ],
 )  # fmt: skip
-def test_docker_is_asked_by_its_own_command_line(endpoint, terminal, start):
+def test_the_docker_cli_runs_the_command(endpoint, terminal, start):
     assert exec_words(endpoint, "c1", ("ls", "-l", "a b"), terminal=terminal) == (*start, "ls", "-l", "a b")
     assert exec_words(endpoint, "c1", (), terminal=terminal)[: len(start) + 1] == (*start, "sh")
 
@@ -116,7 +116,7 @@ def test_only_targets_that_lack_a_shell_have_a_reason(around):
         assert isinstance(target, Shell) == (not target.facts.no_shell) == (not target.facts.shell_by_hand)
 
 
-def test_the_command_line_passes_words_on_and_returns_the_exit_code(around, monkeypatch, capfd):
+def test_exec_passes_arguments_and_returns_the_exit_code(around, monkeypatch, capfd):
     monkeypatch.setattr("tgi_deploy.wiring.context", lambda _setup: context(around, WithShell))
     program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     assert frame.run(ROOT, ["exec", "demo", "--", program, "--json"]) == 3

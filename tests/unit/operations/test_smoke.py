@@ -92,7 +92,7 @@ def test_up_prove_and_down():
     assert (took["loading"], took["proof longest"], took["removal"], result.took_s) == (20.0, 1.5, 30.0, 130.0)
 
 
-def test_an_engine_that_fails_is_diagnosed_then_removed():
+def test_a_failed_engine_is_diagnosed_then_removed():
     data = {"phase": "loading", "phase_elapsed_s": 7.5, "phases": READY["phases"][:1], "evidence": "CUDA oom"}
     result, programs = smoked(up=reply(5, data, "engine_failed"))
     assert programs.commands == ["up", "diagnose", "down"]
@@ -105,7 +105,7 @@ def test_an_engine_that_fails_is_diagnosed_then_removed():
     assert [case.name for case in result.cases if case.skipped] == ["warming_up"]
 
 
-def test_the_remedy_is_preferred_to_what_became_of_the_machine():
+def test_the_remedy_takes_precedence_over_the_machine_state():
     result, _ = smoked(up=reply(5, {"phase": "loading", "remedy": "less context"}, "engine_failed"))
     assert "hint: less context" in first(result).text
     assert "do this" not in first(result).text
@@ -118,7 +118,7 @@ def test_a_broken_promise_fails_its_own_case():
 
 
 @pytest.mark.parametrize("code", [2, 3, 4])
-def test_what_made_nothing_is_not_removed(code):
+def test_an_up_that_created_nothing_is_not_removed(code):
     """Least of all a deployment whose name was taken: it is somebody else's."""
     result, programs = smoked(up=reply(code, {}, "no_feasible_plan"))
     assert programs.commands == ["up"]
@@ -127,13 +127,13 @@ def test_what_made_nothing_is_not_removed(code):
 
 
 @pytest.mark.parametrize("made", [{"outcome": "kept", "phase": "proof"}, {"exists": [{"id": "i-1"}]}])
-def test_what_was_made_before_an_error_of_input_is_removed(made):
+def test_resources_created_before_an_input_error_are_removed(made):
     result, programs = smoked(up=reply(2, made, "bad_api_key"))
     assert programs.commands == ["up", "down"]
     assert result.exit_code == 2
 
 
-def test_a_killed_process_is_cleaned_up_after():
+def test_a_killed_up_is_cleaned_up():
     result, programs = smoked(up=Reply(exit_code=-9))
     assert programs.commands == ["up", "down"]
     assert (result.exit_code, first(result).problem.code) == (1, "killed")
@@ -142,13 +142,13 @@ def test_a_killed_process_is_cleaned_up_after():
 @pytest.mark.parametrize(
     ("outcome", "commands"), [("removed", ["up"]), ("removing", ["up", "down"]), ("not_removed", ["up", "down"])]
 )
-def test_an_interrupted_up_is_removed_unless_it_was(outcome, commands):
+def test_an_interrupted_up_is_removed_unless_already_removed(outcome, commands):
     result, programs = smoked(up=reply(130, {"outcome": outcome}, "interrupted"))
     assert programs.commands == commands
     assert result.exit_code == 130
 
 
-def test_what_is_left_behind_outweighs_everything():
+def test_leftovers_have_the_most_severe_exit_code():
     left = [{"kind": "instance", "id": "i-1", "region": "us-east-1", "command": "aws ec2 terminate-instances"}]
     result, _ = smoked(up=reply(5, {}, "engine_failed"), down=reply(6, {"not_removed": left}, "left_behind"))
     assert result.exit_code == 6
@@ -158,7 +158,7 @@ def test_what_is_left_behind_outweighs_everything():
 
 @pytest.mark.parametrize("down", [Reply(exit_code=-9), reply(1, {}, "internal_error"), reply(4, {}, "locked")])
 @pytest.mark.parametrize("up", [reply(data=UP), reply(5, STUCK, "engine_failed")])
-def test_a_removal_that_fails_leaves_the_machine_behind(up, down):
+def test_a_failed_removal_reports_the_machine(up, down):
     result, _ = smoked(up=up, down=down)
     assert result.exit_code == 6
     (left,) = result.left
@@ -167,17 +167,17 @@ def test_a_removal_that_fails_leaves_the_machine_behind(up, down):
     assert result.failures[-1][1].code == (down.error.get("code") or "killed")
 
 
-def test_an_interrupted_removal_is_an_interruption():
+def test_an_interrupted_removal_exits_130():
     result, _ = smoked(down=reply(130, {}, "interrupted"))
     assert (result.exit_code, result.left) == (130, ())
 
 
-def test_where_nothing_was_made_a_removal_that_fails_leaves_nothing():
+def test_a_failed_removal_without_resources_leaves_nothing():
     result, _ = smoked(up=reply(1, {}, "cloud_unreachable"), down=reply(1, {}, "cloud_unreachable"))
     assert (result.exit_code, result.left) == (1, ())
 
 
-def test_deployments_are_proved_whatever_came_of_those_before(around):
+def test_deployments_are_proved_regardless_of_earlier_failures(around):
     """One that nobody knows, then one that is there."""
     up(around.context(), request(wait=True))
     unknown, known = prove_all(around.context(), ("nowhere", "demo"), "fast", lambda release: (release,))
@@ -197,7 +197,7 @@ def test_a_deployment_is_proved_against_its_recorded_plan(around, monkeypatch):
     assert short.error.code == "kv_capacity_short"
 
 
-def test_a_deployment_that_started_again_without_its_gpu_is_not_proved(around, monkeypatch):
+def test_a_deployment_restarted_without_its_gpu_fails_the_proof(around, monkeypatch):
     up(around.context(), request(wait=True))
     warning = "Could not import Flash Attention enabled models: System cpu doesn't support flash/paged attention"
     log = f"[tgi-deploy] phase=starting-engine\nWARN {warning}\nrouter: Connected\n"
@@ -214,7 +214,7 @@ def test_jobs_run_together():
     assert [result.job.model for result in results] == ["a", "b", "c"]
 
 
-def test_nothing_new_is_begun_once_stopping():
+def test_nothing_new_starts_while_stopping():
     programs = FakePrograms(stopping=True)
     (result,) = smoke(programs, [JOB], at_once=1, clock=FakeClock())
     assert programs.ran == []
@@ -224,7 +224,7 @@ def test_nothing_new_is_begun_once_stopping():
 @pytest.mark.parametrize(
     ("codes", "expected"), [((0, 0), 0), ((0, 3), 3), ((3, 5), 5), ((5, 130), 130), ((130, 6), 6), ((1, 5), 5)]
 )
-def test_the_gravest_exit_code_is_the_whole_run_s(codes, expected):
+def test_the_most_severe_exit_code_wins(codes, expected):
     results = [smoked(up=reply(code, {"outcome": "removed"}, "x" if code else None))[0] for code in codes if code != 6]
     results += [smoked(down=reply(6, {}, "left_behind"))[0] for code in codes if code == 6]
     assert overall(results) == expected

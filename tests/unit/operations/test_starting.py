@@ -83,14 +83,14 @@ def test_phase_and_detail(around, text, phase, detail, fraction):
     assert status_data(found).starting.phase == phase
 
 
-def test_an_engine_that_ended_says_so(around):
+def test_an_engine_that_exited_is_reported(around):
     died = LOAD + "torch.OutOfMemoryError: CUDA out of memory.\n[tgi-deploy] phase=engine-exited code=1\n"
     found, _ = seen(around, died)
     assert (found.starting.exit_code, found.starting.cause) == (1, "oom_load")
     assert "loading: the engine ended: oom_load; 'tgi-deploy diagnose demo' finds the cause" in status_text(found)
 
 
-def test_one_that_answers_is_not_asked_for_its_log(around):
+def test_the_log_of_a_responding_engine_is_not_read(around):
     around.probe = Probe(outcome="status", status=200)
     found, cloud = seen(around, PULL)
     assert (found.starting, cloud.reads) == (None, [])
@@ -102,7 +102,7 @@ def test_a_machine_that_does_not_run_yet_has_no_log(around):
 
 
 @pytest.mark.parametrize("state", ["terminated", "shutting-down"])
-def test_a_machine_that_ended_does_not_start(around, state):
+def test_a_terminated_machine_is_not_starting(around, state):
     assert seen(around, PULL, state=state)[0].starting is None
 
 
@@ -111,7 +111,7 @@ def test_an_unreadable_console_is_not_an_error(around):
     assert (found.starting, len(cloud.reads)) == (None, 1)
 
 
-def test_the_status_of_all_reads_no_console(around):
+def test_status_without_a_name_reads_no_console(around):
     cloud = Talking(around.world.cloud("us-east-1"), PULL)
     (found,) = statuses(around.context(cloud=lambda _region: cloud))
     assert (found.starting, cloud.reads) == (None, [])

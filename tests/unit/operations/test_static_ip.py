@@ -48,7 +48,7 @@ def remove(around):
     return down(around.context(), ["demo"], lambda _removals: True)
 
 
-def test_the_url_is_the_address_once_the_machine_is_proved(around):
+def test_the_url_uses_the_static_address_after_the_proof(around):
     had = []
     real = around.engine.ask
     around.engine.ask = lambda probe: had.append(holder(around)) or real(probe)
@@ -83,7 +83,7 @@ def test_an_update_to_tls_changes_the_protocol_of_the_address(around):
     assert deployment.machine.notes["certificate"] == "5a" * 32
 
 
-def test_a_revision_that_fails_leaves_the_address_with_the_old_one(around):
+def test_after_a_failed_revision_the_old_machine_keeps_the_address(around):
     up(around)
     old = serving(around)
     fails_for(around, "awq")
@@ -93,7 +93,7 @@ def test_a_revision_that_fails_leaves_the_address_with_the_old_one(around):
     assert around.store.load("demo").endpoint == URL
 
 
-def test_the_other_ways_to_another_machine_keep_it(around):
+def test_heal_rollback_and_recreate_keep_the_address(around):
     up(around)
     assert up(around, NEW, strategy="recreate").deployment.endpoint == URL
     assert roll_back(around, settings=ASKED).deployment.endpoint == URL
@@ -101,7 +101,7 @@ def test_the_other_ways_to_another_machine_keep_it(around):
     assert len(around.world.there("address")) == 1
 
 
-def test_it_is_billed_by_itself_while_no_machine_runs(around):
+def test_the_address_is_billed_separately_while_no_machine_runs(around):
     up(around, PRICED)
     outcome = stop(around.context(), SwitchRequest(name="demo"))
     assert outcome.usd_per_hour == DISK + PRICE
@@ -116,14 +116,14 @@ def test_it_is_billed_by_itself_while_no_machine_runs(around):
     assert around.world.left() == []
 
 
-def test_it_is_billed_until_down_after_its_machine_has_ended(around):
+def test_the_address_is_billed_until_down_after_termination(around):
     up(around, PRICED)
     around.world.cloud("us-east-1").handler("instance").delete({"id": serving(around)})
     data, _ = costs(around.context())
     assert data.total.usd_per_hour == PRICE
 
 
-def test_the_option_added_or_dropped_is_an_update_that_recreates(around):
+def test_adding_or_dropping_static_ip_recreates(around):
     bring_up(around)
     added = up(around)
     assert (added.proposal.update.strategy, added.deployment.endpoint) == ("recreate", URL)
@@ -134,7 +134,7 @@ def test_the_option_added_or_dropped_is_an_update_that_recreates(around):
         up(around, strategy="rolling")
 
 
-def test_a_promoted_machine_that_ends_before_the_address_moves_is_followed_by_another(around):
+def test_a_promoted_machine_that_dies_before_the_move_is_replaced(around):
     up(around)
 
     def kill(name, _properties):
@@ -162,7 +162,7 @@ def test_a_promoted_machine_that_ends_before_the_address_moves_is_followed_by_an
         ("delete instance", False),
     ],
 )
-def test_an_update_killed_at_its_turning_points_leaves_the_address_with_what_serves(around, call, after, then):
+def test_an_update_killed_midway_leaves_the_address_with_the_serving_machine(around, call, after, then):
     up(around)
 
     def kill(name, _properties=None):

@@ -43,7 +43,7 @@ def gone(around):
         around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
-def test_what_serves_is_reported_with_its_model_and_machine(around):
+def test_a_serving_deployment_shows_model_and_machine(around):
     text = status_text(status(around.context(), "demo"))
     assert text.splitlines()[0] == "demo  ready"
     recorded = around.store.load("demo")
@@ -55,13 +55,13 @@ def test_what_serves_is_reported_with_its_model_and_machine(around):
 @pytest.mark.parametrize(
     ("ttl_s", "end"), [(None, "until 'tgi-deploy down demo'"), (7200, "down demo'; ends by itself after 2h")]
 )
-def test_up_says_how_it_ends(around, ttl_s, end):
+def test_up_prints_the_limits(around, ttl_s, end):
     record = ending(around.store.load("demo"), ttl_s=ttl_s)
     text = up_text(UpOutcome(deployment=record, proposal=None, ready=None, changed=True))
     assert text.splitlines()[-1].endswith(end)
 
 
-def test_a_machine_that_has_gone_is_not_called_ready_and_costs_nothing(around):
+def test_a_missing_machine_is_not_ready_and_costs_nothing(around):
     gone(around)
     for found in (status(around.context(), "demo"), *statuses(around.context())):
         text = status_text(found)
@@ -72,7 +72,7 @@ def test_a_machine_that_has_gone_is_not_called_ready_and_costs_nothing(around):
         assert "'tgi-deploy down demo' removes the rest" in text
 
 
-def test_an_engine_that_hangs_is_not_called_ready(around):
+def test_a_hanging_engine_is_not_ready(around):
     around.probe = Probe(outcome="timeout")
     found = replace(
         status(around.context(), "demo"), starting=Starting(phase="ready", detail="KV cache holds 9 tokens")
@@ -83,14 +83,14 @@ def test_an_engine_that_hangs_is_not_called_ready(around):
     assert "'tgi-deploy diagnose demo' finds the cause" in text
 
 
-def test_what_is_still_starting_is_reported_as_recorded(around):
+def test_a_starting_deployment_shows_its_recorded_status(around):
     around.probe = Probe(outcome="refused")
     record = around.store.load("demo")
     around.store.save(replaced(record, status="running"), expected_serial=record.serial)
     assert status_text(status(around.context(), "demo")).splitlines()[0] == "demo  running"
 
 
-def test_without_a_record_the_price_is_the_tags(around):
+def test_without_a_record_the_price_comes_from_tags(around):
     price = around.store.load("demo").usd_per_hour
     around.store.remove("demo")
     (row,) = list_deployments(around.context()).rows
@@ -99,7 +99,7 @@ def test_without_a_record_the_price_is_the_tags(around):
     assert f"  cost      ${price:.4f}".rstrip("0") in text
 
 
-def test_the_list_has_no_price_for_a_machine_that_has_gone(around):
+def test_list_shows_no_price_for_a_missing_machine(around):
     gone(around)
     listing = list_deployments(around.context())
     assert listing.rows[0].usd_per_hour is not None
@@ -108,7 +108,7 @@ def test_the_list_has_no_price_for_a_machine_that_has_gone(around):
     assert "$" not in " ".join(cells)
 
 
-def test_the_list_keeps_the_price_where_the_cloud_could_not_be_asked(around):
+def test_list_keeps_the_price_if_the_cloud_is_unreachable(around):
     def no_cloud(_region):
         raise DeployError("no_credentials", "there are none")
 
@@ -126,7 +126,7 @@ def test_the_list_keeps_the_price_where_the_cloud_could_not_be_asked(around):
         (["us-east-1"], False, "no recorded deployments"),
     ],
 )
-def test_no_deployments_says_where_that_is_so(places, asked, said):
+def test_no_deployments_names_the_searched_regions(places, asked, said):
     assert none_text(places, asked=asked) == said
 
 

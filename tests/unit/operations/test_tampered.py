@@ -120,7 +120,7 @@ def remove_all(around):
 
 @pytest.mark.parametrize("remove", [remove_one, remove_all])
 @pytest.mark.parametrize("tamper", HARMLESS.values(), ids=HARMLESS.keys())
-def test_nothing_of_ours_is_left_and_nothing_foreign_goes(around, tamper, remove):
+def test_our_resources_are_removed_and_foreign_ones_kept(around, tamper, remove):
     tamper(around)
     outcome = remove(around)
     assert outcome.removed == ("demo",)
@@ -131,7 +131,7 @@ def test_nothing_of_ours_is_left_and_nothing_foreign_goes(around, tamper, remove
 
 
 @pytest.mark.parametrize("remove", [remove_one, remove_all])
-def test_a_foreign_machine_that_uses_our_group_keeps_it_and_is_not_touched(around, remove):
+def test_a_group_used_by_a_foreign_machine_is_kept(around, remove):
     group = the(around, "security-group")
     foreign(around, "instance", "i-foreign", uses=group.id)
     with pytest.raises(LeftBehindError) as caught:
@@ -147,7 +147,7 @@ def test_a_foreign_machine_that_uses_our_group_keeps_it_and_is_not_touched(aroun
 
 
 @pytest.mark.parametrize("remove", [remove_one, remove_all])
-def test_a_machine_that_never_ends_is_reported_with_its_id(around, remove):
+def test_a_machine_that_never_terminates_is_reported_with_its_id(around, remove):
     machine = the(around, "instance")
     around.world.slow_to_end = 10**6
     with pytest.raises(LeftBehindError) as caught:
@@ -172,7 +172,7 @@ def record_path(around):
     ],
     ids=["half", "empty", "a list", "another key", "newer", "older than the first"],
 )
-def test_a_record_that_cannot_be_read_is_reported_and_nothing_is_touched(around, spoil, code):
+def test_an_unreadable_record_is_reported_and_nothing_changes(around, spoil, code):
     path = record_path(around)
     path.write_text(spoil(path.read_text()))
     for remove, failure in ((remove_one, InputError), (remove_all, DeployError)):
@@ -196,7 +196,7 @@ def test_status_and_up_report_an_added_rule(around):
     assert any(line.startswith("rule_added ") for line in around.recorder.lines)
 
 
-def test_up_makes_a_new_machine_for_one_that_was_ended(around):
+def test_up_replaces_a_terminated_machine(around):
     end_machine(around)
     assert up(around.context(), request()).changed
     assert len(around.world.running()) == 1

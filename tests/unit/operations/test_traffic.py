@@ -57,7 +57,7 @@ STORED = {"api_key_parameter": "/tgi-deploy/team/key", "instance_profile": "read
         ("", "public"),
     ],
 )
-def test_how_far_it_travels(host, reach):
+def test_traffic_is_classified_by_destination(host, reach):
     assert reach_of(host) == reach
 
 
@@ -69,15 +69,15 @@ def test_how_far_it_travels(host, reach):
         ("private", True, "the API key, prompts and answers travel unencrypted inside the private network"),
     ],
 )
-def test_what_travels_is_named(reach, api_key, words):
+def test_unencrypted_traffic_is_described(reach, api_key, words):
     assert Traffic(reach=reach, api_key=api_key).unencrypted.startswith(words)
 
 
-def test_nothing_is_reported_of_what_stays_on_this_computer():
+def test_loopback_traffic_is_not_reported():
     assert Traffic(reach="loopback", api_key=True).unencrypted is None
 
 
-def test_a_key_may_travel_inside_a_private_network():
+def test_a_key_may_be_sent_within_a_private_network():
     Traffic(reach="private", api_key=True).check(plaintext=False)
     with pytest.raises(InputError, match="public address"):
         Traffic(reach="public", api_key=True).check(plaintext=False)
@@ -133,7 +133,7 @@ def test_a_public_address_is_reached_over_tls_with_the_certificate_that_the_cons
     assert not bring_up(around, secrets).changed
 
 
-def test_nothing_is_asked_before_the_certificate_is_known(around):
+def test_nothing_is_sent_before_the_certificate_is_known(around):
     context = public(around, probe=lambda address: pytest.fail(f"asked {address}"))
     with pytest.raises(NotHealthyError, match="not ready"):
         up(context, request(wait=True, on_failure=lambda _error: "keep"))
@@ -158,14 +158,14 @@ def test_consent_is_recorded_and_shown_before_the_question(around):
     assert around.store.load("demo").plaintext
 
 
-def test_the_same_up_again_needs_no_word_of_it(around):
+def test_consent_is_not_needed_again_for_the_same_up(around):
     bring_up(around, KEYED, plaintext=True)
     outcome = bring_up(around, KEYED)
     assert (outcome.changed, outcome.deployment.plaintext) == (False, True)
     assert unencrypted(outcome.deployment).startswith("the API key, prompts and answers")
 
 
-def test_a_machine_that_has_to_be_made_again_needs_no_word_of_it(around):
+def test_consent_is_not_needed_again_for_a_new_machine(around):
     bring_up(around, KEYED, plaintext=True)
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
@@ -188,7 +188,7 @@ def without_agreement(around):
     around.store.save(replaced(record, plaintext=False), expected_serial=record.serial)
 
 
-def test_a_record_that_does_not_say_so_is_completed_by_up_with_the_word(around):
+def test_up_with_plaintext_adds_consent_to_an_old_record(around):
     without_agreement(around)
     assert not bring_up(around, KEYED).changed
     assert not around.store.load("demo").plaintext
@@ -207,20 +207,20 @@ def test_smoke_sends_no_key_without_consent(around):
     assert (caught.value.code, sent) == ("plaintext_key", [])
 
 
-def test_without_a_key_prompts_are_warned_of_and_nothing_is_refused(around):
+def test_without_a_key_unencrypted_prompts_are_only_a_warning(around):
     outcome = bring_up(around, plaintext=True)
     assert outcome.changed
     assert [item.code for item in outcome.proposal.findings] == ["unencrypted"]
     assert any(line.startswith("unencrypted prompts and answers travel") for line in around.recorder.lines)
 
 
-def test_on_this_computer_nothing_is_reported_and_nothing_asked_for(around):
+def test_local_traffic_needs_no_consent(around):
     outcome = up(around.context(), request(settings=KEYED, environ={"KEY": "sekret-key-1"}))
     assert (outcome.changed, outcome.proposal.findings) == (True, ())
     assert unencrypted(outcome.deployment) is None
 
 
-def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
+def test_open_and_runbook_report_unencrypted_traffic(around):
     bring_up(around, KEYED, plaintext=True)
     found = access(public(around), "demo")
     assert found.unencrypted.startswith("the API key, prompts and answers travel unencrypted")
@@ -242,7 +242,7 @@ def test_open_and_the_runbook_say_it_and_name_no_tunnel(around):
         (None, {}, None),
     ],
 )
-def test_a_record_shows_it_by_endpoint_or_published_address(around, endpoint, notes, said):
+def test_unencrypted_traffic_is_derived_from_endpoint_or_address(around, endpoint, notes, said):
     bring_up(around, plaintext=True)
     recorded = around.store.load("demo")
     machine = replaced(recorded.machine, notes=notes)
@@ -250,7 +250,7 @@ def test_a_record_shows_it_by_endpoint_or_published_address(around, endpoint, no
     assert (found is None) if said is None else (said in found)
 
 
-def test_status_and_open_say_it_in_lines_of_a_terminals_width(around):
+def test_status_and_open_wrap_the_traffic_warning(around):
     bring_up(around, KEYED, plaintext=True)
     found = status(public(around), "demo")
     assert status_data(found).unencrypted == unencrypted(found.recorded)
@@ -261,7 +261,7 @@ def test_status_and_open_say_it_in_lines_of_a_terminals_width(around):
     assert max(map(len, (*lines, *shown))) <= 100
 
 
-def test_the_runbook_of_a_stored_key_brings_up_the_same_again(around):
+def test_the_runbook_repeats_the_options_of_a_stored_key(around):
     bring_up(around, STORED, plaintext=True)
     page = runbook(known_subject(public(around), around.store.load("demo")), read_alerts("tgi"), Tgi())
     assert "--api-key-parameter /tgi-deploy/team/key --plaintext" in page

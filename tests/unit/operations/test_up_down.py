@@ -56,7 +56,7 @@ def in_zone(zone):
     return lambda properties: properties["request"]["Placement"]["AvailabilityZone"] == zone
 
 
-def test_a_driver_of_one_s_own_image_needs_the_image(around):
+def test_a_custom_driver_needs_a_machine_image(around):
     wanted = plan(driver="grid")
     with pytest.raises(InputError) as refused:
         bring_up(around, wanted=wanted)
@@ -64,7 +64,7 @@ def test_a_driver_of_one_s_own_image_needs_the_image(around):
     assert bring_up(around, wanted=wanted, settings={"ami": "ami-0123456789abcdef0"}).changed
 
 
-def test_up_makes_one_machine_and_records_it(around):
+def test_up_creates_one_machine_and_records_it(around):
     outcome = bring_up(around)
     (machine,) = around.world.running()
     assert outcome.changed
@@ -74,7 +74,7 @@ def test_up_makes_one_machine_and_records_it(around):
     assert outcome.deployment.machine.attributes["id"] == machine.id
 
 
-def test_the_record_keeps_the_plan_without_what_was_refused(around):
+def test_the_record_keeps_the_plan_without_rejections(around):
     """It is written at every step, and a plan refuses hundreds of configurations that nothing asks the record for."""
     refused = Rejection(
         instance_type="g5.xlarge",
@@ -94,7 +94,7 @@ def test_the_record_keeps_the_plan_without_what_was_refused(around):
     assert (around.home / "deployments" / "demo" / "deployment.json").stat().st_size < 16_384
 
 
-def test_everything_carries_its_tags_from_the_creating_call_on(around):
+def test_everything_is_tagged_in_the_creating_call(around):
     deployment = bring_up(around, settings={"ttl_s": 3600}).deployment
     made = around.world.left()
     assert len(made) == 3
@@ -121,7 +121,7 @@ def test_up_twice_changes_nothing(around):
     assert len(around.world.creations) == calls
 
 
-def test_up_of_an_engine_that_no_longer_answers_waits_for_it(around):
+def test_up_waits_for_an_unresponsive_engine(around):
     first = bring_up(around, wait=True)
     around.probe = Probe(outcome="refused")
     around.recorder.lines.clear()
@@ -131,7 +131,7 @@ def test_up_of_an_engine_that_no_longer_answers_waits_for_it(around):
     assert [found.id for found in around.world.running()] == [first.deployment.machine.attributes["id"]]
 
 
-def test_up_again_after_no_wait_goes_on_to_wait(around):
+def test_up_after_no_wait_waits(around):
     bring_up(around, wait=False)
     outcome = bring_up(around, wait=True)
     assert outcome.deployment.status == "ready"
@@ -145,7 +145,7 @@ def test_dry_run_shows_the_steps_and_does_nothing(around):
     assert around.store.names() == ()
 
 
-def test_what_is_not_confirmed_is_not_done(around):
+def test_nothing_is_done_if_declined(around):
     outcome = bring_up(around, confirm=lambda _proposal: False)
     assert outcome.declined
     assert around.world.left() == []
@@ -171,7 +171,7 @@ def test_no_capacity_in_any_zone_leads_to_the_fallback(around):
     assert len(around.world.there("launch-template")) == 1
 
 
-def test_a_fallback_that_the_request_rules_out_leaves_nothing(around):
+def test_a_fallback_that_fails_its_checks_leaves_nothing(around):
     """How long --max-spend lasts is known only when its price is: too short a time for this one."""
     dearer = replaced(on("g6.12xlarge"), cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal(5)),)))
     around.world.on_call = failing(9, NoCapacityError("none"))
@@ -192,7 +192,7 @@ def test_a_fallback_in_another_region_leaves_nothing_in_the_first(around):
     assert around.store.load("demo").region == "eu-west-1"
 
 
-def test_quota_skips_every_candidate_of_the_family_and_no_zone_more(around):
+def test_an_exceeded_quota_skips_the_family_and_its_zones(around):
     around.world.on_call = failing(1, QuotaError("quota", cause="VcpuLimitExceeded"))
     chosen, same, other = (on(name, quota=quota) for name, quota in (("g5.x", "L-G"), ("g6.x", "L-G"), ("p4.x", "L-P")))
     bring_up(around, plan=plan(same, other, chosen=chosen))
@@ -203,7 +203,7 @@ def test_quota_skips_every_candidate_of_the_family_and_no_zone_more(around):
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 2
 
 
-def test_quota_everywhere_says_which_quota(around):
+def test_exceeded_quotas_everywhere_are_named(around):
     around.world.on_call = failing(9, QuotaError("quota", cause="VcpuLimitExceeded"))
     with pytest.raises(QuotaError) as caught:
         bring_up(around, plan=plan(chosen=on("g6e.xlarge", quota="L-DB2E81BA")))
@@ -212,7 +212,7 @@ def test_quota_everywhere_says_which_quota(around):
 
 
 @pytest.mark.parametrize("error", [PermissionDeniedError("no", action="ec2:RunInstances"), BadRequestError("bad")])
-def test_refusals_stop_at_once_and_take_away_what_was_made(around, error):
+def test_a_rejection_stops_at_once_and_removes_what_was_created(around, error):
     around.world.on_call = failing(9, error)
     with pytest.raises(type(error)):
         bring_up(around, plan=plan(on("g6.12xlarge")))
@@ -221,7 +221,7 @@ def test_refusals_stop_at_once_and_take_away_what_was_made(around, error):
     assert around.store.names() == ()
 
 
-def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
+def test_leftovers_of_a_rejected_launch_exit_6_with_ids(around):
     def refuse(name, _properties):
         if name == "create instance":
             raise PermissionDeniedError("no", action="ec2:RunInstances")
@@ -244,7 +244,7 @@ def test_what_a_refused_launch_leaves_behind_is_exit_six_with_its_ids(around):
         ("create instance", LostReplyError("lost"), "a machine may have been launched"),
     ],
 )
-def test_a_launch_that_breaks_off_reports_what_runs_and_costs(around, call, error, reported):
+def test_a_launch_that_fails_midway_reports_what_runs_and_costs(around, call, error, reported):
     around.world.on_call = failing(99, error, call=call)
     with pytest.raises(type(error)) as caught:
         bring_up(around)
@@ -254,7 +254,7 @@ def test_a_launch_that_breaks_off_reports_what_runs_and_costs(around, call, erro
     assert caught.value.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
 
 
-def test_a_launch_that_breaks_off_before_it_has_a_machine_reports_none(around):
+def test_a_launch_that_fails_before_the_machine_reports_none(around):
     around.world.on_call = failing(99, ThrottledError("too fast"), call="create launch-template")
     with pytest.raises(ThrottledError) as caught:
         bring_up(around)
@@ -269,14 +269,14 @@ def test_trying_every_pool_without_success_leaves_nothing(around):
     assert around.store.names() == ()
 
 
-def test_an_accepted_launch_that_dies_of_capacity_is_tried_elsewhere(around):
+def test_an_accepted_launch_that_loses_capacity_is_retried_elsewhere(around):
     around.world.deaths = ["Server.InsufficientInstanceCapacity"]
     bring_up(around)
     (machine,) = around.world.running()
     assert machine.attributes["zone"] == "us-east-1b"
 
 
-def test_a_lost_reply_makes_no_second_machine(around):
+def test_a_lost_reply_creates_no_second_machine(around):
     lost = [True]
 
     def lose(name):
@@ -288,7 +288,7 @@ def test_a_lost_reply_makes_no_second_machine(around):
     assert len(around.world.running()) == 1
 
 
-def test_down_removes_everything_and_forgets_it(around):
+def test_down_removes_everything_and_the_record(around):
     bring_up(around)
     outcome = take_down(around, "demo")
     assert outcome.removed == ("demo",)
@@ -305,7 +305,7 @@ def test_down_deletes_in_reverse_order_of_creation(around):
     assert deleted == ["delete instance", "delete launch-template", "delete security-group"]
 
 
-def test_down_waits_until_the_machine_has_ended(around):
+def test_down_waits_until_the_machine_is_terminated(around):
     bring_up(around)
     around.world.slow_to_end = 4
     take_down(around, "demo")
@@ -322,7 +322,7 @@ def test_down_twice_finds_nothing(around):
     assert around.store.names() == ()
 
 
-def test_down_works_from_tags_with_the_record_lost(around):
+def test_down_works_from_tags_without_the_record(around):
     bring_up(around)
     around.store.remove("demo")
     outcome = take_down(around, "demo")
@@ -331,7 +331,7 @@ def test_down_works_from_tags_with_the_record_lost(around):
     assert around.store.names() == ()
 
 
-def test_down_all_finds_what_only_tags_know(around):
+def test_down_all_finds_deployments_by_tags(around):
     bring_up(around)
     bring_up(around, name="other")
     around.store.remove("other")
@@ -340,14 +340,14 @@ def test_down_all_finds_what_only_tags_know(around):
     assert around.world.left() == []
 
 
-def test_down_takes_away_a_volume_that_stayed(around):
+def test_down_removes_a_leftover_volume(around):
     bring_up(around)
     around.world.leaves_volume = True
     take_down(around, "demo")
     assert around.world.left() == []
 
 
-def test_down_takes_away_an_interface_that_stayed_and_holds_the_group(around):
+def test_down_removes_a_leftover_interface_that_blocks_the_group(around):
     group = bring_up(around).deployment.record("security-group").attributes["id"]
     (machine,) = around.world.running()
     interface = replaced(
@@ -370,7 +370,7 @@ def test_down_takes_away_an_interface_that_stayed_and_holds_the_group(around):
     assert around.world.left() == []
 
 
-def test_what_will_not_go_is_named_and_stays_recorded(around):
+def test_a_resource_that_cannot_be_removed_stays_recorded(around):
     bring_up(around)
     around.world.slow_to_end = 10**9
     with pytest.raises(LeftBehindError) as caught:
@@ -384,7 +384,7 @@ def test_what_will_not_go_is_named_and_stays_recorded(around):
     assert around.world.left() == []
 
 
-def test_down_is_not_done_without_a_yes(around):
+def test_down_needs_confirmation(around):
     bring_up(around)
     outcome = down(around.context(), ["demo"], lambda _removals: False)
     assert outcome.declined
@@ -393,7 +393,7 @@ def test_down_is_not_done_without_a_yes(around):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_up_finishes_a_removal_that_was_begun_and_makes_one_again(tmp_path, moment):
+def test_up_finishes_an_unfinished_removal_and_starts_over(tmp_path, moment):
     finished = 0
     for point in range(30):
         around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
@@ -421,7 +421,7 @@ def test_a_dry_run_finishes_no_removal(around):
     assert len(around.world.left()) == 3
 
 
-def test_a_machine_that_only_tags_know_is_adopted(around):
+def test_a_machine_known_only_by_tags_is_adopted(around):
     first = bring_up(around).deployment
     lose_record(around)
     second = bring_up(around)
@@ -430,7 +430,7 @@ def test_a_machine_that_only_tags_know_is_adopted(around):
     assert [step.action for step in second.proposal.changes.steps] == ["adopt"] * 3
 
 
-def test_a_machine_that_only_tags_know_is_never_ended_to_make_room(around):
+def test_a_machine_known_only_by_tags_is_never_replaced(around):
     bring_up(around)
     lose_record(around)
     with pytest.raises(ConflictError) as caught:
@@ -440,7 +440,7 @@ def test_a_machine_that_only_tags_know_is_never_ended_to_make_room(around):
     assert len(around.world.running()) == 1
 
 
-def test_who_may_connect_changes_without_a_new_machine(around):
+def test_allow_cidr_changes_in_place(around):
     bring_up(around)
     lose_record(around)
     bring_up(around, settings={"allow_cidr": ("198.51.100.1/32",)})
@@ -449,7 +449,7 @@ def test_who_may_connect_changes_without_a_new_machine(around):
     assert len(around.world.running()) == 1
 
 
-def test_an_engine_that_fails_is_removed_on_request(around):
+def test_a_failed_engine_is_removed_on_request(around):
     around.engine.model_id = "someone/else"
     with pytest.raises(NotHealthyError) as caught:
         bring_up(around, wait=True)
@@ -458,7 +458,7 @@ def test_an_engine_that_fails_is_removed_on_request(around):
     assert around.world.left() == []
 
 
-def test_an_engine_that_fails_is_kept_on_request(around):
+def test_a_failed_engine_is_kept_on_request(around):
     around.probe = Probe(outcome="refused")
     with pytest.raises(NotHealthyError) as caught:
         bring_up(around, wait=True, on_failure=lambda _error: "keep")
@@ -474,7 +474,7 @@ def test_a_held_lock_is_a_conflict(around):
     assert "tgi-deploy up demo" in caught.value.message
 
 
-def test_several_held_locks_are_a_conflict_too(around):
+def test_several_held_locks_are_a_conflict(around):
     for name in ("demo", "other"):
         bring_up(around, name=name)
     locks = (around.store.lock("demo", command="up"), around.store.lock("other", command="up"))
@@ -485,7 +485,7 @@ def test_several_held_locks_are_a_conflict_too(around):
 
 
 @pytest.mark.parametrize("name", ["x", "Upper", "a;rm -rf", "-a", "a" * 41, "ends-"])
-def test_bad_names_are_refused_before_anything_is_done(around, name):
+def test_bad_names_are_rejected_first(around, name):
     with pytest.raises(InputError) as caught:
         bring_up(around, name=name)
     assert caught.value.code == "bad_name"
@@ -501,11 +501,11 @@ def test_bad_names_are_refused_before_anything_is_done(around, name):
         ("x", "xx"),
     ],
 )
-def test_names_come_from_the_model(model, name):
+def test_the_default_name_comes_from_the_model(model, name):
     assert default_name(model) == name
 
 
-def test_the_end_of_a_lifetime_stays_when_up_goes_on(around):
+def test_resuming_keeps_the_ttl(around):
     settings = {"ttl_s": 3600}
     first = bring_up(around, settings=settings).deployment
     around.clock.sleep(600)
@@ -518,7 +518,7 @@ def end_by_itself(around):
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
-def test_a_machine_that_replaces_an_ended_one_has_a_lifetime_of_its_own(around):
+def test_a_replacement_machine_gets_a_new_ttl(around):
     """With the old one's end in its tags it would look as if it were past its time, and be collected."""
     settings = {"ttl_s": 3600}
     bring_up(around, settings=settings)
@@ -529,7 +529,7 @@ def test_a_machine_that_replaces_an_ended_one_has_a_lifetime_of_its_own(around):
     assert machine.tags[TAG_EXPIRES] == again.ends.expires_at.isoformat() == "2026-01-09T02:01:40+00:00"
 
 
-def test_a_launch_that_was_never_settled_is_not_made_with_an_end_that_is_past(around):
+def test_an_unsettled_launch_is_not_repeated_with_an_expired_ttl(around):
     def kill(name, _properties):
         if name == "create instance":
             raise KilledError
@@ -554,7 +554,7 @@ def count_calls(home):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_killed_anywhere_the_next_up_and_down_leave_one_and_none(tmp_path, moment):
+def test_after_a_kill_at_any_call_up_has_one_machine_and_down_leaves_none(tmp_path, moment):
     """Kill `up` at each call it makes, run it again, then `down`."""
     total, killed = count_calls(tmp_path / "count"), 0
     for point in range(total):
@@ -625,7 +625,7 @@ def strike_down(around, point, moment):
     return False
 
 
-def test_no_error_of_up_is_anything_but_a_deploy_error(around):
+def test_every_error_of_up_is_a_deploy_error(around):
     around.world.zones = ()
     with pytest.raises(DeployError) as caught:
         bring_up(around)

@@ -33,7 +33,7 @@ def failed(around, **changes):
     return caught.value
 
 
-def test_an_engine_that_no_longer_answers_keeps_its_machine(around):
+def test_an_unresponsive_engine_keeps_its_machine(around):
     up(around.context(), request(wait=True))
     (machine,) = around.world.running()
     around.probe = SILENT
@@ -57,7 +57,7 @@ def test_a_machine_that_was_stopped_is_kept(around):
     assert error.data["outcome"] == "kept"
 
 
-def test_an_answer_that_is_wrong_keeps_it_too(around):
+def test_a_wrong_answer_keeps_the_machine(around):
     up(around.context(), request(wait=False))
     around.engine.model_id = "someone/else"
     error = failed(around, on_failure=never)
@@ -65,7 +65,7 @@ def test_an_answer_that_is_wrong_keeps_it_too(around):
     assert len(around.world.running()) == 1
 
 
-def test_it_goes_where_somebody_has_said_so_beforehand(around):
+def test_on_failure_remove_removes_it(around):
     up(around.context(), request(wait=True))
     around.probe = SILENT
     error = failed(around, remove_all=True)
@@ -73,7 +73,7 @@ def test_it_goes_where_somebody_has_said_so_beforehand(around):
     assert around.world.left() == []
 
 
-def test_what_a_killed_run_has_made_is_kept_when_the_next_one_fails(around):
+def test_resources_of_a_killed_run_are_kept_when_the_next_one_fails(around):
     def kill(call, _properties):
         if call == "machine":
             raise KilledError
@@ -86,7 +86,7 @@ def test_what_a_killed_run_has_made_is_kept_when_the_next_one_fails(around):
     assert len(around.world.running()) == 1
 
 
-def test_what_only_tags_knew_is_kept(around):
+def test_resources_known_only_by_tags_are_kept(around):
     up(around.context(), request(wait=True))
     around.store.remove("demo")
     around.clock.seconds += FRESH.total_seconds()
@@ -95,7 +95,7 @@ def test_what_only_tags_knew_is_kept(around):
     assert len(around.world.running()) == 1
 
 
-def test_a_new_machine_goes_and_what_was_around_it_stays(around):
+def test_only_the_new_machine_of_a_failed_up_is_removed(around):
     up(around.context(), request(wait=True))
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
@@ -116,7 +116,7 @@ def test_a_new_machine_goes_and_what_was_around_it_stays(around):
 
 
 @pytest.mark.parametrize("error", [PermissionDeniedError("no", action="ec2:x"), BadRequestError("bad")])
-def test_a_refused_launch_takes_no_machine_from_before_away(around, error):
+def test_a_rejected_launch_keeps_the_earlier_machine(around, error):
     up(around.context(), request(wait=False))
 
     def refuse(call, _properties):
@@ -131,7 +131,7 @@ def test_a_refused_launch_takes_no_machine_from_before_away(around, error):
     assert "'tgi-deploy down demo' ends it" in refused.hint
 
 
-def test_nothing_is_healed_beside_a_machine_from_before(around):
+def test_heal_does_not_replace_an_earlier_machine(around):
     made = plan(on("g6e.2xlarge"))
     up(around.context(), request(made, wait=False))
     around.engine = Deaf()
@@ -153,7 +153,7 @@ class Deaf(FakeEngine):
 
 
 @pytest.mark.parametrize("hasty", [False, True])
-def test_interrupted_at_every_call_a_machine_from_before_stays(around, hasty):
+def test_an_interrupt_at_any_call_keeps_an_earlier_machine(around, hasty):
     """Only tags know it: this run writes the first record of it."""
     up(around.context(), request())
     around.store.remove("demo")

@@ -103,7 +103,7 @@ def the_container(docker):
     return item
 
 
-def test_up_pulls_makes_the_cache_and_one_running_container(around, docker):
+def test_up_pulls_the_image_and_creates_cache_and_container(around, docker):
     outcome = bring_up(around, docker)
     item = the_container(docker)
     assert item["State"]["Status"] == "running"
@@ -115,7 +115,7 @@ def test_up_pulls_makes_the_cache_and_one_running_container(around, docker):
     assert docker.calls.count("pull") == 1
 
 
-def test_the_container_is_what_was_planned(around, docker):
+def test_the_container_matches_the_plan(around, docker):
     bring_up(around, docker, supplied={"devices": ("GPU-a", "GPU-b")})
     sent = the_container(docker)["request"]
     host = sent["host_config"]
@@ -128,7 +128,7 @@ def test_the_container_is_what_was_planned(around, docker):
     assert sent["stop_timeout"] > 0
 
 
-def test_cards_of_other_makers_get_their_devices_instead_of_nvidia_s(around, docker):
+def test_other_vendors_accelerators_get_their_own_devices(around, docker):
     access = HostAccess(
         devices=("/dev/kfd",), groups=("video",), security_options=("seccomp=unconfined",), remark="needs a driver"
     )  # fmt: skip
@@ -140,14 +140,14 @@ def test_cards_of_other_makers_get_their_devices_instead_of_nvidia_s(around, doc
     assert not bring_up(around, docker, engine={"host": access}).changed
 
 
-def test_nothing_pulled_twice_and_nothing_changed_by_a_second_up(around, docker):
+def test_a_second_up_pulls_and_changes_nothing(around, docker):
     bring_up(around, docker)
     assert not bring_up(around, docker).changed
     assert docker.calls.count("pull") == 1
     assert len(docker.containers_by_id) == 1
 
 
-def test_a_secret_goes_to_the_container_alone(around, docker):
+def test_a_secret_is_passed_only_to_the_container(around, docker):
     bring_up(around, docker, engine={"secret_env": ("HF_TOKEN",)})
     assert the_container(docker)["request"]["environment"]["HF_TOKEN"] == "hf_planted"
     written = [path.read_text(encoding="utf-8") for path in around.home.rglob("*") if path.is_file()]
@@ -155,7 +155,7 @@ def test_a_secret_goes_to_the_container_alone(around, docker):
     assert "hf_planted" not in str(the_container(docker)["Config"]["Labels"])
 
 
-def test_a_secret_that_is_not_set_stops_everything_before_anything_is_made(around, docker):
+def test_an_unset_secret_is_rejected_first(around, docker):
     with pytest.raises(InputError) as caught:
         bring_up(around, docker, engine={"secret_env": ("HF_TOKEN",)}, environ={})
     assert caught.value.code == "secret_missing"
@@ -172,7 +172,7 @@ def test_a_container_without_a_record_is_adopted(around, docker):
     assert len(docker.containers_by_id) == 1
 
 
-def test_a_name_that_another_container_has_is_a_conflict(around, docker):
+def test_a_name_used_by_another_container_is_a_conflict(around, docker):
     bring_up(around, docker)
     the_container(docker)["Config"]["Labels"] = {}
     around.store.remove("demo")
@@ -183,7 +183,7 @@ def test_a_name_that_another_container_has_is_a_conflict(around, docker):
     assert len(docker.containers_by_id) == 1
 
 
-def test_a_cache_from_before_is_reported_as_such(around, docker):
+def test_an_existing_cache_is_reported_as_existing(around, docker):
     outcome = bring_up(around, docker, dry_run=True)
     assert [step.reason for step in outcome.proposal.changes.steps] == ["will be created"] * 2
     bring_up(around, docker)
@@ -192,7 +192,7 @@ def test_a_cache_from_before_is_reported_as_such(around, docker):
     assert outcome.proposal.changes.steps[0].reason == "already exists"
 
 
-def test_a_lost_reply_makes_no_second_container(around, docker):
+def test_a_lost_reply_creates_no_second_container(around, docker):
     lost = ["create_container"]
 
     def lose(name):
@@ -206,7 +206,7 @@ def test_a_lost_reply_makes_no_second_container(around, docker):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_every_call_the_next_up_and_down_leave_one_and_none(tmp_path, after):
+def test_after_a_kill_at_any_call_up_has_one_container_and_down_leaves_none(tmp_path, after):
     for number in range(1, 60):
         docker, around = FakeDocker(), Surroundings(home=tmp_path / str(number))
         reached = _kill(docker, number, after=after)
@@ -261,7 +261,7 @@ def test_a_killed_down_is_finished_by_the_next(tmp_path):
     raise AssertionError("it never came to an end")
 
 
-def test_a_host_without_gpus_for_containers_is_reported_and_nothing_is_left(around, docker):
+def test_a_host_without_gpu_support_is_reported_and_nothing_is_left(around, docker):
     docker.refusals["start"] = (500, 'could not select device driver "" with capabilities: [[gpu]]')
     with pytest.raises(HostRefusedError) as caught:
         bring_up(around, docker)
@@ -280,7 +280,7 @@ def test_a_pull_that_is_denied_leaves_nothing(around, docker):
     assert not around.store.names()
 
 
-def test_down_keeps_the_weights_and_says_so(around, docker):
+def test_down_keeps_the_weights_and_reports_it(around, docker):
     bring_up(around, docker)
     outcome = take_down(around, docker)
     (receipt,) = outcome.receipts
@@ -309,7 +309,7 @@ def test_weights_that_another_deployment_uses_stay(around, docker):
     assert not docker.volumes
 
 
-def test_a_container_that_does_not_go_is_left_behind_with_its_command(around, docker):
+def test_a_container_that_cannot_be_removed_is_reported_with_its_command(around, docker):
     bring_up(around, docker)
     docker.refusals["remove_container"] = (409, "removal of container x is already in progress")
     with pytest.raises(LeftBehindError) as caught:
@@ -319,7 +319,7 @@ def test_a_container_that_does_not_go_is_left_behind_with_its_command(around, do
     assert around.store.load("demo") is not None
 
 
-def test_an_engine_that_ends_is_reported_from_its_log_and_removed(around, docker):
+def test_an_engine_that_exits_is_reported_from_its_log_and_removed(around, docker):
     around.probe = Probe(outcome="refused")
     docker.log = b"2026-01-09T00:00:01.000000000Z Error: CUDA error: no kernel image is available for execution\n"
     original = docker.start
@@ -365,7 +365,7 @@ def of_a_folder(path="/models/mine"):
     return replaced(asked, plan=made)
 
 
-def test_a_folder_is_served_by_the_name_of_its_mount(around, docker):
+def test_a_local_model_is_served_under_its_mount_path(around, docker):
     around.engine = FakeEngine(model_id="/model")
     outcome = up(context(around, docker), of_a_folder())
     assert outcome.deployment.status == "ready"
@@ -373,7 +373,7 @@ def test_a_folder_is_served_by_the_name_of_its_mount(around, docker):
     assert (mount["Source"], mount["Target"]) == ("/models/mine", "/model")
 
 
-def test_a_folder_is_brought_up_again_by_its_path(around, docker):
+def test_a_local_model_is_suggested_by_its_path(around, docker):
     around.engine = FakeEngine(model_id="org/other")
     with pytest.raises(NotHealthyError, match="planned /model") as caught:
         up(context(around, docker), of_a_folder())
@@ -381,7 +381,7 @@ def test_a_folder_is_brought_up_again_by_its_path(around, docker):
     assert caught.value.data["command"].startswith(wanted)
 
 
-def test_a_change_of_the_plan_is_reported_for_the_host(around, docker):
+def test_a_changed_plan_is_reported_for_the_host(around, docker):
     bring_up(around, docker)
     log = Path(__file__).parents[2] / "cases" / "diagnosis" / "oom-warmup-3x" / "log.txt"
     lines = log.read_text(encoding="utf-8").splitlines()
@@ -391,7 +391,7 @@ def test_a_change_of_the_plan_is_reported_for_the_host(around, docker):
     assert finding.remedy.endswith("--set max-batch-prefill-tokens=2048 --target docker")
 
 
-def test_what_failed_for_no_known_cause_is_brought_up_again_where_it_was(around, docker):
+def test_an_unexplained_failure_suggests_the_same_host(around, docker):
     around.probe = Probe(outcome="refused")
     with pytest.raises(NotHealthyError) as caught:
         bring_up(around, docker, wait=True)
@@ -399,7 +399,7 @@ def test_what_failed_for_no_known_cause_is_brought_up_again_where_it_was(around,
     assert caught.value.data["command"].endswith("--name demo --target docker --on-failure keep")
 
 
-def test_a_container_that_the_kernel_ended_is_reported_as_such(around, docker):
+def test_an_oom_killed_container_is_reported(around, docker):
     """Its log is cut in the middle: only its state says why."""
     bring_up(around, docker)
     the_container(docker)["State"] = {"Status": "exited", "ExitCode": 137, "OOMKilled": True,
@@ -428,7 +428,7 @@ def test_an_interrupted_up_removes_the_container_and_keeps_the_cache(around, doc
     assert list(docker.volumes) == [CACHE]
 
 
-def test_recorded_containers_are_found_without_being_asked_for(around, docker):
+def test_recorded_containers_are_found_by_default(around, docker):
     bring_up(around, docker)
     docker.log = b"2026-01-09T00:00:01.000000000Z Connected with hf_plantedplanted\n"
     elsewhere = context(around, docker, regions=("us-east-1",))
@@ -438,7 +438,7 @@ def test_recorded_containers_are_found_without_being_asked_for(around, docker):
     assert take_down(around, docker).removed == ("demo",)
 
 
-def test_list_asks_the_docker_host_of_records_and_survives_a_cloud_that_does_not_answer(around, docker):
+def test_list_queries_recorded_docker_hosts_without_the_cloud(around, docker):
     bring_up(around, docker)
     listed = list_deployments(context(around, docker))
     assert [(row.machine, row.usd_per_hour, row.instance_type) for row in listed.rows] == [
@@ -446,7 +446,7 @@ def test_list_asks_the_docker_host_of_records_and_survives_a_cloud_that_does_not
     ]
 
 
-def test_gc_leaves_running_containers_alone_and_collects_lone_records(around, docker):
+def test_gc_keeps_running_containers_and_removes_stale_records(around, docker):
     bring_up(around, docker)
     around.clock.seconds += 3600
     asked = GcRequest(older_than_s=60, confirm=lambda _groups: True)
@@ -457,7 +457,7 @@ def test_gc_leaves_running_containers_alone_and_collects_lone_records(around, do
     assert list(docker.volumes) == [CACHE]
 
 
-def test_a_remote_host_must_publish_its_port_where_it_can_be_reached(around, docker):
+def test_a_remote_host_must_publish_a_reachable_port(around, docker):
     with pytest.raises(InputError) as caught:
         bring_up(around, docker, supplied={"local": False})
     assert caught.value.code == "not_reachable"
@@ -476,7 +476,7 @@ def _both(around, docker):
     return lambda place: host(place) if place == "docker" else around.world.cloud(place)
 
 
-def test_another_spec_replaces_the_container_once_its_engine_has_finished(around, docker):
+def test_another_spec_replaces_the_container_after_it_drains(around, docker):
     bring_up(around, docker, wait=True)
     first = the_container(docker)["Id"]
     args = ("--model-id", "example-org/example-13b", "--max-batch-size", "4")
@@ -490,14 +490,14 @@ def test_another_spec_replaces_the_container_once_its_engine_has_finished(around
     assert docker.calls.index("stop") < docker.calls.index("remove_container")
 
 
-def test_limits_mean_nothing_to_a_container(around, docker):
+def test_limits_are_rejected_for_containers(around, docker):
     bring_up(around, docker)
     with pytest.raises(InputError) as caught:
         extend(context(around, docker), "demo", WantedEnds(ttl_s=3600))
     assert caught.value.code == "no_limits_on_docker"
 
 
-def test_another_computer_with_the_same_host_needs_no_record(around, docker, tmp_path):
+def test_another_computer_finds_the_container_by_labels(around, docker, tmp_path):
     bring_up(around, docker, wait=True)
     there = status(context(around, docker), "demo")
     second = Surroundings(home=tmp_path / "second", world=around.world, clock=around.clock)

@@ -45,7 +45,7 @@ def numbers(around):
     return [(item.number, item.origin, item.state) for item in around.store.load("demo").revisions]
 
 
-def test_the_old_machine_is_gone_before_the_new_one_is_made_and_the_claim_stays(around):
+def test_recreate_removes_the_old_machine_first_and_keeps_the_claim(around):
     bring_up(around)
     (group,) = around.world.there("security-group")
     (old,) = around.world.running()
@@ -60,7 +60,7 @@ def test_the_old_machine_is_gone_before_the_new_one_is_made_and_the_claim_stays(
     assert numbers(around) == [(1, "up", "retired"), (2, "up", "serving")]
 
 
-def test_what_changes_is_asked_for_first(around):
+def test_changes_are_confirmed_first(around):
     bring_up(around)
     asked = []
     outcome = bring_up(around, NEW, confirm=lambda proposal: asked.append(proposal) or False)
@@ -82,7 +82,7 @@ def replaced_outcome(outcome):
     return replace(outcome, declined=False)
 
 
-def test_a_revision_that_fails_is_removed_and_the_old_one_serves_again(around):
+def test_a_failed_revision_is_removed_and_the_old_one_restored(around):
     bring_up(around)
     fails_for(around, "awq")
     only_one_machine(around)
@@ -98,7 +98,7 @@ def test_a_revision_that_fails_is_removed_and_the_old_one_serves_again(around):
     assert not bring_up(around).changed
 
 
-def test_no_capacity_for_the_new_one_puts_the_old_one_back(around):
+def test_without_capacity_for_the_new_machine_the_old_one_is_restored(around):
     bring_up(around)
 
     def refuse(call, properties):
@@ -113,7 +113,7 @@ def test_no_capacity_for_the_new_one_puts_the_old_one_back(around):
 
 
 @pytest.mark.parametrize("then", ["on", "back"])
-def test_a_launch_that_ends_without_a_clear_refusal_names_both_ways_and_both_end_it(around, then):
+def test_an_unclear_launch_failure_suggests_up_and_rollback(around, then):
     bring_up(around)
 
     def lose(call, _properties):
@@ -132,7 +132,7 @@ def test_a_launch_that_ends_without_a_clear_refusal_names_both_ways_and_both_end
 
 
 @pytest.mark.parametrize("launched", [False, True])
-def test_a_launch_that_was_cut_off_is_settled_before_the_rollback_is_over(around, launched):
+def test_an_aborted_launch_is_settled_before_the_rollback_finishes(around, launched):
     bring_up(around)
 
     def kill(call, *_properties):
@@ -149,7 +149,7 @@ def test_a_launch_that_was_cut_off_is_settled_before_the_rollback_is_over(around
     assert len(around.world.running()) == 1
 
 
-def test_both_failures_are_named_when_the_rollback_fails_too(around):
+def test_both_failures_are_named_if_the_rollback_fails(around):
     bring_up(around)
     around.engine.model_id = "someone/else"
     with pytest.raises(DeployError) as caught:
@@ -162,7 +162,7 @@ def test_both_failures_are_named_when_the_rollback_fails_too(around):
     assert roll_back(around).deployment.active == 3
 
 
-def test_a_machine_that_is_kept_can_be_rolled_back(around):
+def test_a_kept_machine_can_be_rolled_back(around):
     bring_up(around)
     fails_for(around, "awq")
     with pytest.raises(DeployError) as caught:
@@ -174,7 +174,7 @@ def test_a_machine_that_is_kept_can_be_rolled_back(around):
     assert numbers(around)[-1] == (3, "rollback", "serving")
 
 
-def test_rolling_back_twice_returns_to_where_it_began(around):
+def test_rolling_back_twice_returns_to_the_start(around):
     bring_up(around)
     bring_up(around, NEW)
     only_one_machine(around)
@@ -183,14 +183,14 @@ def test_rolling_back_twice_returns_to_where_it_began(around):
     assert numbers(around)[2:] == [(3, "rollback", "retired"), (4, "rollback", "serving")]
 
 
-def test_there_is_nothing_to_go_back_to_at_first(around):
+def test_a_first_revision_cannot_be_rolled_back(around):
     bring_up(around)
     with pytest.raises(ConflictError) as caught:
         roll_back(around)
     assert caught.value.code == "no_previous_revision"
 
 
-def test_a_better_choice_is_taken_when_asked_for(around):
+def test_replan_switches_to_a_better_choice(around):
     bring_up(around)
     wanted = replaced(plan(candidate(), chosen=NEW.chosen))
     assert not bring_up(around, wanted).changed
@@ -199,7 +199,7 @@ def test_a_better_choice_is_taken_when_asked_for(around):
     assert not bring_up(around, wanted, exact=True).changed
 
 
-def test_what_could_not_be_put_back_is_warned_of(around):
+def test_an_unrestorable_revision_is_a_warning(around):
     def gone(_revision):
         raise InputError("unknown_model", "there is no model of that name")
 
@@ -208,7 +208,7 @@ def test_what_could_not_be_put_back_is_warned_of(around):
     assert "cannot_restore" in {item.code for item in outcome.proposal.warnings}
 
 
-def test_what_both_revisions_cost_counts_for_the_ceiling(around):
+def test_both_revisions_count_toward_max_spend(around):
     bring_up(around, settings={"max_spend_usd": Decimal(9)})
     around.clock.seconds += 3600
     outcome = bring_up(around, NEW, settings={"max_spend_usd": Decimal(9)})
@@ -218,7 +218,7 @@ def test_what_both_revisions_cost_counts_for_the_ceiling(around):
     assert (spent.usd, spent.machines) == (pytest.approx(Decimal("3.722"), abs=Decimal("0.02")), 2)
 
 
-def test_a_ceiling_that_is_reached_refuses_before_anything_ends(around):
+def test_a_reached_max_spend_is_rejected_before_anything_is_removed(around):
     bring_up(around)
     around.clock.seconds += 2 * 3600
     (old,) = around.world.running()
@@ -269,7 +269,7 @@ def finish(around, then):
     assert {revision_of(item.key) for item in deployment.resources} <= {None, deployment.active}
 
 
-def test_tags_keep_the_number_of_a_revision_whose_record_is_lost(around):
+def test_revision_numbers_survive_a_lost_record_in_tags(around):
     bring_up(around)
     bring_up(around, NEW)
     keys = sorted(found.key for found in around.world.left())
@@ -301,7 +301,7 @@ def test_an_unfinished_update_is_shown(around):
     assert "'tgi-deploy rollback demo' goes back to 1" in text
 
 
-def test_an_engine_that_never_answers_is_put_back_too(around):
+def test_an_update_whose_engine_never_answers_is_rolled_back(around):
     bring_up(around)
     newest = lambda: around.store.load("demo").revision.plan.chosen.quantize  # noqa: E731 -- one word of the record
     context = around.context

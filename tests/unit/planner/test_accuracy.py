@@ -48,7 +48,7 @@ def held(found):
     return sum(one.held for one in found) / len(found)
 
 
-def test_cells_that_were_never_seen_are_predicted_within_the_limits(scripts, foreign):
+def test_unseen_cells_are_predicted_within_the_limits(scripts, foreign):
     every = scored(scripts, foreign)
     assert every.mean <= 0.19
     assert every.median <= 0.12
@@ -58,13 +58,13 @@ def test_cells_that_were_never_seen_are_predicted_within_the_limits(scripts, for
     assert scored(scripts, [one for one in foreign if one.kind == "throughput"]).mean <= 0.15
 
 
-def test_intervals_hold_four_fifths_of_cells_never_seen(foreign):
+def test_intervals_cover_80_percent_of_unseen_cells(foreign):
     assert 0.75 <= held(foreign) <= 0.85
     for kind in {one.kind for one in foreign}:
         assert 0.75 <= held([one for one in foreign if one.kind == kind]) <= 0.85, kind
 
 
-def test_no_card_is_outside_its_intervals_by_more_than_chance(scripts, foreign):
+def test_coverage_per_gpu_is_within_chance(scripts, foreign):
     """Fewer than one set of rows in a hundred would be held as seldom by an interval that holds four in five."""
     accuracy = scripts["accuracy"]
     for name, found in accuracy.groups(foreign, accuracy.of_card_and_kind, fewest=8):
@@ -73,19 +73,19 @@ def test_no_card_is_outside_its_intervals_by_more_than_chance(scripts, foreign):
         assert chance > 0.01, name
 
 
-def test_what_chance_allows_widens_as_rows_get_fewer(scripts):
+def test_the_range_due_to_chance_widens_with_fewer_rows(scripts):
     """By hand: eight of 8 rows have 0.8^8 = 17 %, three 0.9 %; of 5, one has 0.6 % and two 5 %."""
     by_chance = scripts["accuracy"].by_chance
     assert (by_chance(5), by_chance(8), by_chance(29)) == ((2, 5), (4, 8), (19, 27))
 
 
-def test_the_plain_roofline_is_beaten(scripts, foreign):
+def test_the_model_beats_a_plain_roofline(scripts, foreign):
     items = [one.item for one in foreign]
     plain = scripts["speed_rows"].score(items, [math.log(scripts["plain_roofline"].median(i.case)) for i in items])
     assert scored(scripts, foreign).mean < 0.75 * plain.mean
 
 
-def test_the_constants_are_what_the_fit_to_these_rows_yields(scripts, rows):
+def test_the_constants_match_the_fit(scripts, rows):
     """The next step of the fit, from the constants that the project carries, leads nowhere."""
     fit, constants = scripts["speed_fit"], scripts["speed_rows"].current()
     of = fit.problem(rows, constants)
@@ -93,13 +93,13 @@ def test_the_constants_are_what_the_fit_to_these_rows_yields(scripts, rows):
     assert fit.distance(of, shipped) < 0.01
 
 
-def test_left_out_figures_belong_to_these_rows_and_constants(scripts):
+def test_held_out_figures_match_rows_and_constants(scripts):
     fit, document = scripts["fit_performance"], scripts["speed_rows"].current().document
     rows = fit.digest("measured.csv", "sources.csv")
     assert document["fitted_to"] == {"rows": rows, "left_out": fit.digest("left_out.csv")}
 
 
-def test_intervals_are_what_the_left_out_errors_yield(scripts, rows):
+def test_intervals_match_the_held_out_errors(scripts, rows):
     fit, fits = scripts["fit_performance"], scripts["speed_fit"]
     with (profiles_dir() / "performance" / fit.LEFT_OUT).open(encoding="utf-8", newline="") as file:
         known = {row["id"]: row for row in csv.DictReader(file)}
@@ -126,7 +126,7 @@ def test_no_published_measurement_would_be_called_implausibly_slow(scripts, rows
     assert 1.5 < slowest / slow_end < SLOWEST_FACTOR / 1.5
 
 
-def test_the_document_holds_the_table_of_today(scripts, rows):
+def test_the_document_has_the_current_table(scripts, rows):
     accuracy = scripts["accuracy"]
     text = accuracy.DOCUMENT.read_text(encoding="utf-8")
     assert accuracy.updated(text, accuracy.report(rows)) == text
@@ -146,7 +146,7 @@ def test_the_fit_finds_a_known_minimum(scripts):
     assert solved == pytest.approx([1 / 11, 7 / 11])
 
 
-def test_quantiles_lie_between_the_middles_of_weights(scripts):
+def test_weighted_quantiles_are_interpolated(scripts):
     quantile = scripts["fit_performance"].weighted_quantile
     assert quantile([3, 1, 2], [1, 1, 1], 0.5) == 2
     assert quantile([0, 10], [1, 1], 0.5) == pytest.approx(5)

@@ -58,7 +58,7 @@ def cases_without_a_plan() -> tuple[str, ...]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", some([*cases_without_a_plan(), *MORE], 6))
-def test_every_option_works_when_pasted(name: str) -> None:
+def test_every_suggested_option_works_when_pasted(name: str) -> None:
     texts, environ, made = answered(name)
     assert isinstance(made, NoFeasiblePlan)
     for miss in made.near_misses:
@@ -85,7 +85,7 @@ def pasted(texts: OptionTexts, option: str) -> OptionTexts:
 
 
 @pytest.mark.parametrize("name", MORE)
-def test_which_changes_are_named(name: str) -> None:
+def test_the_expected_changes_are_suggested(name: str) -> None:
     made = answered(name)[2]
     assert isinstance(made, NoFeasiblePlan)
     codes = {miss.code for miss in made.near_misses}
@@ -101,7 +101,7 @@ def test_a_budget_is_rounded_up_to_the_cent() -> None:
     assert str(miss.candidate.cost.usd_per_hour) == "0.8206"
 
 
-def test_what_is_left_out_of_a_set_is_not_enough() -> None:
+def test_no_smaller_set_is_enough() -> None:
     codes = {miss.code for miss in answered("two-limits-too-many")[2].near_misses}
     assert "budget" not in codes
     assert "num_shard" not in codes

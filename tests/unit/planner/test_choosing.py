@@ -30,13 +30,13 @@ REPLICAS = Replicas(least=1, most=16)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_more_money_load_room_or_certainty_is_answered_as_it_must_be(seed: int) -> None:
+def test_the_laws_of_choosing_hold(seed: int) -> None:
     assert list(broken(seed)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ONCE_BROKEN)
-def test_laws_that_a_request_once_broke_are_kept(seed: int) -> None:
+def test_requests_that_once_broke_a_law_keep_it(seed: int) -> None:
     assert list(broken(seed)) == []
 
 
@@ -45,7 +45,7 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     assert list(regret(seed)) == []
 
 
-def test_idle_replicas_do_not_hide_what_arrives(make_request: Callable[..., Request], catalog: Catalog) -> None:
+def test_idle_replicas_do_not_hide_arrivals(make_request: Callable[..., Request], catalog: Catalog) -> None:
     """So few requests that some of the replicas have none at most times still get all of their tokens."""
     request = make_request(
         "llama3.1-8b", arrivals_per_s=0.05, concurrency=2, replicas=Replicas(least=8, most=8), regions=("us-east-1",)
@@ -55,7 +55,7 @@ def test_idle_replicas_do_not_hide_what_arrives(make_request: Callable[..., Requ
     assert made.chosen.performance.output_tokens_per_s == pytest.approx(0.05 * request.output_tokens)
 
 
-def test_alternatives_begin_with_what_costs_less(make_request: Callable[..., Request], catalog: Catalog) -> None:
+def test_alternatives_start_with_the_cheaper_ones(make_request: Callable[..., Request], catalog: Catalog) -> None:
     """Four bits on one H100 for a third of the price are worth knowing, before further cards for more money."""
     request = make_request("llama3.1-70b", regions=("us-east-1",))
     made = make_plan(request, supply_of(request), catalog.engine)
@@ -65,9 +65,7 @@ def test_alternatives_begin_with_what_costs_less(make_request: Callable[..., Req
     assert first.cost.usd_per_hour < made.chosen.cost.usd_per_hour / 3
 
 
-def test_a_median_within_the_goal_is_said_to_miss_it_by_its_chance(
-    make_request: Callable[..., Request], catalog: Catalog
-) -> None:
+def test_a_median_within_the_goal_shows_its_probability(make_request: Callable[..., Request], catalog: Catalog) -> None:
     request = make_request("llama3.1-8b", concurrency=85, confidence=0.9, instance_type="g6e.xlarge")
     made = make_plan(request, supply_of(request), catalog.engine)
     assert isinstance(made, Plan)
@@ -75,7 +73,7 @@ def test_a_median_within_the_goal_is_said_to_miss_it_by_its_chance(
     assert re.search(r"about \d\d ms where 80 is the default, met with a chance of \d\d% \(--tpot-ms\)", missed)
 
 
-def test_more_than_anything_bears_gets_what_comes_nearest(
+def test_a_load_too_high_for_any_machine_gets_the_nearest(
     make_request: Callable[..., Request], catalog: Catalog
 ) -> None:
     """No cheaper machine than a smaller load has, on which each of the requests would wait longer."""
@@ -88,7 +86,7 @@ def test_more_than_anything_bears_gets_what_comes_nearest(
     assert prices == sorted(prices)
 
 
-def test_a_machine_that_is_paid_for_is_filled(make_request: Callable[..., Request], catalog: Catalog) -> None:
+def test_a_rented_machine_is_fully_used(make_request: Callable[..., Request], catalog: Catalog) -> None:
     """Cards that are left idle cost as much, up to one for each of the requests in flight."""
     request = make_request("llama3.1-8b", concurrency=6, replicas=REPLICAS, instance_type="g6.48xlarge", num_shard=1)
     made = make_plan(request, supply_of(request), catalog.engine)
@@ -97,7 +95,7 @@ def test_a_machine_that_is_paid_for_is_filled(make_request: Callable[..., Reques
 
 
 @pytest.mark.parametrize("arrivals_per_s", [0.5, 1, 2, 4])
-def test_arrivals_and_the_requests_that_they_keep_in_flight_are_the_same_load(
+def test_arrivals_equal_their_requests_in_flight(
     arrivals_per_s: float, make_request: Callable[..., Request], catalog: Catalog
 ) -> None:
     """Little's law: those in flight are those that arrive in the time of one, and are served as fast."""
@@ -114,9 +112,7 @@ def test_arrivals_and_the_requests_that_they_keep_in_flight_are_the_same_load(
     assert closed.chosen.performance.tpot_ms == pytest.approx(speed.tpot_ms, rel=0.1)
 
 
-def test_the_fewest_replicas_that_come_as_near_where_a_single_request_is_too_slow(
-    make_request: Callable[..., Request], catalog: Catalog
-) -> None:
+def test_the_fewest_equally_near_replicas_are_chosen(make_request: Callable[..., Request], catalog: Catalog) -> None:
     """More of them would not make it faster."""
     request = make_request(
         "qwen3-30b-a3b", input_tokens=1024, output_tokens=256, concurrency=2, replicas=REPLICAS, regions=("us-east-1",)
@@ -129,7 +125,7 @@ def test_the_fewest_replicas_that_come_as_near_where_a_single_request_is_too_slo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200, 208))
-def test_counting_every_number_of_replicas_finds_nothing_cheaper(seed: int, catalog: Catalog) -> None:
+def test_no_other_number_of_replicas_is_cheaper(seed: int, catalog: Catalog) -> None:
     """The search looks at few numbers, on machines that they fill; here each one is looked at."""
     request = replaced(drawn(seed), replicas=REPLICAS, prefer="cost", budget_usd_per_hour=None, max_machines=None)
     search = Search(request, supply_of(request), catalog.engine)

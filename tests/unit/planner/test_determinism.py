@@ -30,7 +30,7 @@ def digest() -> str:
     return hashlib.sha256(json.dumps(documents, default=str).encode()).hexdigest()
 
 
-def test_twice_is_the_same() -> None:
+def test_planning_twice_gives_the_same_plan() -> None:
     assert digest() == digest()
 
 

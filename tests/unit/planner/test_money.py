@@ -48,7 +48,7 @@ def test_a_million_tokens() -> None:
     assert usd_per_million(Decimal("0.36"), 100, 0.25) == Decimal(4)
 
 
-def test_an_interval_turns_round_in_money(make_request: Callable[..., Request]) -> None:
+def test_the_fast_end_of_an_interval_is_the_cheap_one(make_request: Callable[..., Request]) -> None:
     request = make_request("llama3-8b", input_tokens=300, output_tokens=100)
     priced = with_prices(HUNDRED_A_SECOND, Decimal("0.36"), request)
     assert priced.usd_per_million_output_tokens == 1
@@ -59,16 +59,14 @@ def test_an_interval_turns_round_in_money(make_request: Callable[..., Request]) 
     assert half.usd_per_million_blended_tokens == Decimal("0.5")
 
 
-def test_an_hour_of_service_pays_for_the_starts_after_interruptions() -> None:
+def test_an_hour_of_service_includes_restarts() -> None:
     """Ten interruptions of 730 h / 100 each cost a tenth of a month."""
     a_hundredth_of_a_month_s = 730 * 36
     assert served_usd_per_hour(Decimal(2), Decimal(10), a_hundredth_of_a_month_s) == Decimal("2.2")
     assert served_usd_per_hour(Decimal(2), Decimal(0), a_hundredth_of_a_month_s) == 2
 
 
-def test_of_two_spot_prices_alike_the_steadier_machine_wins(
-    catalog: Catalog, make_request: Callable[..., Request]
-) -> None:
+def test_at_equal_spot_prices_fewer_interruptions_win(catalog: Catalog, make_request: Callable[..., Request]) -> None:
     request = make_request("llama3-8b", regions=("us-east-1",), markets=("spot",))
     supply = catalog.supply(release=request.engine_version, regions=request.regions, markets=request.markets)
     often = next(o.interruptions for o in supply.offers if o.interruptions and o.interruptions.band == ">20%")
@@ -91,7 +89,7 @@ def test_of_two_spot_prices_alike_the_steadier_machine_wins(
     assert chosen("0.51") == "g6.4xlarge", "9 starts a month are not worth two per cent"
 
 
-def test_interruptions_do_not_choose_between_configurations_of_one_machine(
+def test_interruptions_do_not_rank_configurations_of_one_machine(
     catalog: Catalog, make_request: Callable[..., Request]
 ) -> None:
     """A smaller download starts sooner, which is not a reason to take slower weights."""

@@ -53,12 +53,12 @@ def test_lines_of_a_bill() -> None:
     }
 
 
-def test_without_nvme_the_weights_lie_on_the_root_volume() -> None:
+def test_without_nvme_the_weights_are_on_the_root_volume() -> None:
     assert "root volume, 133 GiB gp3" in bill(weights_bytes=30 * GIB, nvme_bytes=0)
 
 
 @pytest.mark.parametrize(("nvme_gib", "on_nvme"), [(33, True), (32, False)])
-def test_nvme_must_hold_the_weights_with_a_tenth_to_spare(nvme_gib: int, on_nvme: bool) -> None:  # noqa: FBT001 -- a case
+def test_nvme_needs_10_percent_headroom_for_the_weights(nvme_gib: int, on_nvme: bool) -> None:  # noqa: FBT001 -- a case
     machine = offer(instance_type=instance_type(nvme_bytes=nvme_gib * GIB))
     assert storage_for(machine.instance_type, weights_bytes=30 * GIB, image_bytes=0).weights_on_nvme is on_nvme
 
@@ -70,7 +70,7 @@ def test_the_root_volume_is_at_least_as_big_as_requested(least_gib: int, root_gi
 
 
 @pytest.mark.parametrize(("above", "works"), [("0", True), ("-0.0001", False)])
-def test_the_budget_is_compared_with_the_sum(
+def test_the_budget_is_compared_with_the_whole_bill(
     catalog: Catalog,
     make_request: Callable[..., Request],
     above: str,
@@ -119,7 +119,7 @@ def test_preferences(prefer: Preference, better: tuple[int, str, float], worse: 
     assert key(*better) < key(*worse)
 
 
-def test_at_the_same_price_what_surely_starts_comes_before_better_weights() -> None:
+def test_at_the_same_price_headroom_ranks_before_quality() -> None:
     sure, tight = merit(loss=1), merit(loss=0, tight=True, output_tokens_per_s=101.0)
     assert sort_key("cost", sure) < sort_key("cost", tight) < sort_key("cost", replaced(sure, usd_per_hour=Decimal(2)))
     assert sort_key("quality", tight) < sort_key("quality", sure)
@@ -157,7 +157,7 @@ def merit(**changes: object) -> Merit:
     return Merit(**(values | changes))
 
 
-def test_several_machines_are_billed_each_with_a_load_balancer_before_them() -> None:
+def test_several_machines_are_billed_with_a_load_balancer() -> None:
     machine = offer()
     storage = storage_for(machine.instance_type, weights_bytes=GIB, image_bytes=20 * GIB)
     one = hourly_cost(machine, storage, EXTRAS)
@@ -166,14 +166,14 @@ def test_several_machines_are_billed_each_with_a_load_balancer_before_them() -> 
     assert [line.item for line in three.lines][-1] == "load balancer"
 
 
-def test_methods_come_in_the_order_of_what_they_lose(catalog: Catalog) -> None:
+def test_methods_are_ordered_by_quality_loss(catalog: Catalog) -> None:
     for name in catalog.profile_names():
         lost = [scheme.lost_bits for scheme in schemes(catalog.resolve(name), catalog.release("3.3.7"), "auto")]
         assert lost == sorted(lost)
         assert lost[0] == 0
 
 
-def test_a_quantized_checkpoint_loses_nothing_of_its_own_and_is_served_in_no_other_way(catalog: Catalog) -> None:
+def test_a_quantized_checkpoint_is_served_only_as_it_is(catalog: Catalog) -> None:
     profile = catalog.resolve("llama3-8b")
     own = replace(profile.model, quantization=CheckpointQuantization(method="awq", bits=4, group_size=128))
     (only,) = schemes(replace(profile, model=own), catalog.release("3.3.7"), "auto")
@@ -181,7 +181,7 @@ def test_a_quantized_checkpoint_loses_nothing_of_its_own_and_is_served_in_no_oth
 
 
 @pytest.mark.parametrize(("method", "known"), [("fbgemm_fp8", True), ("bitsandbytes", False), ("mxfp4", False)])
-def test_own_methods_the_engine_cannot_load(catalog: Catalog, method: str, known: bool) -> None:  # noqa: FBT001 -- a case
+def test_unsupported_checkpoint_methods_are_rejected(catalog: Catalog, method: str, known: bool) -> None:  # noqa: FBT001 -- a case
     profile = catalog.resolve("llama3-8b")
     own = replace(profile.model, quantization=CheckpointQuantization(method=method, bits=8))
     (only,) = schemes(replace(profile, model=own), catalog.release("3.3.7"), "auto")

@@ -36,7 +36,7 @@ def codes_by_type(made: Plan | NoFeasiblePlan) -> dict[str, set[str]]:
     return found
 
 
-def test_a_short_prompt_batch_is_fine_where_prompts_are_prefilled_in_chunks(planned: MakePlan) -> None:
+def test_a_short_prefill_batch_works_with_chunked_prefill(planned: MakePlan) -> None:
     made = planned("llama3-8b", ("max-batch-prefill-tokens", "1024"))
     assert isinstance(made, Plan)
     assert made.chosen.memory.activation_bytes < planned("llama3-8b").chosen.memory.activation_bytes
@@ -82,7 +82,7 @@ def test_prompts_share_smaller_batches_where_that_meets_a_limit(planned: MakePla
     assert not any(it.settings.max_batch_prefill_tokens < 1040 for it in (loose.engine, tight.engine))
 
 
-def test_speculation_turns_chunks_off(planned: MakePlan) -> None:
+def test_speculation_disables_chunked_prefill(planned: MakePlan) -> None:
     made = planned("llama3-8b", ("speculate", "2"))
     assert made.chosen.engine.settings.max_batch_prefill_tokens == 8191
     with pytest.raises(InputError, match="max-batch-prefill-tokens 2048 must be at least --max-input-tokens 8191"):
@@ -97,7 +97,7 @@ def test_a_long_prompt_batch_needs_as_much_cache_as_its_requests(planned: MakePl
 
 
 @pytest.mark.parametrize("method", ["fp8", "eetq", "awq"])
-def test_a_pinned_dtype_excludes_what_the_engine_refuses_beside_it(planned: MakePlan, method: str) -> None:
+def test_a_pinned_dtype_excludes_incompatible_schemes(planned: MakePlan, method: str) -> None:
     made = planned("llama3-8b", ("dtype", "float16"))
     refused = [r for r in made.rejections if r.quantize == method and r.instance_type == "g6.xlarge"]
     assert refused
@@ -114,13 +114,13 @@ def test_a_pinned_dtype_excludes_what_the_engine_refuses_beside_it(planned: Make
         ("qwen3-8b", "fp8_e5m2", False),
     ],
 )
-def test_an_8_bit_cache_needs_kernels_that_have_it(planned: MakePlan, model: str, value: str, works: bool) -> None:  # noqa: FBT001 -- a case
+def test_an_8_bit_kv_cache_needs_supporting_kernels(planned: MakePlan, model: str, value: str, works: bool) -> None:  # noqa: FBT001 -- a case
     made = planned(model, ("kv-cache-dtype", value))
     assert isinstance(made, Plan) is works
     assert ("kv_cache_dtype_unsupported" in codes_by_type(made).get("g6.xlarge", ())) is not works
 
 
-def test_an_8_bit_cache_holds_twice_the_tokens(planned: MakePlan) -> None:
+def test_an_8_bit_kv_cache_holds_twice_the_tokens(planned: MakePlan) -> None:
     prompts = ("max-batch-prefill-tokens", "1024")
     half = planned("llama3-8b", prompts, ("kv-cache-dtype", "fp8_e5m2")).chosen.memory
     whole = planned("llama3-8b", prompts).chosen.memory
@@ -156,9 +156,7 @@ def test_a_padded_model_gets_no_batch_that_its_cache_cannot_hold(planned: MakePl
         (("max-concurrent-requests", "0"), "fewer than the promised 8 at once"),
     ],
 )
-def test_what_launcher_or_router_would_refuse_is_refused_here(
-    planned: MakePlan, pin: tuple[str, str], says: str
-) -> None:
+def test_values_that_the_launcher_would_reject_are_rejected(planned: MakePlan, pin: tuple[str, str], says: str) -> None:
     with pytest.raises(InputError, match=says) as refused:
         planned("llama3-8b", pin)
     assert refused.value.code == "contradictory_limits"
@@ -183,7 +181,7 @@ def test_a_memory_share_is_above_0_and_at_most_1(planned: MakePlan, fraction: st
         ("max-best-of", "\u00b2"),
     ],
 )
-def test_a_number_that_the_launcher_cannot_hold_is_refused(planned: MakePlan, name: str, value: str) -> None:
+def test_a_number_out_of_the_launchers_range_is_rejected(planned: MakePlan, name: str, value: str) -> None:
     with pytest.raises(InputError) as refused:
         planned("llama3-8b", (name, value))
     assert refused.value.code == "bad_flag_value"
@@ -192,19 +190,19 @@ def test_a_number_that_the_launcher_cannot_hold_is_refused(planned: MakePlan, na
 @pytest.mark.parametrize(
     ("name", "value"), [("prometheus-port", "65535"), ("cuda-graphs", "1,2"), ("max-concurrent-requests", "8")]
 )
-def test_the_largest_and_least_that_work_are_taken(planned: MakePlan, name: str, value: str) -> None:
+def test_boundary_values_are_accepted(planned: MakePlan, name: str, value: str) -> None:
     assert value in planned("llama3-8b", (name, value)).chosen.engine.container.args
 
 
 @pytest.mark.parametrize("name", ["model-id", "port", "api-key", "num-shard", "quantize", "ngrok-authtoken"])
-def test_flags_with_a_way_of_their_own_cannot_be_pinned(planned: MakePlan, name: str) -> None:
+def test_flags_with_their_own_option_cannot_be_pinned(planned: MakePlan, name: str) -> None:
     with pytest.raises(InputError) as refused:
         planned("llama3-8b", (name, "1"))
     assert refused.value.code == "flag_not_allowed"
     assert refused.value.hint
 
 
-def test_a_switch_is_written_alone_and_left_out_when_false(planned: MakePlan) -> None:
+def test_a_switch_is_written_without_a_value(planned: MakePlan) -> None:
     on = planned("llama3-8b", ("trust-remote-code", "true")).chosen.engine.container.args
     off = planned("llama3-8b", ("trust-remote-code", "false")).chosen.engine.container.args
     assert on[-1] == "--trust-remote-code"

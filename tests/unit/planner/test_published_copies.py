@@ -24,7 +24,9 @@ def copy(bits: int, hub_id: str, group_size: int = 128) -> QuantizedRepository:
     return QuantizedRepository(method="gptq", hub_id=hub_id, bits=bits, group_size=group_size, source="made up")
 
 
-def test_two_copies_of_one_method_are_judged_apart(catalog: Catalog, make_request: Callable[..., Request]) -> None:
+def test_two_copies_with_one_method_are_judged_separately(
+    catalog: Catalog, make_request: Callable[..., Request]
+) -> None:
     request = make_request("Qwen/Qwen2.5-7B-Instruct", quantize="gptq")
     copies = (copy(4, "example/four-bit"), copy(8, "example/eight-bit"))
     request = replaced(request, model=replace(request.model, quantized=copies))
@@ -40,7 +42,7 @@ def test_two_copies_of_one_method_are_judged_apart(catalog: Catalog, make_reques
 
 
 @pytest.mark.parametrize(("group_size", "wrong"), [(128, ["attention output in quantization groups of 128"]), (64, [])])
-def test_each_shard_of_the_attention_output_holds_whole_groups(
+def test_each_attention_output_shard_has_whole_groups(
     catalog: Catalog, make_request: Callable[..., Request], group_size: int, wrong: list[str]
 ) -> None:
     """14 heads of 64: two shards would get 448 inputs each, which is three and a half groups of 128."""

@@ -306,7 +306,7 @@ def test_the_order_is_fewest_changes_then_cheapest() -> None:
         assert keys == sorted(keys)
 
 
-def test_the_order_of_offers_changes_no_answer() -> None:
+def test_the_order_of_offers_does_not_matter() -> None:
     request, supply, found = answered("dear")
     assert (
         relaxations(request, replaced(supply, offers=tuple(reversed(supply.offers))), shared_catalog().engine) == found
@@ -319,20 +319,20 @@ def test_a_request_that_can_be_met_needs_no_change() -> None:
     assert relaxations(request, small_supply(), shared_catalog().engine) == ()
 
 
-def test_a_model_that_the_engine_refuses_is_helped_by_nothing() -> None:
+def test_an_unsupported_model_has_no_relaxation() -> None:
     request = requested({"context": "2048"})
     nowhere = replaced(small_supply(), release=replaced(small_supply().release, model_classes={}))
     assert isinstance(make_plan(request, nowhere, shared_catalog().engine), NoFeasiblePlan)
     assert relaxations(request, nowhere, shared_catalog().engine) == ()
 
 
-def test_minimal_keeps_what_contains_no_other() -> None:
+def test_minimal_keeps_sets_without_subsets() -> None:
     sets = {frozenset(text) for text in ("ab", "abc", "c", "cd", "bd")}
     assert set(minimal(sets)) == {frozenset("ab"), frozenset("c"), frozenset("bd")}
     assert in_order(frozenset({"tpot", "budget", "region"})) == ("budget", "region", "tpot")
 
 
-def test_replicas_are_enough_for_the_context_that_was_asked_for() -> None:
+def test_replicas_suffice_for_the_requested_context() -> None:
     """Three g5.xlarge bear 32 users with the shortest context, five with all of it: less room is left for requests."""
     request = requested({"model": "qwen2.5-14b", "context": "8192", "concurrency": "32", "ttft_ms": "1500"})
     found = {item.axes: item.candidate for item in relaxations(request, small_supply(), shared_catalog().engine)}

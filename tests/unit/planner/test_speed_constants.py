@@ -14,7 +14,7 @@ DOCUMENT = CONSTANTS.document
 KINDS = {"card": CardShares, "link": Link, "kernel": Kernel, "engine": EngineProfile}
 
 
-def test_a_constant_is_known_explained_and_near_its_guess():
+def test_every_constant_is_documented_and_near_its_prior():
     for key, entry in DOCUMENT["constants"].items():
         kind, _, field = key.split(".")
         assert field in KINDS[kind].__struct_fields__, key
@@ -52,7 +52,7 @@ def test_engine_versions_have_profiles(name, version, profile):
     assert CONSTANTS.engine(name, version).chunk_tokens > 0
 
 
-def test_a_card_is_known_by_name_before_architecture(catalog):
+def test_constants_are_looked_up_by_name_then_architecture(catalog):
     assert CONSTANTS.family(catalog.accelerator("L4")) == "ada-72w"
     assert CONSTANTS.family(catalog.accelerator("L40S")) == "ada"
     assert CONSTANTS.family(catalog.accelerator("A10G")) == "ampere-gddr"
@@ -66,14 +66,14 @@ def test_an_interval_is_wider_the_more_of_the_time_is_hard_to_predict():
     assert 1 < highs[0] < highs[1] < highs[2] < 2
 
 
-def test_what_is_slow_as_a_time_is_slow_as_a_rate():
+def test_times_and_rates_have_consistent_intervals():
     """Rates and times share their scale where they share a kind, with the ends the other way round."""
     low, high = CONSTANTS.interval("tpot_ms", 0.3)
     assert CONSTANTS.interval("decode_tok_s_per_user", 0.3) == pytest.approx((1 / high, 1 / low))
     assert CONSTANTS.interval("ttft_ms", 0.3)[1] > high
 
 
-def test_bridged_cards_have_nvlink_in_pairs_and_hosts_have_their_own_pcie(catalog):
+def test_bridged_gpus_have_nvlink_in_pairs(catalog):
     nvl, a10g, l4 = (catalog.accelerator(name) for name in ("H100-NVL", "A10G", "L4"))
     assert CONSTANTS.link("pcie", nvl, 2) == CONSTANTS.link("nvlink", catalog.accelerator("H100-80GB"), 2)
     assert CONSTANTS.link("pcie", nvl, 4) == CONSTANTS.link("pcie-p2p", nvl, 4)

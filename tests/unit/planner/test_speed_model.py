@@ -62,7 +62,7 @@ def test_a_longer_prompt_is_never_answered_sooner(catalog, setup, model, engine)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_more_clients_are_never_served_faster_each_nor_slower_together(setup, engine):
+def test_more_clients_are_slower_each_and_faster_in_total(setup, engine):
     setup = replace(setup, engine=CONSTANTS.engine(*engine))
     found = [seen(setup, clients=n) for n in (1, 2, 4, 8, 16, 32, 64)]
     tpots = [item.tpot_s for item in found]
@@ -121,7 +121,7 @@ def test_more_arrivals_run_more_at_once_until_the_queue_only_grows(setup):
         assert item.output_tokens_per_s == pytest.approx(256 * rate)
 
 
-def test_one_request_in_twenty_sees_more_than_the_median(setup):
+def test_the_95th_percentile_is_above_the_median(setup):
     alone, crowd = served(setup, clients=1), served(setup, clients=32)
     assert alone.ttft_ms_p95 == alone.ttft_ms
     assert crowd.ttft_ms_p95 > crowd.ttft_ms
@@ -129,13 +129,13 @@ def test_one_request_in_twenty_sees_more_than_the_median(setup):
 
 
 @pytest.mark.parametrize("load", [{"clients": 1}, {"clients": 32}, {"kind": "open", "arrivals_per_s": 2}])
-def test_long_prompts_among_short_ones_are_seen_by_one_request_in_twenty(setup, load):
+def test_long_prompts_raise_the_95th_percentile(setup, load):
     plain, mixed = served(setup, **load), served(setup, **load, input_p95=6000)
     assert mixed.ttft_ms == plain.ttft_ms
     assert mixed.ttft_ms_p95 > 1.05 * plain.ttft_ms_p95
 
 
-def test_a_limit_is_met_by_chance(setup):
+def test_a_limit_is_met_with_a_probability(setup):
     speed = served(setup, clients=8)
 
     def chance(value):
@@ -158,7 +158,7 @@ def test_a_small_prefill_flag_costs_throughput_where_chunks_outnumber_decoding_s
     assert rates[-1] > 1.1 * rates[0]
 
 
-def test_tgi_pays_for_every_running_request_in_a_step(setup, catalog):
+def test_tgi_adds_time_per_running_request_and_step(setup, catalog):
     """Its tokens are chosen and decoded one by one: 100 users of 8B on an A100 get 2,400 tokens/s, not 4,000."""
     own = replace(setup, engine=CONSTANTS.engine("tgi", "3.0.0"), accelerator=catalog.accelerator("A100-80GB"))
     work = Work(own, CONSTANTS)
@@ -190,7 +190,7 @@ def test_requests_wait_some_steps_where_prefills_are_not_in_chunks(setup):
     assert CONSTANTS.engine("tgi", "3.0.0").waiting_steps == 0
 
 
-def test_a_server_adds_to_what_a_library_takes(setup):
+def test_a_server_is_slower_than_a_library(setup):
     served, library = seen(setup, clients=1, kind="closed_loop"), seen(setup, clients=1, kind="batch1")
     assert served.ttft_s > library.ttft_s + 5e-3
     assert served.tpot_s >= library.tpot_s
@@ -238,7 +238,7 @@ def test_experts_called_one_by_one_in_8_bits_of_bitsandbytes_take_seconds(catalo
     assert 1.9 < work.step_s(8, 1024) < 2.6
 
 
-def test_a_share_of_what_the_weights_leave_is_more_than_the_rest_of_a_share(catalog, setup):
+def test_a_share_of_free_memory_exceeds_a_share_of_the_total(catalog, setup):
     """72B in 8 bits on one A100: TensorRT-LLM runs it, at 53 tokens/s; vLLM has no room for a request."""
     card = catalog.accelerator("A100-80GB")
     big = replace(
@@ -289,14 +289,14 @@ def test_a_long_prompt_over_plain_pcie_is_bound_by_the_link(setup):
 
 
 @pytest.mark.parametrize(("cards", "measured_ms"), [(2, 6.7), (4, 39), (8, 162)])
-def test_more_cards_without_peer_access_crowd_the_hosts_memory(setup, cards, measured_ms):
+def test_gpus_without_peer_access_share_host_memory_bandwidth(setup, cards, measured_ms):
     """64 MB over NCCL on L40S; on A10G, 36 MB take 26 ms on four cards and 37 on eight."""
     work = Work(replace(setup, num_shard=cards, interconnect="pcie"), CONSTANTS)
     found_ms = work.all_reduce_s(64e6 / (2 * setup.model.hidden_size)) / (2 * setup.model.layers) * 1e3
     assert measured_ms / 3 < found_ms < measured_ms * 2
 
 
-def test_layers_that_a_packed_checkpoint_leaves_alone_are_streamed_whole(catalog, setup):
+def test_unquantized_layers_are_streamed_in_full(catalog, setup):
     """Engines load 56.8 to 57.8 GiB on each of eight cards."""
     model = catalog.resolve("meta-llama/Llama-3.1-405B-Instruct-FP8").model
     fp8 = speed_numerics.of_words("fp8", "fp16", catalog.accelerator("H100-80GB"))
@@ -337,7 +337,7 @@ def test_a_model_with_experts_in_some_layers_keeps_its_size(catalog, setup):
     assert seen(replace(setup, model=model)).tpot_s > 0
 
 
-def test_a_window_caps_what_layers_see(catalog, setup):
+def test_a_sliding_window_limits_kv_reads(catalog, setup):
     windowed = Work(replace(setup, model=catalog.resolve("mistralai/Mistral-7B-v0.1").model), CONSTANTS)
     assert windowed.seen(1000) == 1000
     assert windowed.seen(20_000) == 4096
@@ -378,7 +378,7 @@ def test_engines_without_graphs_never_step_faster_than_they_launch(setup):
         ("mxfp4", "L40S", "mxfp4", "16-bit"),
     ],
 )  # fmt: skip
-def test_weight_words_name_kernels(catalog, words, card, kernel, products):
+def test_weight_formats_name_kernels(catalog, words, card, kernel, products):
     found = speed_numerics.of_words(words, "fp8", catalog.accelerator(card))
     assert (found.kernel, found.products, found.kv_bits) == (kernel, products, 8)
 

@@ -41,7 +41,7 @@ def fails(tale, kind=DeployError, **settings):
     return caught.value
 
 
-def test_happy_path_goes_through_every_phase_and_reports_it():
+def test_a_normal_start_reports_every_phase():
     tale = story(
         machines=[(0, PENDING), (10, RUNNING)], consoles=CLEAN_BOOT, probes=[(0, REFUSED), (100, RESET), (160, OK)]
     )
@@ -67,21 +67,21 @@ def test_no_probe_before_the_machine_runs_and_has_an_address():
     assert len(tale.world.asked) == 2
 
 
-def test_http_is_the_truth_when_the_console_never_says_anything():
+def test_without_console_output_http_decides():
     tale = story(probes=[(0, REFUSED), (900, OK)])
     report = tale.wait()
     assert report.elapsed_s == 903
     assert [item.phase for item in report.phases] == ["launching", "booting"]
 
 
-def test_a_console_that_cannot_be_read_is_reported_once_and_does_not_matter():
+def test_an_unreadable_console_is_reported_once_and_ignored():
     tale = story(consoles=[(0, DeployError("denied", "not allowed"))], probes=[(0, REFUSED), (300, OK)])
     assert tale.wait().elapsed_s == 303
     assert len(tale.recorder.lines) == 1
     assert "not allowed" in tale.recorder.lines[0]
 
 
-def test_what_a_machine_wrote_as_it_was_taken_back_does_not_hide_why():
+def test_a_reclaimed_machines_log_does_not_hide_the_reason():
     why = "Server.SpotInstanceTermination: Spot instance termination"
     taken = dead("Server.SpotInstanceTermination", why, reclaimed=True)
     tale = story(machines=[(0, RUNNING), (60, taken)], consoles=[(0, LOAD), (60, LOAD + OOM + EXIT)])
@@ -91,7 +91,7 @@ def test_what_a_machine_wrote_as_it_was_taken_back_does_not_hide_why():
     assert error.data["command"].startswith("tgi-deploy up ")
 
 
-def test_shards_that_only_wait_are_found_to_hang_when_their_time_is_up():
+def test_waiting_shards_are_reported_as_a_hang_at_the_deadline():
     waits = "".join(
         f"2026-01-09T00:{minute:02}:00Z  INFO x: Waiting for shard to be ready... rank={rank}\n"
         for minute in range(12)
@@ -101,14 +101,14 @@ def test_shards_that_only_wait_are_found_to_hang_when_their_time_is_up():
     assert (error.code, error.data["finding"]) == ("not_ready_loading", "nccl_hang")
 
 
-def test_a_key_in_the_line_that_shows_the_cause_is_hidden():
+def test_a_key_in_the_evidence_is_hidden():
     refused = "error: unexpected argument '--api-key sesame-open' found\n[tgi-deploy] phase=engine-exited code=2\n"
     error = fails(story(consoles=[(0, ENGINE + refused)]), NotHealthyError)
     assert error.data["finding"] == "unknown_flag"
     assert "sesame" not in f"{error.message} {error.hint} {error.data}"
 
 
-def test_a_silent_machine_ends_at_the_sum_of_all_deadlines():
+def test_a_silent_machine_times_out_at_the_sum_of_deadlines():
     tale = story(probes=[(0, TIMEOUT)])
     error = fails(tale, NotHealthyError)
     assert (error.code, tale.elapsed_s, error.exit_code) == ("not_ready_booting", 920, 5)
@@ -130,7 +130,7 @@ def test_each_phase_has_its_own_deadline_to_the_second(console, phase, ends_s):
     assert error.hint
 
 
-def test_a_machine_that_stays_pending_ends_at_its_deadline():
+def test_a_pending_machine_times_out_at_its_deadline():
     tale = story(machines=[(0, PENDING)])
     error = fails(tale, NotHealthyError)
     assert (error.code, tale.elapsed_s) == ("not_ready_launching", 100)
@@ -151,13 +151,13 @@ def test_the_overall_limit_cuts_a_phase_short():
     assert "all phases" in error.message
 
 
-def test_the_last_sleep_is_only_as_long_as_what_is_left():
+def test_the_last_sleep_ends_at_the_deadline():
     tale = story(consoles=[(0, UP)])
     fails(tale, NotHealthyError, poll_s=8.0, probe_s=8.0)
     assert tale.world.clock.slept == [8.0, 8.0, 4.0]
 
 
-def test_time_that_probes_take_counts():
+def test_time_spent_in_probes_counts():
     tale = story(consoles=[(0, LOAD)], probes=[(0, TIMEOUT)])
     tale.world.probe_takes_s = 10.0
     error = fails(tale, NotHealthyError)
@@ -206,7 +206,7 @@ def test_a_small_delay_is_not_a_stall():
     assert tale.recorder.lines == []
 
 
-def test_the_cloud_reason_is_not_said_twice():
+def test_the_clouds_reason_is_not_repeated():
     said = "Server.InternalError: host failed"
     tale = story(machines=[(0, RUNNING), (5, dead("Server.InternalError", said))])
     assert fails(tale).message.count("Server.InternalError") == 1
@@ -231,7 +231,7 @@ def test_out_of_memory_at_warm_up_is_distinguished_from_out_of_memory_at_load():
     assert fails(tale, NotHealthyError).data["finding"] == "oom_load"
 
 
-def test_a_known_error_without_an_end_is_waited_out():
+def test_a_known_error_without_an_exit_keeps_waiting():
     """Engines survive some errors: only the end makes it a verdict. The time-out names it then."""
     tale = story(consoles=[(0, LOAD + OOM)])
     error = fails(tale, NotHealthyError)
@@ -240,20 +240,20 @@ def test_a_known_error_without_an_end_is_waited_out():
     assert "out of memory" in error.message
 
 
-def test_an_attempt_that_came_and_died_between_two_looks_is_not_missed():
+def test_a_start_that_failed_between_two_polls_is_counted():
     tale = story(consoles=[(0, LOAD), (30, LOAD + OOM + EXIT + BOOT)])
     error = fails(tale, NotHealthyError)
     assert (error.data["finding"], tale.elapsed_s) == ("oom_load", 30)
 
 
-def test_one_unknown_failure_may_be_healed_by_a_restart():
+def test_one_unknown_failure_may_be_fixed_by_a_restart():
     odd = LOAD + "KeyError: 'odd'\n" + EXIT
     tale = story(consoles=[(0, LOAD), (30, odd), (40, odd + UP)], probes=[(0, REFUSED), (60, OK)])
     assert tale.wait().elapsed_s == 63
     assert tale.recorder.order()[-1] == "ready"
 
 
-def test_two_unknown_failures_are_enough():
+def test_two_unknown_failures_end_the_wait():
     odd = LOAD + "KeyError: 'odd'\n" + EXIT
     tale = story(consoles=[(0, LOAD), (30, odd), (60, odd + odd)])
     error = fails(tale, NotHealthyError)
@@ -269,7 +269,7 @@ def test_an_exit_that_is_not_retried_ends_the_wait(code):
     assert f"with code {code}" in error.message
 
 
-def test_a_restart_goes_back_to_an_earlier_phase_with_a_fresh_clock():
+def test_a_restart_returns_to_an_earlier_phase_with_a_new_deadline():
     odd = LOAD + EXIT
     tale = story(consoles=[(0, LOAD), (80, odd), (85, odd + BOOT)])
     error = fails(tale, NotHealthyError)
@@ -290,7 +290,7 @@ def test_an_answer_that_settles_later_is_ready():
     assert tale.world.clock.slept == [3.0, 2.0, 5.0, 3.0]
 
 
-def test_503_means_sick_and_can_become_ready():
+def test_status_503_can_become_ready():
     tale = story(consoles=[(0, UP)], probes=[(0, SICK), (10, OK)])
     assert tale.wait().elapsed_s == 13
     assert tale.recorder.lines[0] == "the health check answers 503: it was up and is unhealthy now"
@@ -303,12 +303,12 @@ def test_503_forever_is_a_time_out_that_says_so():
     assert (error.code, error.data["probe"]) == ("not_ready_ready", "answered 503")
 
 
-def test_another_answer_is_not_ready():
+def test_an_unexpected_status_is_not_ready():
     tale = story(consoles=[(0, UP)], probes=[(0, type(OK)(outcome="status", status=404))])
     assert "answered 404" in fails(tale, NotHealthyError).message
 
 
-def test_a_spot_notice_ends_the_wait_before_the_machine_goes():
+def test_a_spot_notice_ends_the_wait_early():
     notice = LOAD + "[tgi-deploy] spot-notice action=terminate time=2026-11-21T12:00:00Z\n" + EXIT
     tale = story(consoles=[(0, ""), (20, LOAD), (50, notice)])
     error = fails(tale)
@@ -331,7 +331,7 @@ def test_a_spot_notice_ends_the_wait_before_the_machine_goes():
         (dead(state="missing"), "machine_died", "new machine"),
     ],
 )
-def test_a_machine_that_dies_ends_the_wait_with_its_reason(machine, code, says):
+def test_a_terminated_machine_ends_the_wait_with_its_reason(machine, code, says):
     tale = story(machines=[(0, PENDING), (10, RUNNING), (50, machine)], consoles=[(20, PULL), (0, "")][::-1])
     error = fails(tale)
     assert (error.code, tale.elapsed_s, error.exit_code) == (code, 50, 1)
@@ -340,59 +340,59 @@ def test_a_machine_that_dies_ends_the_wait_with_its_reason(machine, code, says):
     assert (error.data["phase"], error.data["machine"]["state"]) == ("pulling", machine.state)
 
 
-def test_a_machine_that_shut_down_after_a_known_error_died_of_it():
+def test_a_shutdown_after_a_known_error_is_attributed_to_it():
     tale = story(machines=[(0, RUNNING), (20, dead("Client.InstanceInitiatedShutdown"))], consoles=[(0, LOAD + OOM)])
     assert fails(tale, NotHealthyError).data["finding"] == "oom_load"
 
 
-def test_a_reclaimed_machine_was_reclaimed_whatever_its_log_says():
+def test_a_reclaimed_machine_is_reported_as_reclaimed():
     taken = dead("Taken", reclaimed=True)
     tale = story(machines=[(0, RUNNING), (20, taken)], consoles=[(0, LOAD), (20, LOAD + OOM)])
     assert fails(tale).code == "spot_reclaimed"
 
 
-def test_a_machine_not_visible_yet_is_waited_for():
+def test_a_machine_that_is_not_visible_yet_is_awaited():
     tale = story(machines=[(0, dead(state="missing")), (15, PENDING), (30, RUNNING)], probes=[(0, REFUSED), (50, OK)])
     assert tale.wait().elapsed_s == 53
 
 
-def test_a_machine_that_one_look_does_not_show_is_not_gone():
+def test_a_machine_missing_from_one_poll_is_not_missing():
     unseen = [(20, dead(state="missing")), (40, RUNNING), (60, dead(state="missing")), (110, RUNNING)]
     tale = story(machines=[(0, PENDING), (15, RUNNING), *unseen], probes=[(0, REFUSED), (130, OK)])
     assert tale.wait(unseen_s=60.0).elapsed_s == 133
 
 
 @pytest.mark.parametrize("late", ["stopping", "stopped"])
-def test_a_late_look_that_shows_a_machine_as_stopped_before_its_start_does_not_end_the_wait(late):
+def test_a_stale_stopped_state_does_not_end_the_wait(late):
     shown = [(0, dead(state=late)), (10, RUNNING), (20, dead(state=late)), (40, RUNNING)]
     tale = story(machines=shown, probes=[(0, REFUSED), (60, OK)])
     assert tale.wait(unseen_s=60.0).elapsed_s >= 60
 
 
 @pytest.mark.parametrize("state", ["stopping", "stopped"])
-def test_a_machine_that_every_look_shows_as_stopped_for_a_minute_is_dead(state):
+def test_a_machine_stopped_for_a_minute_ends_the_wait(state):
     tale = story(machines=[(0, dead("Client.UserInitiatedShutdown", state=state))])
     error = fails(tale, unseen_s=60.0)
     assert (error.code, tale.elapsed_s) == ("machine_died", 60)
 
 
-def test_a_machine_that_no_look_shows_for_a_minute_is_gone():
+def test_a_machine_missing_for_a_minute_ends_the_wait():
     tale = story(machines=[(0, PENDING), (15, RUNNING), (50, dead(state="missing"))])
     error = fails(tale, unseen_s=60.0)
     assert (error.code, tale.elapsed_s) == ("machine_died", 110)
 
 
-def test_a_machine_that_never_appears_is_a_time_out():
+def test_a_machine_that_never_appears_times_out():
     tale = story(machines=[(0, dead(state="missing"))])
     assert fails(tale, NotHealthyError).code == "not_ready_launching"
 
 
-def test_a_machine_that_dies_while_the_answer_settles_is_dead():
+def test_a_machine_that_dies_while_settling_is_not_ready():
     tale = story(machines=[(0, RUNNING), (2, dead("Server.InternalError"))], probes=[(0, OK), (2, REFUSED)])
     assert fails(tale).code == "machine_died"
 
 
-def test_a_rotated_console_does_not_lead_back():
+def test_a_rotated_console_does_not_reset_the_phase():
     window = "Waiting for shard to be ready... rank=0\n" * 5
     tale = story(
         consoles=[(0, LOAD), (30, window), (60, window + "Starting Webserver\n")], probes=[(0, REFUSED), (70, OK)]
@@ -401,13 +401,13 @@ def test_a_rotated_console_does_not_lead_back():
     assert [item.phase for item in report.phases] == ["launching", "loading", "warming_up"]
 
 
-def test_a_console_that_goes_empty_changes_nothing():
+def test_an_emptied_console_changes_nothing():
     tale = story(consoles=[(0, LOAD), (30, "")])
     error = fails(tale, NotHealthyError)
     assert (error.code, tale.elapsed_s) == ("not_ready_loading", 90)
 
 
-def test_no_deadlines_at_all_means_one_look():
+def test_without_deadlines_there_is_one_poll():
     tale = story()
     assert fails(tale, NotHealthyError, deadlines=()).code == "not_ready_booting"
     assert tale.elapsed_s == 0
@@ -420,6 +420,6 @@ def test_a_phase_without_a_deadline_has_the_overall_one():
     assert tale.elapsed_s == 30
 
 
-def test_patience_sums_what_it_is_given():
+def test_patience_is_the_sum_of_deadlines():
     assert PhaseDeadlines.of(DEADLINES).overall_s == 920
     assert PhaseDeadlines.of(DEADLINES, 5).overall_s == 5

@@ -21,7 +21,7 @@ def test_probe_returns_the_status(status):
     assert (probe.outcome, probe.status, probe.ok) == ("status", status, status == 200)
 
 
-def test_each_call_is_named_for_verbose_even_if_nobody_answers(caplog):
+def test_verbose_prints_unanswered_calls(caplog):
     caplog.set_level("INFO", "tgi_deploy.calls")
     at = f"127.0.0.1:{closed_port()}"
     probe_health(f"http://{at}/health")
@@ -38,7 +38,7 @@ def test_probe_of_a_broken_or_non_http_reply_is_reset(reply):
         assert probe_health(url).outcome == "reset"
 
 
-def test_probe_of_what_never_answers_is_a_timeout():
+def test_probe_of_a_silent_server_is_a_timeout():
     with raw_server(None) as url:
         assert probe_health(url, timeouts=SHORT).outcome == "timeout"
 
@@ -92,7 +92,7 @@ def test_json_and_text_answers():
         assert engine.ask(get("/none")).status == 404
 
 
-def test_an_answer_without_end_is_cut_at_the_total_time():
+def test_an_endless_answer_is_cut_at_the_total_time():
     def drip(handler):
         handler.send_response(200)
         handler.end_headers()
@@ -113,7 +113,7 @@ def test_an_answer_without_end_is_cut_at_the_total_time():
     "start", [b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\ndata: "]
 )
 @pytest.mark.parametrize("ask", ["get", "stream", "probe"])
-def test_what_drips_is_cut_at_the_total_time(start, ask):
+def test_a_slow_answer_is_cut_at_the_total_time(start, ask):
     with raw_server(start, drips=True) as url:
         engine = HttpEngine(url, timeouts=SHORT)
         began = time.monotonic()
@@ -125,7 +125,7 @@ def test_what_drips_is_cut_at_the_total_time(start, ask):
         assert time.monotonic() - began < 5
 
 
-def test_a_stream_of_more_than_there_is_memory_for_is_cut(monkeypatch):
+def test_a_stream_larger_than_the_limit_is_cut(monkeypatch):
     monkeypatch.setattr("tgi_deploy.readiness.http._ANSWER_LIMIT_BYTES", 10_000)
     with (
         raw_server(b"HTTP/1.1 200 OK\r\n\r\n" + b"data: {}\n\n" * 5_000) as url,
@@ -141,14 +141,14 @@ def test_a_stream_is_read_to_its_end():
     assert streamed.arrivals_ms[0] > 0
 
 
-def test_a_stream_that_is_refused_is_an_answer():
+def test_a_rejected_stream_is_an_answer():
     with serving({"/generate_stream": (422, {"error": "x"})}) as server:
         streamed = HttpEngine(server.url).ask(stream("/generate_stream", {}))
     assert (streamed.status, streamed.events, streamed.text) == (422, (), '{"error": "x"}')
 
 
 @pytest.mark.parametrize("request_", [get("/x"), post("/x", {}), stream("/x", {})], ids=lambda probe: probe.step)
-def test_an_engine_that_is_not_there_is_unreachable(request_):
+def test_a_missing_engine_is_unreachable(request_):
     engine = HttpEngine(f"http://127.0.0.1:{closed_port()}")
     with pytest.raises(NotHealthyError) as caught:
         engine.ask(request_)
@@ -156,7 +156,7 @@ def test_an_engine_that_is_not_there_is_unreachable(request_):
     assert "refused" in caught.value.message
 
 
-def test_a_broken_off_answer_is_unreachable():
+def test_a_cut_answer_is_unreachable():
     with raw_server(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"half"') as url, pytest.raises(NotHealthyError):
         HttpEngine(url).ask(get("/info"))
 
@@ -167,7 +167,7 @@ def test_a_redirect_is_not_followed_with_the_key():
 
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel", "tab\t"])
-def test_a_key_that_no_header_carries_is_not_quoted(key):
+def test_an_invalid_key_is_not_quoted_in_the_error(key):
     with serving() as server, pytest.raises(InputError) as caught:
         HttpEngine(server.url, api_key=lambda: key).ask(get("/info"))
     assert caught.value.code == "bad_api_key"
@@ -217,7 +217,7 @@ def test_payloads_of_an_event_stream(stream, events):
     assert list(payloads(stream.splitlines(keepends=True))) == events
 
 
-def test_the_events_of_a_stream_arrive_as_they_come():
+def test_stream_events_arrive_immediately():
     events, first = [], threading.Event()
 
     def slowly(handler):

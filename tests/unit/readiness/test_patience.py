@@ -31,7 +31,7 @@ def ends(tale, deadlines=LIMITED, **settings):
     return caught.value
 
 
-def test_megabytes_are_reported_with_what_the_plan_expects():
+def test_megabytes_are_reported_with_the_expected_total():
     tale = story(consoles=[(0, PULL), (10, received(1234)), (20, WARM)], probes=[(0, REFUSED), (30, OK)])
     tale.wait(LIMITED)
     reported = [(phase, detail) for phase, detail, *_ in tale.recorder.phases]
@@ -47,7 +47,7 @@ def test_a_slow_pull_continues_past_its_deadline_while_bytes_come_in():
     assert not any("stalled" in line for line in tale.recorder.lines)
 
 
-def test_it_does_not_run_forever():
+def test_an_extended_pull_does_not_run_forever():
     tale = story(consoles=pulling(2000))
     error = ends(tale)
     assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 900)
@@ -55,7 +55,7 @@ def test_it_does_not_run_forever():
     assert error.data["stalled_s"] is None
 
 
-def test_past_the_deadline_it_ends_when_it_stalls():
+def test_past_the_deadline_a_stall_ends_the_wait():
     tale = story(consoles=pulling(400))
     error = ends(tale)
     assert (error.code, tale.elapsed_s, error.data["stalled_s"]) == ("not_ready_pulling", 460, 60)
@@ -76,13 +76,13 @@ def test_without_a_limit_progress_extends_nothing():
     )
 
 
-def test_an_overall_limit_that_was_asked_for_is_never_extended():
+def test_a_requested_overall_limit_is_never_extended():
     tale = story(consoles=pulling(2000))
     ends(tale, overall_s=350)
     assert tale.elapsed_s == 350
 
 
-def test_what_was_granted_to_a_slow_phase_is_not_taken_from_the_others():
+def test_an_extension_of_one_phase_does_not_shorten_others():
     """920 s are the sum of all deadlines; the pull took 500 more than its own."""
     tale = story(consoles=[*pulling(800), (800, LOAD)], probes=[(0, REFUSED)])
     deadlines = [item if item.phase != "loading" else replace(item, deadline_s=400) for item in LIMITED]
@@ -90,14 +90,14 @@ def test_what_was_granted_to_a_slow_phase_is_not_taken_from_the_others():
     assert (error.code, tale.elapsed_s) == ("not_ready_loading", 1200)
 
 
-def test_agents_that_talk_are_no_pull():
+def test_other_network_traffic_is_not_a_pull():
     tale = story(consoles=pulling(2000, every_s=70, mb=1))
     error = ends(tale, [replace(item, stall_s=40) for item in LIMITED])
     assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 300)
     assert any(line.startswith("pulling has stalled at ") for line in tale.recorder.lines)
 
 
-def test_a_stall_names_phase_place_time_and_what_to_do():
+def test_a_stall_message_has_phase_progress_time_and_command():
     tale = story(consoles=pulling(100), probes=[(0, REFUSED), (200, OK)])
     tale.wait([replace(item, expected_s=500, deadline_s=900) for item in LIMITED], name="demo")
     assert tale.recorder.lines == [
@@ -140,7 +140,7 @@ def test_a_pull_that_starts_over_makes_progress_from_there():
     assert [line.partition(":")[0] for line in tale.recorder.lines] == ["pulling has stalled at 500 of about 9,100 MB"]
 
 
-def test_a_download_shows_the_engines_own_estimate_as_it_runs_down():
+def test_a_download_counts_down_the_engines_estimate():
     said = ENGINE + "Download: [1/4] -- ETA: 0:01:30\n"
     tale = story(consoles=[(0, ENGINE), (20, said), (50, WARM)], probes=[(0, REFUSED), (60, OK)])
     tale.wait()
@@ -168,18 +168,18 @@ def per_minute(console, **settings):
     return looks.count("machine") / 10, looks.count("console") / 10, len(tale.world.asked) / 10
 
 
-def test_early_phases_ask_the_cloud_and_the_engine_alike():
+def test_early_phases_poll_cloud_and_engine_equally():
     machine, console, probes = per_minute(PULL, poll_s=5, probe_s=0.5)
     assert (machine, console, probes) == (12.1, 12.1, 12.1)
 
 
-def test_near_the_end_only_the_engine_is_asked_more_often():
+def test_late_phases_poll_the_engine_more_often():
     machine, console, probes = per_minute(LOAD, poll_s=5, probe_s=0.5)
     assert (machine, console) == (12.1, 12.1)
     assert 118 <= probes <= 121
 
 
-def test_an_engine_is_found_ready_within_half_a_second_and_without_asking_the_cloud_again():
+def test_readiness_is_detected_within_half_a_second():
     tale = story(consoles=[(0, UP)], probes=[(0, REFUSED), (7.1, OK)])
     report = tale.wait(poll_s=5, probe_s=0.5, settle_s=0.2)
     assert report.elapsed_s == pytest.approx(7.7)
@@ -187,7 +187,7 @@ def test_an_engine_is_found_ready_within_half_a_second_and_without_asking_the_cl
     assert tale.world.looks == ["machine", "console"] * 2
 
 
-def test_a_log_that_does_not_have_the_capacity_yet_is_read_once_more():
+def test_a_log_without_the_capacity_is_read_once_more():
     tale = story(consoles=[(0, LOAD), (6.6, UP)], probes=[(0, REFUSED), (6.4, OK)])
     report = tale.wait(poll_s=5, probe_s=0.5, settle_s=0.2)
     assert report.kv_capacity_tokens == 9000

@@ -75,13 +75,13 @@ def test_without_a_pin_a_certificate_that_no_authority_signed_is_refused(made):
     assert server.requests == []
 
 
-def test_where_a_certificate_is_expected_plain_http_is_never_spoken(made):
+def test_plain_http_is_never_used_if_a_certificate_is_expected(made):
     with serving() as server:
         assert probe_health(f"{server.url}/health", certificate=made.sha256).outcome in {"reset", "timeout"}
         assert server.requests == []
 
 
-def test_an_engine_that_does_not_listen_behind_its_proxy_is_not_there_yet(made):
+def test_an_engine_not_listening_behind_its_proxy_is_not_ready(made):
     assert probe_health(f"https://127.0.0.1:{closed_port()}/health", certificate=made.sha256).outcome == "refused"
     with raw_server(b"") as url:
         assert probe_health(url.replace("http:", "https:"), certificate=made.sha256).outcome == "reset"

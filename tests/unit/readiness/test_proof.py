@@ -53,7 +53,7 @@ def test_a_healthy_engine_passes_every_step():
     assert [step.detail for step in report.steps][2:] == ["5 tokens", "2 events", "2 tokens"]
 
 
-def test_what_is_asked_of_the_engine():
+def test_the_proof_sends_the_expected_requests():
     with serving() as server:
         proof_by(HttpEngine(server.url))
         asked = server.requests
@@ -87,7 +87,7 @@ def test_steps_are_timed_in_milliseconds():
     assert report.first_token_ms == 40.0
 
 
-def test_another_model_is_refused_by_name():
+def test_a_different_model_is_rejected_by_name():
     error = refused(info=(200, INFO | {"model_id": "bigscience/bloom-560m"}))
     assert error.code == "wrong_model"
     assert error.data == {"expected": PROMISE.model_id, "served": "bigscience/bloom-560m"}
@@ -97,13 +97,13 @@ def test_another_model_is_refused_by_name():
 @pytest.mark.parametrize(
     ("key", "value"), [("max_input_tokens", 4096), ("max_total_tokens", 4096), ("max_total_tokens", None)]
 )
-def test_other_limits_are_refused_with_both_numbers(key, value):
+def test_different_limits_are_rejected_with_both_numbers(key, value):
     error = refused(info=(200, INFO | {key: value}))
     assert error.code == "limits_differ"
     assert f"{key} is {value}, planned {INFO[key]}" in error.message
 
 
-def test_an_engine_that_gives_no_limit_for_prompts_is_not_the_planned_one():
+def test_an_engine_without_an_input_limit_is_rejected():
     assert refused(info=(200, INFO | {"max_input_tokens": None})).code == "info_failed"
 
 
@@ -113,13 +113,13 @@ def test_the_old_name_of_the_input_limit_counts():
     assert refused(info=(200, old | {"max_input_length": 5})).code == "limits_differ"
 
 
-def test_another_version_is_refused():
+def test_a_different_version_is_rejected():
     error = refused(info=(200, INFO | {"version": "3.0.0"}))
     assert error.code == "wrong_version"
     assert "3.3.7 or 3.3.6-dev0" in error.message
 
 
-def test_without_wanted_versions_any_will_do():
+def test_without_expected_versions_any_is_accepted():
     assert proven(replace(EXPECTED, versions=()), info=(200, INFO | {"version": "0"})).answer
 
 
@@ -153,7 +153,7 @@ def test_without_wanted_versions_any_will_do():
         ({"v1__chat__completions": (200, None)}, "chat_failed", "no message"),
     ],
 )
-def test_a_step_that_fails_says_what_was_answered(changes, code, says):
+def test_a_failed_step_quotes_the_answer(changes, code, says):
     error = refused(**changes)
     assert error.code == code
     assert says in error.message
@@ -249,7 +249,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize("path", ["/info", "/generate", "/generate_stream", "/v1/chat/completions"])
-def test_any_member_of_an_engines_answer_may_be_missing_or_of_another_type(path):
+def test_missing_or_mistyped_members_of_a_reply_are_handled(path):
     bodies = {
         "/health": None,
         "/info": INFO,
@@ -273,7 +273,7 @@ def code_of(bodies):
 
 
 @pytest.mark.parametrize("path", ["info", "generate_stream"])
-def test_an_answer_that_is_nested_without_end_is_a_failed_step(path):
+def test_a_deeply_nested_answer_is_a_failed_step(path):
     deep = b"[" * 100_000
     error = refused(**{path: (200, b"data: " + deep + b"\n\n" if "stream" in path else deep)})
     assert error.code == f"{path.removeprefix('generate_')}_failed"

@@ -76,7 +76,7 @@ def refused(**changes):
     return caught.value
 
 
-def test_a_user_whose_thread_breaks_is_not_forgotten():
+def test_a_failed_client_thread_is_reported():
     class Broken(Engine):
         def ask(self, probe):
             if probe.streamed and "river" in probe.body["inputs"].split()[0]:
@@ -96,11 +96,11 @@ def test_the_longest_promised_request_leaves_room_for_its_answer():
     assert len(body["inputs"].split()) == 8192 - 256
 
 
-def test_the_limit_of_the_input_binds_where_it_is_lower():
+def test_the_input_limit_applies_if_lower():
     assert replaced(PROMISE, max_input_tokens=4000).longest_input_tokens == 4000
 
 
-def test_the_promised_users_ask_at_the_same_moment_each_something_else():
+def test_concurrent_requests_have_different_prompts():
     _, engine = proven()  # the barrier lets nobody go on before all eight are there
     streams = [body for path, body in engine.asked if path == "/generate_stream"]
     assert len(streams) == 8
@@ -121,7 +121,7 @@ def test_two_answers_to_one_question_are_a_warning():
     assert [warning.code for warning in report.warnings] == ["not_repeatable"]
 
 
-def test_what_was_measured_stands_beside_the_plan():
+def test_measurements_are_stored_with_the_plan():
     report, _ = proven(kv=21_000)
     document = measured_document(report.measured)
     assert document == {
@@ -144,7 +144,7 @@ def test_a_log_without_the_capacity_is_not_a_failure():
     assert measured_document(report.measured)["kv_difference"] is None
 
 
-def test_less_room_than_promised_is_refused_before_anything_is_asked():
+def test_too_small_a_kv_cache_is_rejected_first():
     error = refused(kv=10_239)
     assert error.code == "kv_capacity_short"
     assert "KV cache holds 10239 tokens, the plan needs 10240" in error.message
@@ -164,7 +164,7 @@ def test_less_room_than_promised_is_refused_before_anything_is_asked():
         ({"streamed": HttpReply(status=200, events=TOKENS)}, "together_failed", "without the complete text"),
     ],
 )
-def test_each_way_to_break_the_promise_is_named(changes, code, says):
+def test_each_broken_promise_is_named(changes, code, says):
     error = refused(**changes)
     assert error.code == code
     assert says in error.message

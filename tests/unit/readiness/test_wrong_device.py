@@ -52,7 +52,7 @@ def test_the_wait_ends_with_the_first_line_that_shows_it():
 
 
 @pytest.mark.parametrize("why", ["System cpu doesn't support flash/paged attention", "CUDA is not available"])
-def test_what_a_shard_imports_shows_it_too(why):
+def test_a_shards_import_warnings_show_it(why):
     _, error = refused(consoles=[(0, ENGINE + "Starting shard rank=0\n" + SHARD_WARNS.format(why))])
     assert error.code == "wrong_device"
 
@@ -65,13 +65,13 @@ def test_a_log_that_comes_after_the_first_answer_is_still_read():
     assert caught.value.code == "wrong_device"
 
 
-def test_a_window_without_the_warning_does_not_forget_it():
+def test_a_window_without_the_warning_keeps_the_finding():
     before = read(MARKERS + LAUNCHER_WARNS, GRAMMAR)
     window = STARTED[STARTED.index("Starting Webserver") - 60 :]
     assert read(window[window.index("\n") + 1 :], GRAMMAR, before=before).forbids_ready is not None
 
 
-def test_another_start_on_the_accelerator_is_ready():
+def test_a_new_start_on_the_accelerator_is_ready():
     assert story(consoles=[(0, MARKERS + STARTED + WARM)], probes=[(0, OK)]).wait().kv_capacity_tokens == 9000
 
 
@@ -87,7 +87,7 @@ def test_other_warnings_of_a_start_do_not_forbid_it(line):
     assert story(consoles=[(0, ENGINE + line + WARM)], probes=[(0, OK)]).wait().kv_capacity_tokens == 9000
 
 
-def test_what_users_write_does_not_forbid_anything():
+def test_user_text_does_not_prevent_readiness():
     said = SHARD_WARNS.format("System cpu doesn't support flash/paged attention")
     assert read(WARM + "router: Connected\n" + said, GRAMMAR).forbids_ready is None
     assert read(said, GRAMMAR).forbids_ready is None, "no start is in sight"
@@ -169,7 +169,7 @@ def test_without_a_prediction_no_speed_is_too_slow():
     assert proof_of(Engine([[9000.0] * 15]), replace(EXPECTED, slowest_token_ms=None))
 
 
-def test_tokens_that_come_in_bunches_do_not_hide_slowness():
+def test_bunched_tokens_do_not_hide_slowness():
     with pytest.raises(NotHealthyError):
         proof_of(Engine([[0.0, *[400.0] * 14]]))
 

@@ -49,29 +49,29 @@ def shape(changes):
     return [(step.action, step.attributes.get("id") or step.key) for step in changes.steps]
 
 
-def test_nothing_there_is_created_in_order_of_need():
+def test_missing_resources_are_created_in_dependency_order():
     changes = diff((MACHINE, GROUP), (), ())
     assert shape(changes) == [("create", "group"), ("create", "machine")]
     assert [step.resource for step in changes.steps] == [GROUP, MACHINE]
 
 
-def test_what_is_recorded_and_there_is_kept():
+def test_recorded_existing_resources_are_kept():
     changes = diff(WANTED, [record(item) for item in WANTED], [found(item) for item in WANTED])
     assert shape(changes) == [("keep", "group-1"), ("keep", "machine-1")]
     assert changes.changes == ()
 
 
-def test_what_is_there_and_not_recorded_is_adopted():
+def test_unrecorded_existing_resources_are_adopted():
     changes = diff(WANTED, (), [found(item) for item in WANTED])
     assert [step.action for step in changes.steps] == ["adopt", "adopt"]
 
 
-def test_an_intent_that_has_come_true_is_adopted():
+def test_a_completed_intent_is_adopted():
     changes = diff(WANTED, [record(GROUP), record(MACHINE, state="intent")], [found(item) for item in WANTED])
     assert [step.action for step in changes.steps] == ["keep", "adopt"]
 
 
-def test_what_was_there_and_is_gone_is_created_again():
+def test_a_missing_recorded_resource_is_recreated():
     changes = diff(WANTED, [record(item) for item in WANTED], [found(GROUP)])
     assert shape(changes) == [("keep", "group-1"), ("create", "machine")]
     assert changes.steps[1].reason == "no longer exists"
@@ -94,26 +94,26 @@ def test_another_place_is_a_replacement():
     assert shape(changes) == [("delete", "group-1"), ("create", "group")]
 
 
-def test_loose_properties_replace_nothing():
+def test_mutable_properties_do_not_cause_a_replacement():
     narrow, wide = (resource("group", port=1, cidrs=cidrs, mutable=("cidrs",)) for cidrs in (["a"], ["a", "b"]))
     assert shape(diff((wide,), [record(narrow)], [found(narrow)])) == [("keep", "group-1")]
 
 
-def test_what_is_not_wanted_goes_last_made_first():
+def test_unwanted_resources_are_deleted_newest_first():
     changes = diff((), [record(item) for item in WANTED], [found(item) for item in WANTED])
     assert shape(changes) == [("delete", "machine-1"), ("delete", "group-1")]
 
 
-def test_nothing_wanted_works_without_a_record():
+def test_an_empty_desired_state_works_without_a_record():
     assert shape(diff((), (), [found(GROUP), found(MACHINE)])) == [("delete", "machine-1"), ("delete", "group-1")]
 
 
-def test_of_two_alike_the_recorded_one_may_stay_and_one_goes():
+def test_of_two_equal_resources_the_recorded_one_stays():
     changes = diff((GROUP,), [record(GROUP)], [found(GROUP), found(GROUP, number=2)])
     assert shape(changes) == [("delete", "group-2"), ("keep", "group-1")]
 
 
-def test_one_on_its_way_out_is_waited_for_and_made_again():
+def test_a_resource_being_deleted_is_awaited_and_recreated():
     changes = diff((GROUP,), [record(GROUP)], [found(GROUP, alive=False)])
     assert shape(changes) == [("delete", "group-1"), ("create", "group")]
     assert changes.steps[0].reason == "is ending"
@@ -130,7 +130,7 @@ def test_without_a_spec_tag_the_record_decides():
     assert [step.action for step in diff((GROUP,), (), [untagged]).steps] == ["delete", "create"]
 
 
-def test_a_circle_of_needs_is_a_defect():
+def test_circular_references_are_a_defect():
     with pytest.raises(ValueError, match="circular resource dependencies"):
         in_order([resource("a", "b"), resource("b", "a")])
 

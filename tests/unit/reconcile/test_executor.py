@@ -153,7 +153,7 @@ class NoMemory(dict):
         return default
 
 
-def test_a_reply_that_is_not_received_within_a_minute_is_checked_anyway(bench):
+def test_a_reply_that_takes_more_than_a_minute_is_checked_anyway(bench):
     def lose(name):
         if name == "create instance" and len(bench.world.running()) == 1 and not bench.clock.seconds:
             bench.clock.sleep(60)
@@ -165,7 +165,7 @@ def test_a_reply_that_is_not_received_within_a_minute_is_checked_anyway(bench):
     assert deployment.record("instance").attributes["id"] == running.id
 
 
-def test_a_machine_that_an_earlier_request_made_and_that_has_ended_is_in_the_history(bench):
+def test_a_terminated_machine_of_an_earlier_request_is_in_the_history(bench):
     bench.run((group(),))
     ended = Found(key="instance", kind="instance", place="us-east-1", attributes={"id": "i-9"}, alive=False)
     stale = [StaleTokenError("ended", ended=ended)]
@@ -193,7 +193,7 @@ def test_a_stale_token_is_replaced(bench):
     assert len(bench.world.running()) == 1
 
 
-def test_a_machine_that_had_this_token_for_another_request_is_ended_before_a_new_one_is_made(bench):
+def test_a_machine_with_a_reused_token_is_terminated_first(bench):
     """Killed before the reply came, and asked for otherwise by the next run, which the cloud does not show it yet."""
 
     def kill(name):
@@ -234,7 +234,7 @@ def test_a_mismatch_without_a_result_is_not_awaited_forever(bench):
     assert 60 <= bench.clock.seconds < 120
 
 
-def test_lost_replies_end_at_some_time(bench):
+def test_repeated_lost_replies_give_up_eventually(bench):
     def lose(name, _):
         if name == "create instance":
             raise LostReplyError("lost")
@@ -260,7 +260,7 @@ def lose_reply(bench, call, *, shows_after_s=0.0):
 
 
 @pytest.mark.parametrize("shows_after_s", [0, 4, 12, 30, 59])
-def test_a_unique_name_whose_reply_got_lost_has_a_minute_to_become_visible(bench, shows_after_s):
+def test_a_lost_unique_name_has_a_minute_to_become_visible(bench, shows_after_s):
     lose_reply(bench, "create security-group", shows_after_s=shows_after_s)
     deployment = bench.run((group(),))
     (made,) = bench.world.there("security-group")
@@ -270,7 +270,7 @@ def test_a_unique_name_whose_reply_got_lost_has_a_minute_to_become_visible(bench
 
 @pytest.mark.parametrize("shows_after_s", [0, 12, 59])
 @pytest.mark.parametrize("killed", [False, True])
-def test_an_address_that_no_token_makes_repeatable_is_awaited_before_another_is_allocated(bench, shows_after_s, killed):
+def test_a_lost_address_allocation_is_awaited_before_another(bench, shows_after_s, killed):
     address = Resource(key="address", kind="address", place="us-east-1", properties={"domain": "vpc"})
     lose_reply(bench, "create address", shows_after_s=shows_after_s)
     if killed:
@@ -289,7 +289,7 @@ def test_an_address_that_no_token_makes_repeatable_is_awaited_before_another_is_
     assert bench.clock.seconds <= 60
 
 
-def test_a_unique_name_that_is_taken_at_the_first_request_may_be_our_own(bench):
+def test_a_taken_unique_name_may_be_our_own(bench):
     """A request that the service failed on is repeated below this layer, and may have taken effect the first time."""
     bench.run((group(),))
     bench.store.saved.clear()
@@ -299,7 +299,7 @@ def test_a_unique_name_that_is_taken_at_the_first_request_may_be_our_own(bench):
     assert deployment.record("security-group").attributes["id"] == "security-group-0"
 
 
-def test_a_unique_name_that_nothing_of_ours_has_after_a_minute_is_taken(bench):
+def test_a_unique_name_that_stays_foreign_for_a_minute_is_taken(bench):
     bench.run((group(),))
     bench.store.saved.clear()
     bench.world.hidden.add("security-group-0")
@@ -321,7 +321,7 @@ REFUSALS = (NoCapacityError("none"), QuotaError("too many"), BadRequestError("ba
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
-def test_what_a_lost_request_made_is_found_though_its_repetition_is_refused(bench, refusal):
+def test_a_lost_requests_resource_is_found_even_if_its_retry_is_rejected(bench, refusal):
     """A cloud that keeps to its tokens answers the same again. One that does not would get a second machine."""
     lose_reply(bench, "create instance", shows_after_s=30)
 
@@ -336,7 +336,7 @@ def test_what_a_lost_request_made_is_found_though_its_repetition_is_refused(benc
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: error.code)
-def test_a_refused_request_is_settled_at_once(bench, refusal):
+def test_a_rejected_request_is_settled_at_once(bench, refusal):
     def refuse(name, _):
         if name == "create instance":
             raise refusal
@@ -348,7 +348,7 @@ def test_a_refused_request_is_settled_at_once(bench, refusal):
     assert bench.clock.seconds == 0
 
 
-def test_an_open_intent_is_settled_before_another_takes_its_place(bench):
+def test_an_open_intent_is_settled_before_it_is_replaced(bench):
     """Killed before the reply came; the next run asks for another zone, and the first machine shows only then."""
 
     def kill(name):
@@ -368,7 +368,7 @@ def test_an_open_intent_is_settled_before_another_takes_its_place(bench):
     assert running.id == deployment.record("instance").attributes["id"]
 
 
-def test_an_intent_that_is_certainly_old_is_not_waited_for(bench):
+def test_an_old_intent_is_not_awaited(bench):
     def kill(name, _):
         if name == "create instance":
             raise KilledError
@@ -382,7 +382,7 @@ def test_an_intent_that_is_certainly_old_is_not_waited_for(bench):
     assert bench.clock.seconds == 3600
 
 
-def test_a_repeated_request_keeps_its_moment_and_notes_the_new_one(bench):
+def test_a_repeated_request_records_both_times(bench):
     """Tags are made of the first moment and belong to the token; how new the request is goes by the last."""
 
     def kill(name, _):
@@ -398,7 +398,7 @@ def test_a_repeated_request_keeps_its_moment_and_notes_the_new_one(bench):
     assert (notes["intended"], notes["asked"]) == ("2026-01-09T00:00:00+00:00", "2026-01-09T01:00:00+00:00")
 
 
-def test_what_was_made_before_a_crash_is_adopted(bench):
+def test_resources_created_before_a_crash_are_adopted(bench):
     first = bench.run((group(), machine()))
     intent = replaced(first.record("instance"), state="intent", attributes={})
     bench.store.saved.append(first.with_record(intent))
@@ -416,7 +416,7 @@ def test_a_group_in_use_is_deleted_once_it_is_free(bench):
     assert deployment.resources == ()
 
 
-def test_a_group_that_stays_in_use_is_left_behind_and_recorded(bench):
+def test_a_group_that_stays_in_use_is_reported_and_recorded(bench):
     deployment = bench.run((group(), machine()))
     only_group = next(
         step
@@ -446,7 +446,7 @@ def test_deleting_a_duplicate_leaves_the_record_of_the_other(bench):
     assert deployment.record("security-group").state == "created"
 
 
-def test_what_is_kept_is_still_brought_up_to_date(bench):
+def test_kept_resources_are_still_updated(bench):
     deployment = bench.run((group(),))
     bench.run((group(cidrs=["10.0.0.2/32"]),), deployment)
     assert bench.world.properties["security-group-0"]["allowed"] == ["10.0.0.1/32", "10.0.0.2/32"]
@@ -457,7 +457,7 @@ def test_an_unknown_reference_is_a_defect(bench):
         resolve({"a": Ref(key="x", attribute="id")}, new(bench.clock))
 
 
-def test_looks_end_exactly_at_the_deadline():
+def test_polling_ends_exactly_at_the_deadline():
     clock = FakeClock()
     waits = list(looks(clock, PollPolicy(deadline_s=10, poll_s=1, longest_poll_s=4, growth=2)))
     assert waits == [0, 1, 3, 7, 10]

@@ -38,16 +38,16 @@ def tags_of(made):
     return serving_tags(made.service, {}, plaintext=False)
 
 
-def test_a_machine_carries_what_it_serves():
+def test_machine_tags_describe_what_it_serves():
     assert tags_of(deployment()) == TAGS
 
 
-def test_what_was_written_is_what_is_read():
+def test_tags_read_back_the_same():
     made = deployment()
     assert service_of(tags_of(made)) == made.service
 
 
-def test_names_of_secrets_and_the_address_go_with_it_and_come_back_as_notes():
+def test_secret_names_and_address_are_tagged_and_read_as_notes():
     notes = {"api_key_variable": "KEY", "api_key_parameter": "/team/key", "bind": "10.0.0.7"}
     tags = serving_tags(deployment().service, {**notes, "pool": "us-east-1/a"}, plaintext=False)
     assert tags.keys() - TAGS.keys() == {
@@ -56,12 +56,12 @@ def test_names_of_secrets_and_the_address_go_with_it_and_come_back_as_notes():
     assert notes_of(tags) == notes
 
 
-def test_that_a_key_may_travel_unencrypted_is_a_word_of_its_own():
+def test_plaintext_consent_has_its_own_tag():
     assert is_plaintext(serving_tags(deployment().service, {}, plaintext=True))
     assert not is_plaintext(tags_of(deployment()))
 
 
-def test_no_value_is_longer_than_aws_takes():
+def test_tag_values_fit_the_aws_limit():
     assert "tgi-deploy:model" in tags_of(deployment(served_id="/" + 255 * "m"))
     tags = tags_of(deployment(served_id="/" + 256 * "m"))
     assert "tgi-deploy:model" not in tags
@@ -69,13 +69,13 @@ def test_no_value_is_longer_than_aws_takes():
 
 
 @pytest.mark.parametrize("tag", ["engine", "release", "model", "port"])
-def test_without_one_of_them_nothing_is_known(tag):
+def test_without_a_required_tag_the_service_is_unknown(tag):
     left = {name: value for name, value in TAGS.items() if name != f"tgi-deploy:{tag}"}
     assert service_of(left) is None
 
 
 @pytest.mark.parametrize("tag", ["promise", "max-tokens"])
-def test_without_its_promise_it_is_still_reached(tag):
+def test_without_promises_it_is_still_reachable(tag):
     left = {name: value for name, value in TAGS.items() if name != f"tgi-deploy:{tag}"}
     assert service_of(left).promise is None
 
@@ -96,12 +96,12 @@ def test_without_its_promise_it_is_still_reached(tag):
         ("port", "80@evil.example"),
     ],
 )
-def test_a_tag_that_is_not_as_this_tool_writes_it_counts_as_absent(tag, value):
+def test_a_malformed_tag_counts_as_absent(tag, value):
     assert service_of({**TAGS, f"tgi-deploy:{tag}": value}) is None
 
 
 @pytest.mark.parametrize("value", ["", "1/2", "1/2/3/4", "-1/2/3", "9999999999/1/1", "1/2/x", "0/0/0"])
-def test_a_promise_that_is_none_is_not_believed(value):
+def test_an_invalid_promise_is_ignored(value):
     assert service_of({**TAGS, "tgi-deploy:promise": value}).promise is None
 
 
@@ -115,7 +115,7 @@ def test_a_promise_that_is_none_is_not_believed(value):
         ("1024/256/8", "8193/8192"),
     ],
 )
-def test_a_promise_that_could_not_be_proved_is_not_believed(promise, most):
+def test_an_impossible_promise_is_ignored(promise, most):
     assert service_of({**TAGS, "tgi-deploy:promise": promise, "tgi-deploy:max-tokens": most}).promise is None
 
 
@@ -123,5 +123,5 @@ def test_a_promise_that_could_not_be_proved_is_not_believed(promise, most):
     ("tag", "value"),
     [("api-key-variable", "KEY=1"), ("api-key-variable", "$(id)"), ("api-key-parameter", "a b"), ("bind", "a;b")],
 )
-def test_a_strange_name_of_a_secret_is_none(tag, value):
+def test_an_invalid_secret_name_is_ignored(tag, value):
     assert notes_of({f"tgi-deploy:{tag}": value}) == {}

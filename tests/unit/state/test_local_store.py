@@ -58,13 +58,13 @@ def path_of(store):
     return store.home / "deployments" / "demo" / "deployment.json"
 
 
-def test_what_is_saved_is_read_back(store):
+def test_a_saved_record_reads_back(store):
     saved = store.save(deployment(), expected_serial=0)
     assert saved.serial == 1
     assert store.load("demo") == saved == replaced(deployment(), serial=1)
 
 
-def test_optional_values_may_be_missing_things(store):
+def test_optional_values_may_be_missing(store):
     saved = store.save(deployment(endpoint=None, usd_per_hour=None, ends=Ends()), expected_serial=0)
     assert store.load("demo") == saved
 
@@ -88,19 +88,19 @@ def test_a_record_of_the_first_release_is_read_as_one_revision():
     assert (found.machine.key, found.machine.state, found.request_number) == ("instance@1.1", "created", 3)
 
 
-def test_a_record_of_the_first_release_is_written_as_one_of_today():
+def test_a_first_release_record_is_written_in_the_current_schema():
     found = codec.decode((FIRST_RELEASE / "deployment.json").read_text())
     assert codec.decode(codec.encode(found)) == found
     assert not {"wish", "plan", "usd_per_hour", "ttl_s", "attempt"} & json.loads(codec.encode(found)).keys()
 
 
-def test_events_of_the_first_release_show_which_thing_is_the_machine():
+def test_first_release_events_mark_the_machine():
     lines = (FIRST_RELEASE / "events.jsonl").read_text().splitlines()
     events = [codec.decode_event(line) for line in lines]
     assert [event.data["kind"] for event in events if event.data.get("is_machine")] == ["instance"]
 
 
-def test_the_oldest_records_lack_what_came_later():
+def test_the_oldest_records_lack_later_fields():
     later = ("idle_s", "lease_s", "lease_until", "owner", "plaintext", "spent_usd", "given_up")
     document = {name: value for name, value in first_release().items() if name not in later}
     found = codec.decode(json.dumps(document))
@@ -108,7 +108,7 @@ def test_the_oldest_records_lack_what_came_later():
     assert found.ends.idle_s is None
 
 
-def test_no_plan_was_an_empty_one_once():
+def test_an_empty_plan_means_none():
     found = codec.decode(json.dumps(first_release(plan={}, phase="creating")))
     assert (found.plan, found.revision.state) == (None, "pending")
 
@@ -117,7 +117,7 @@ def test_no_plan_was_an_empty_one_once():
     ("change", "says"),
     [({"phase": "dancing"}, "phase"), ({"plan": {"chosen": 1}}, "plan"), ({"usd_per_hour": "NaN"}, "amount")],
 )
-def test_a_damaged_record_of_the_first_release_says_what_is_wrong(change, says):
+def test_a_damaged_first_release_record_names_the_problem(change, says):
     with pytest.raises(ValueError, match=says):
         codec.decode(json.dumps(first_release(**change)))
 
@@ -130,7 +130,7 @@ def test_a_damaged_record_of_the_first_release_says_what_is_wrong(change, says):
         ({}, {}),
     ],
 )
-def test_what_was_asked_of_the_target_shows_in_what_was_made_for_it(resource, marks):
+def test_first_release_options_are_derived_from_resources(resource, marks):
     document = first_release()
     document["resources"][0] |= resource
     assert codec.decode(json.dumps(document)).revision.marks == marks
@@ -228,7 +228,7 @@ def test_a_wrong_value_is_a_corrupt_record(store, key, value):
 
 
 @pytest.mark.parametrize("said", [True, False])
-def test_that_a_key_may_travel_unencrypted_is_read_back_and_never_taken_for_granted(store, said):
+def test_plaintext_consent_is_stored_and_off_by_default(store, said):
     store.save(deployment(plaintext=said), expected_serial=0)
     assert store.load("demo").plaintext is said
     document = json.loads(path_of(store).read_text())
@@ -237,7 +237,7 @@ def test_that_a_key_may_travel_unencrypted_is_read_back_and_never_taken_for_gran
     assert store.load("demo").plaintext is False
 
 
-def test_a_newer_schema_is_refused_by_name(store):
+def test_a_newer_schema_is_rejected(store):
     store.save(deployment(), expected_serial=0)
     text = path_of(store).read_text().replace('"schema": 2', '"schema": 99')
     path_of(store).write_text(text)
@@ -250,13 +250,13 @@ def test_a_newer_schema_is_refused_by_name(store):
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".", "A", "x" * 100, "a b"])
-def test_names_are_no_paths(store, name):
+def test_names_cannot_be_paths(store, name):
     with pytest.raises(InputError) as caught:
         store.load(name)
     assert caught.value.code == "bad_name"
 
 
-def test_names_lists_recorded_ones_alone(store):
+def test_names_lists_only_recorded_deployments(store):
     assert store.names() == ()
     store.save(deployment(name="beta"), expected_serial=0)
     store.save(deployment(name="alpha"), expected_serial=0)
@@ -264,7 +264,7 @@ def test_names_lists_recorded_ones_alone(store):
     assert store.names() == ("alpha", "beta")
 
 
-def test_events_are_lines(store):
+def test_events_are_stored_as_lines(store):
     for code in ("created", "deleted"):
         store.append_event(Event(at=NOW, deployment="demo", code=code, text="t", step="instance", data={"n": 1}))
     lines = (path_of(store).parent / "events.jsonl").read_text().splitlines()
@@ -276,7 +276,7 @@ def test_artifacts_stay_in_their_folder(store):
     assert (path_of(store).parent / "artifacts" / "evil.sh").read_text() == "x"
 
 
-def test_removing_forgets_everything(store):
+def test_removing_deletes_everything(store):
     store.save(deployment(), expected_serial=0)
     store.save_artifact("demo", "user-data.yaml", "x")
     store.remove("demo")
@@ -285,7 +285,7 @@ def test_removing_forgets_everything(store):
     assert not path_of(store).parent.exists()
 
 
-def test_the_lock_says_who_has_it(store):
+def test_the_lock_names_its_holder(store):
     with (
         store.lock("demo", command="tgi-deploy up x"),
         pytest.raises(ConflictError) as caught,
@@ -297,7 +297,7 @@ def test_the_lock_says_who_has_it(store):
     assert str(os.getpid()) in caught.value.message
 
 
-def test_who_comes_before_the_holder_has_signed_waits_for_its_name(store, monkeypatch):
+def test_a_waiting_process_waits_for_the_holders_name(store, monkeypatch):
     """One that died left its signature; who has the lock now signs while we look."""
     path = path_of(store).parent / "lock"
     dead = subprocess.Popen([sys.executable, "-c", ""])
@@ -319,7 +319,7 @@ def test_who_comes_before_the_holder_has_signed_waits_for_its_name(store, monkey
     assert "'tgi-deploy up x'" in caught.value.message
 
 
-def test_a_holder_that_never_signs_is_another_process(store, monkeypatch):
+def test_a_holder_without_a_name_is_another_process(store, monkeypatch):
     monkeypatch.setattr(lock, "SIGNATURE_S", 0.0)
     path = path_of(store).parent / "lock"
     path.parent.mkdir(parents=True)
@@ -332,7 +332,7 @@ def test_a_holder_that_never_signs_is_another_process(store, monkeypatch):
             pass
 
 
-def test_a_lock_that_is_let_go_while_one_looks_is_taken(store, monkeypatch):
+def test_a_lock_released_during_the_check_is_acquired(store, monkeypatch):
     path = path_of(store).parent / "lock"
     path.parent.mkdir(parents=True)
     with path.open("w") as held:
@@ -342,20 +342,20 @@ def test_a_lock_that_is_let_go_while_one_looks_is_taken(store, monkeypatch):
             assert json.loads(path.read_text())["command"] == "me"
 
 
-def test_who_lets_go_takes_its_signature_along(store):
+def test_releasing_a_lock_removes_the_holders_name(store):
     store.save(deployment(), expected_serial=0)
     with store.lock("demo", command="c"):
         assert (path_of(store).parent / "lock").read_text()
     assert (path_of(store).parent / "lock").read_text() == ""
 
 
-def test_a_lock_leaves_nothing_where_nothing_was_recorded(store):
+def test_a_lock_without_a_record_leaves_no_file(store):
     with store.lock("demo", command="c"):
         pass
     assert not path_of(store).parent.exists()
 
 
-def test_a_lock_can_be_taken_again_after_it_was_let_go(store):
+def test_a_released_lock_can_be_acquired_again(store):
     store.save(deployment(), expected_serial=0)
     for _ in range(2):
         with store.lock("demo", command="c"):
@@ -389,18 +389,18 @@ def test_one_of_two_processes_gets_the_lock(store):
     assert done.stdout.strip() == "locked"
 
 
-def test_an_unusable_home_is_one_sentence(tmp_path):
+def test_an_unusable_home_is_a_one_line_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DeployError) as caught:
         LocalStore(tmp_path / "file").save(deployment(), expected_serial=0)
     assert caught.value.code == "state_unusable"
 
 
-def test_secrets_of_no_kind_are_asked_for_by_the_record():
+def test_records_have_no_field_for_secrets():
     text = codec.encode(deployment(plan=None)).lower()
     assert not any(word in text for word in ("token", "secret", "password", "api_key"))
 
 
-def test_values_without_a_place_in_a_record_are_a_defect():
+def test_values_that_a_record_cannot_store_are_a_defect():
     with pytest.raises(TypeError):
         codec.encode(deployment(owner=object()))

@@ -27,7 +27,7 @@ def test_events_read_back_as_they_were_written(store):
     assert store.events("demo") == written
 
 
-def test_a_torn_or_foreign_line_is_passed_over(store, tmp_path):
+def test_an_incomplete_or_foreign_line_is_skipped(store, tmp_path):
     store.append_event(event("created"))
     path = tmp_path / "deployments" / "demo" / "events.jsonl"
     with path.open("a") as file:
@@ -40,11 +40,11 @@ def test_a_torn_or_foreign_line_is_passed_over(store, tmp_path):
     assert store.events("demo") == (event("created"), event("deleted")), "a torn line takes the next one along"
 
 
-def test_no_history_is_an_empty_one(store):
+def test_a_missing_history_is_empty(store):
     assert store.events("demo") == ()
 
 
-def test_a_receipt_stays_when_the_deployment_is_forgotten(store, tmp_path):
+def test_a_receipt_outlives_its_record(store, tmp_path):
     store.append_event(event("created"))
     path = store.save_receipt("../../demo-1.json", "{}")
     store.remove("demo")

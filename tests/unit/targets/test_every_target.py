@@ -143,14 +143,14 @@ def found(bench):
     return bench.target.cloud(bench.place).find({TAG_NAME: "demo"})
 
 
-def test_what_is_wanted_has_one_machine_of_the_targets_kind(bench):
+def test_the_desired_state_has_one_machine(bench):
     wanted = bench.attempt().wanted
     assert [item.kind for item in wanted if item.is_machine] == [bench.target.facts.machine_kind]
     assert {item.kind for item in wanted} <= set(bench.target.cloud(bench.place).kinds)
     assert {need for item in wanted for need in item.needs} <= {item.key for item in wanted}
 
 
-def test_the_same_plan_wants_the_same(bench):
+def test_the_same_plan_gives_the_same_desired_state(bench):
     assert [item.spec for item in bench.attempt().wanted] == [item.spec for item in bench.attempt().wanted]
 
 
@@ -160,7 +160,7 @@ def test_one_kind_runs_engines_and_few_are_rare(bench):
     assert not cloud.handler(bench.target.facts.machine_kind).rare
 
 
-def test_what_was_made_is_found_by_its_tags_and_read_by_its_id(bench):
+def test_created_resources_are_found_by_tags_and_read_by_id(bench):
     deployment = bench.up()
     cloud = bench.target.cloud(bench.place)
     seen = {item.id: item for item in found(bench)}
@@ -174,7 +174,7 @@ def test_what_was_made_is_found_by_its_tags_and_read_by_its_id(bench):
 
 
 @pytest.mark.parametrize("creation", [1, 2, 3])
-def test_what_a_killed_run_made_is_adopted(bench, creation):
+def test_resources_of_a_killed_run_are_adopted(bench, creation):
     most = len(bench.attempt().wanted)
     bench.kill_at(min(creation, most))
     with pytest.raises(KilledError):
@@ -185,7 +185,7 @@ def test_what_a_killed_run_made_is_adopted(bench, creation):
     assert bench.machines() == 1
 
 
-def test_removal_leaves_nothing_but_what_is_kept_on_purpose(bench):
+def test_removal_leaves_only_kept_resources(bench):
     kept = {record.attributes["id"] for record in bench.up().resources if KEPT in record.notes}
     (receipt,) = bench.down().receipts
     assert found(bench) == ()
@@ -194,7 +194,7 @@ def test_removal_leaves_nothing_but_what_is_kept_on_purpose(bench):
     assert len(receipt.machines) == 1
 
 
-def test_reading_and_deleting_what_is_gone_is_not_an_error(bench):
+def test_reading_and_deleting_a_missing_resource_is_not_an_error(bench):
     deployment = bench.up()
     bench.down()
     cloud = bench.target.cloud(bench.place)
@@ -215,7 +215,7 @@ def test_every_kind_has_a_command_that_removes_it(bench):
     assert bench.target.by_hand.removal_command("nothing-known", "thing-1", bench.place) is None
 
 
-def test_commands_for_a_person_name_the_deployment_and_can_be_pasted(bench):
+def test_manual_commands_name_the_deployment_and_can_be_pasted(bench):
     commands = bench.target.by_hand.commands("demo", bench.place, "MACHINE")
     for command in (*commands.looks, *commands.removal, commands.proof):
         assert shlex.split(command.partition("   #")[0])
@@ -239,7 +239,7 @@ def test_a_running_deployment_is_reached_and_its_log_is_read(bench):
     assert isinstance(logs(bench.context(), "demo"), str)
 
 
-def test_every_form_is_written_the_same_twice(bench):
+def test_every_artifact_is_reproducible(bench):
     for form, title in bench.target.forms.items():
         first = bench.target.artifact(form, deployable(), templates_dir=None)
         assert first == bench.target.artifact(form, deployable(), templates_dir=None)
@@ -247,7 +247,7 @@ def test_every_form_is_written_the_same_twice(bench):
         assert form in wiring.forms()
 
 
-def test_every_option_has_help_and_every_other_targets_is_refused(bench):
+def test_options_have_help_and_other_targets_options_are_rejected(bench):
     own = bench.target.options.__struct_fields__
     assert all(item.help for item in wiring.target_options("up"))
     assert set(own) <= {item.name for item in wiring.target_options("up")}
@@ -264,7 +264,7 @@ def test_a_location_belongs_to_its_target(bench):
     assert wiring.target_of(f"{bench.target.name}:elsewhere").name == bench.target.name
 
 
-def test_what_a_target_does_not_have_it_does_not_offer(bench):
+def test_a_target_offers_only_its_own_abilities(bench):
     """Optional parts are protocols of their own: nothing of them is implemented by raising."""
     optional = {
         Account: ("examine", "policy", "boundary"),

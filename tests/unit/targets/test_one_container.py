@@ -121,7 +121,7 @@ def another_engine(num_shard: int) -> EngineRun:
     ],
     ids=["hostile", "shards", "another-engine", "another-engine-shards"],
 )
-def test_every_view_is_of_the_same_container(view: Any, engine: EngineRun, tmp_path: Path) -> None:
+def test_every_artifact_describes_the_same_container(view: Any, engine: EngineRun, tmp_path: Path) -> None:
     offer = plans.offer(instance_type=plans.instance_type(accelerator_count=engine.container.accelerators))
     deployable = plans.deployable(candidate=plans.candidate(offer=offer, engine=engine))
     asked = engine.container

@@ -35,7 +35,7 @@ def test_case(folder: Path):
     assert case_render.outputs(folder) == expected(folder)
 
 
-def test_there_are_cases_of_every_outcome():
+def test_cases_cover_every_outcome():
     for name in ("docker-run.sh", "compose.yaml", "user-data.yaml", "launch-template.json", "errors.txt"):
         assert having(name), name
 

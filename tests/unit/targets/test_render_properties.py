@@ -66,7 +66,7 @@ def test_secret_pattern_finds_secrets():
         assert SECRET_LIKE.search(text)
 
 
-def test_secrets_of_the_callers_environment_stay_there(monkeypatch: pytest.MonkeyPatch):
+def test_secrets_of_the_environment_are_not_rendered(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HF_TOKEN", "open-sesame")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "open-sesame")
     for kind in forms():
@@ -75,7 +75,7 @@ def test_secrets_of_the_callers_environment_stay_there(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("value", UNPRINTABLE, ids=ascii)
 @pytest.mark.parametrize("kind", forms())
-def test_control_characters_are_refused_wherever_they_stand(kind, value: str):
+def test_control_characters_are_rejected_everywhere(kind, value: str):
     for changes in ({"args": ("--x", value)}, {"env": {"V": value}}, {"image": value}):
         deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
         with pytest.raises(InputError) as caught:
@@ -135,19 +135,19 @@ def test_good_names(name: str):
 
 
 @pytest.mark.parametrize("ttl_s", [0, -1])
-def test_an_end_in_the_past_is_refused(ttl_s: int):
+def test_a_limit_in_the_past_is_rejected(ttl_s: int):
     with pytest.raises(InputError) as caught:
         written("user-data", plans.deployable(ttl_s=ttl_s))
     assert caught.value.code == "bad_ttl"
 
 
-def test_own_templates_go_first_and_the_packaged_ones_stay_behind(tmp_path: Path):
+def test_user_templates_override_packaged_ones(tmp_path: Path):
     (tmp_path / "docker-run.sh.j2").write_text("echo {{ name | shquote }}\n")
     assert written("docker", plans.deployable(), templates_dir=tmp_path).text == "echo example\n"
     assert written("compose", plans.deployable(), templates_dir=tmp_path) == written("compose", plans.deployable())
 
 
-def test_own_part_of_the_user_data(tmp_path: Path):
+def test_a_user_template_can_replace_a_part_of_the_user_data(tmp_path: Path):
     (tmp_path / "user-data").mkdir()
     (tmp_path / "user-data" / "engine.env.j2").write_text("ONLY=1\n")
     document = yaml.safe_load(written("user-data", plans.deployable(), templates_dir=tmp_path).text)

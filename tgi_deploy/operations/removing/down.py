@@ -355,10 +355,10 @@ def _recorded(context: Context, name: str) -> Deployment:
     seen = observe(name, None, cloud=context.cloud, places=context.regions, side=True)
     ids = sorted({found.tags[TAG_ID] for found in seen if found.tags.get(TAG_NAME) == name})
     place = seen[0].place if seen else context.regions[0]
-    return stand_in(context, name, ids[0] if ids else context.new_id(), place)
+    return placeholder_record(context, name, ids[0] if ids else context.new_id(), place)
 
 
-def stand_in(context: Context, name: str, deployment_id: str, place: str) -> Deployment:
+def placeholder_record(context: Context, name: str, deployment_id: str, place: str) -> Deployment:
     """Return a record for a removal without an earlier record."""
     now = context.clock.now()
     return Deployment(

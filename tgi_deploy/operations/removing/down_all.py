@@ -16,11 +16,11 @@ from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.removing.down import (
     DownOutcome,
     Removal,
+    placeholder_record,
     places_of,
     receipt_of,
     removal_of,
     remove_named,
-    stand_in,
     still_there,
 )
 from tgi_deploy.operations.removing.leftovers import raise_all, removing
@@ -142,7 +142,7 @@ def _remove_together(context: Context, many: Sequence[Seen], result: _Result) ->
 def _begin(context: Context, item: Seen) -> _Ending:
     """Record that it is being removed, and its resources, which may have changed since the search."""
     recorded = context.store.load(item.name)
-    deployment = recorded or stand_in(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
+    deployment = recorded or placeholder_record(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
     places = places_of(context, deployment)
     deployment = context.executor().save(replaced(deployment, status="deleting", given_up=False))
     ending = _Ending(deployment=deployment, places=places, known={})

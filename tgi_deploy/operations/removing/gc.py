@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
-from tgi_deploy.operations.removing.down import issue, remove_own, stand_in, sweep
+from tgi_deploy.operations.removing.down import issue, placeholder_record, remove_own, sweep
 from tgi_deploy.operations.removing.leftovers import left_error, naming_what_is_left, raise_all, removing
 from tgi_deploy.operations.removing.receipt import Receipt
 from tgi_deploy.operations.watching.ledger import Ledger
@@ -277,7 +277,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
     """Remove only resources with this id, not another deployment of the same name."""
     ledger = Ledger()
     nobodys = replaced(
-        stand_in(context, group.name, group.id, group.found[0].place), ends=Ends(expires_at=group.expires)
+        placeholder_record(context, group.name, group.id, group.found[0].place), ends=Ends(expires_at=group.expires)
     )
     for item in reversed(group.found):
         context.reporter.note(f"removing {item.kind} {item.id} in {item.place}")

@@ -40,7 +40,7 @@ def codes(findings, *severities):
     return [item.code for item in findings if not severities or item.severity in severities]
 
 
-def test_a_model_is_looked_at_from_the_interpreter_to_the_hub(around):
+def test_a_model_is_checked_from_the_interpreter_to_the_hub(around):
     found = examine(around, FakeInspector(), wanted=plan(chosen=G))
     assert codes(found) == [
         "python", "state_folder", "extras", "identity", "clock", "region", "machine_image", "zones",
@@ -50,14 +50,14 @@ def test_a_model_is_looked_at_from_the_interpreter_to_the_hub(around):
     assert around.world.creations == []
 
 
-def test_without_a_model_the_account_alone(around):
+def test_without_a_model_only_the_account_is_checked(around):
     inspector = FakeInspector()
     found = examine(around, inspector)
     assert codes(found)[-5:] == ["clock", "region", "machine_image", "zones", "permissions"]
     assert not any(asked.startswith("quota") for asked in inspector.asked)
 
 
-def test_every_action_is_rehearsed(around):
+def test_every_action_has_a_dry_run(around):
     inspector = FakeInspector(verdicts={"ec2:DeleteVolume": "denied", "ec2:CreateSecurityGroup": "denied"})
     found = examine(around, inspector, wanted=plan(chosen=G))
     assert set(inspector.actions) <= set(inspector.asked)
@@ -65,14 +65,14 @@ def test_every_action_is_rehearsed(around):
     assert denied == {"ec2:DeleteVolume": "warning", "ec2:CreateSecurityGroup": "error"}
 
 
-def test_without_credentials_all_that_can_be_said_is_reported(around):
+def test_without_credentials_everything_else_is_reported(around):
     nobody = DeployError("no_credentials", "nobody", hint="aws configure")
     found = examine(around, FakeInspector(who=nobody, status=nobody), wanted=plan(chosen=G))
     assert codes(found) == ["python", "state_folder", "extras", "no_credentials"]
     assert codes(found, "error") == ["no_credentials"]
 
 
-def test_without_a_way_to_connect_too(around):
+def test_without_a_connection_everything_else_is_reported(around):
     def refusing(_region):
         raise DeployError("no_credentials", "nobody", hint="aws configure")
 
@@ -80,13 +80,13 @@ def test_without_a_way_to_connect_too(around):
     assert codes(found)[-1] == "no_credentials"
 
 
-def test_a_region_that_is_off_ends_the_look_at_it(around):
+def test_a_disabled_region_ends_its_checks(around):
     found = examine(around, FakeInspector(status="not-opted-in"), wanted=plan(chosen=G))
     assert codes(found)[-1] == "region_disabled"
     assert "enable-region --region-name us-east-1" in found[-1].hint
 
 
-def test_who_may_not_ask_about_the_region_goes_on(around):
+def test_a_denied_region_lookup_does_not_stop_the_checks(around):
     denied = PermissionDeniedError("ec2:DescribeRegions is not allowed", action="ec2:DescribeRegions")
     found = examine(around, FakeInspector(status=denied), wanted=plan(chosen=G))
     assert codes(found, "warning") == ["region_access_unknown"]
@@ -106,7 +106,7 @@ def test_each_target_has_its_checks(around):
     assert inspector.asked == []
 
 
-def test_denials_say_to_whom(around):
+def test_denials_name_the_caller(around):
     found = examine(around, FakeInspector(verdicts={"ec2:RunInstances": "denied"}), wanted=plan(chosen=G))
     (denied,) = [item for item in found if item.severity == "error"]
     assert ARN in denied.message

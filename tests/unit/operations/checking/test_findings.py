@@ -90,7 +90,7 @@ def bounding(**changes):
     ],
     ids=lambda value: value if isinstance(value, str) and " " not in value else "",
 )  # fmt: skip
-def test_what_was_seen_is_judged(finding, severity, code, words):
+def test_observations_become_findings(finding, severity, code, words):
     assert (finding.severity, finding.code) == (severity, code)
     assert words in finding.message
     assert finding.hint or severity != "error", "an error has a remedy"
@@ -100,7 +100,7 @@ def test_without_a_clock_to_compare_nothing_is_reported():
     assert account_checks.clock_finding(who(None)) is None
 
 
-def test_permissions_are_one_line_and_each_denial_is_its_own():
+def test_permissions_are_one_line_and_each_denial_has_its_own():
     verdicts = {
         "ec2:DescribeInstances": "allowed",
         "ec2:RunInstances": "denied",
@@ -130,7 +130,7 @@ def test_the_root_volume_must_hold_image_and_weights(size_gib, snapshot_gib, nvm
     assert launch_checks.disk_finding(candidate(storage=storage), size_gib, snapshot_gib).code == code
 
 
-def test_the_image_says_where_it_comes_from():
+def test_the_image_finding_names_its_source():
     image = MachineImage(id="ami-1", root_device="/dev/sda1", minimum_gib=8, source="--ami")
     assert launch_checks.image_finding(image, "us-east-1").message == "ami-1 in us-east-1 (--ami)"
 
@@ -165,14 +165,14 @@ def test_access_to_a_gated_model(survey, severity, code):
     assert (finding.severity, finding.code) == (severity, code)
 
 
-def test_an_open_model_asks_no_hub():
+def test_an_open_model_does_not_contact_the_hub():
     found = launch_checks.hub_finding(
         survey_of(FakeInspector(), hub_token=True, hub_access=raising("asked")), profile().model, token_parameter=None
     )
     assert (found.severity, found.code) == ("ok", "hub_access")
 
 
-def test_missing_extras_are_warnings_that_say_how_to_get_them():
+def test_missing_extras_are_warnings_with_install_commands():
     found = local_checks.extras_findings(FakeWorkstation(packages=("moto",)), wiring.targets())
     assert [item.data.get("extra") for item in found] == [None, "hub", "docker"]
     assert "pip install 'huggingface" in found[1].hint
@@ -189,12 +189,12 @@ def test_missing_extras_are_warnings_that_say_how_to_get_them():
         ),
     ],
 )
-def test_a_docker_host_lacks_nothing(installation, codes):
+def test_a_complete_docker_host_has_no_findings(installation, codes):
     found = host_findings(installation)
     assert [f"{item.severity} {item.code}" for item in found] == codes
 
 
-def test_findings_are_shown_one_a_line_with_the_remedy_uncut():
+def test_each_finding_is_one_line_with_its_whole_remedy():
     short = account_checks.quota_finding(replace(ROOM, limit=0), "g6e.12xlarge")
     text = click.unstyle(findings_text((local_checks.python_finding(FakeWorkstation()), short)))
     first, *_, remedy, last = text.splitlines()
@@ -203,7 +203,7 @@ def test_findings_are_shown_one_a_line_with_the_remedy_uncut():
     assert last == "1 error, 0 warnings, 1 ok"
 
 
-def test_the_document_counts():
+def test_the_document_counts_findings():
     document = doctor_result((local_checks.python_finding(FakeWorkstation()),)).to_dict()
     assert document["summary"] == {"ok": 1, "warning": 0, "error": 0}
     assert document["findings"][0].keys() == {"severity", "code", "message", "remedy", "data"}

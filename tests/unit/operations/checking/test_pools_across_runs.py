@@ -48,7 +48,7 @@ def fail_in(around, zone):
     around.store.remove("demo")
 
 
-def test_the_next_run_goes_elsewhere_first_and_says_so(around):
+def test_the_next_run_tries_other_pools_first_and_reports_it(around):
     fail_in(around, "us-east-1a")
     around.clock.sleep(60)
     up(around.context(), request())
@@ -65,7 +65,7 @@ def test_after_three_minutes_it_is_forgotten(around):
     assert asked_zones(around) == ["us-east-1a"]
 
 
-def test_where_memory_alone_leaves_nothing_all_is_tried_anyway(around):
+def test_if_every_pool_is_remembered_as_full_all_are_tried_anyway(around):
     around.world.zones = ("a",)
     memory = PoolMemory(around.clock, around.store)
     memory.failed("us-east-1/us-east-1a/g6e.xlarge/on-demand", "full")
@@ -74,7 +74,7 @@ def test_where_memory_alone_leaves_nothing_all_is_tried_anyway(around):
     assert any("retrying those that had no capacity" in line for line in around.recorder.lines)
 
 
-def test_what_is_remembered_is_tried_last_when_all_else_fails(around):
+def test_remembered_pools_are_tried_last(around):
     fail_in(around, "us-east-1a")
     refuse(around, NoCapacityError("full", cause="Full"), when=lambda r: zone_of(r) == "us-east-1b")
     up(around.context(), request())
@@ -91,7 +91,7 @@ def test_what_is_remembered_is_tried_last_when_all_else_fails(around):
         "\x00\xff" * 9,
     ],
 )  # fmt: skip
-def test_garbage_is_ignored(around, garbage):
+def test_an_invalid_pools_file_is_ignored(around, garbage):
     (around.home / f"{TOPIC}.json").write_text(garbage, encoding="latin-1")
     memory = PoolMemory(around.clock, around.store)
     assert memory.earlier() == {}
@@ -99,7 +99,7 @@ def test_garbage_is_ignored(around, garbage):
     assert list(PoolMemory(around.clock, around.store).earlier()) == ["q"]
 
 
-def test_what_has_expired_leaves_the_file(around):
+def test_expired_pools_are_removed_from_the_file(around):
     PoolMemory(around.clock, around.store).failed("old", "full")
     around.clock.sleep(MEMORY_S)
     PoolMemory(around.clock, around.store).failed("new", "full")
@@ -107,7 +107,7 @@ def test_what_has_expired_leaves_the_file(around):
     assert list(document["pools"]) == ["new"]
 
 
-def test_a_disk_that_takes_nothing_fails_no_launch(around, monkeypatch):
+def test_a_full_disk_does_not_fail_a_launch(around, monkeypatch):
     def full(*_):
         raise DeployError("state_unusable", "the disk is full")
 
@@ -120,7 +120,7 @@ def test_a_disk_that_takes_nothing_fails_no_launch(around, monkeypatch):
     assert memory.earlier() == {}
 
 
-def test_a_type_that_is_not_offered_is_not_remembered(around):
+def test_an_unoffered_type_is_not_remembered_as_full(around):
     around.world.zones = ()
     with pytest.raises(NoCapacityError):
         up(around.context(), request())
@@ -128,7 +128,7 @@ def test_a_type_that_is_not_offered_is_not_remembered(around):
 
 
 @pytest.mark.parametrize("cause", ["VcpuLimitExceeded", "MaxSpotInstanceCountExceeded"])
-def test_a_refused_quota_prints_code_limit_use_and_request(around, cause):
+def test_an_exceeded_quota_prints_code_limit_usage_and_request(around, cause):
     refuse(around, QuotaError("no", cause=cause))
     context = around.context(targets=around.targets(survey=survey_of(FakeInspector(limit=0.0))))
     with pytest.raises(QuotaError) as caught:
@@ -151,7 +151,7 @@ def test_a_refused_quota_prints_code_limit_use_and_request(around, cause):
 
 
 @pytest.mark.parametrize("cause", ["VolumeLimitExceeded", "Client.VolumeLimitExceeded", "MaxIOPSLimitExceeded"])
-def test_a_quota_of_volumes_asks_for_no_more_vcpus(around, cause):
+def test_a_volume_quota_does_not_suggest_more_vcpus(around, cause):
     refuse(around, QuotaError("no", cause=cause))
     context = around.context(targets=around.targets(survey=survey_of(FakeInspector(limit=0.0))))
     with pytest.raises(QuotaError) as caught:
@@ -162,7 +162,7 @@ def test_a_quota_of_volumes_asks_for_no_more_vcpus(around, cause):
     assert cause in caught.value.message
 
 
-def test_a_refused_quota_skips_the_family_at_once_and_stays_in_the_last_word(around):
+def test_an_exceeded_quota_skips_the_family_and_is_in_the_final_error(around):
     def fail(name, properties):
         if name == "create instance" and properties["request"]["InstanceType"].startswith("g6e"):
             raise QuotaError("no", cause="VcpuLimitExceeded")
@@ -180,7 +180,7 @@ def test_a_refused_quota_skips_the_family_at_once_and_stays_in_the_last_word(aro
     assert COMMAND in caught.value.hint
 
 
-def test_without_a_survey_the_request_is_still_printed(around):
+def test_without_a_quota_lookup_the_request_is_still_printed(around):
     refuse(around, QuotaError("no", cause="VcpuLimitExceeded"))
     with pytest.raises(QuotaError) as caught:
         up(around.context(), request(plan(chosen=G)))

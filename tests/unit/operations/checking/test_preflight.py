@@ -29,7 +29,7 @@ DENYING = FakeInspector(verdicts={"ec2:RunInstances": "denied"})
 FULL = FakeInspector(limit=8.0, machines=(Usage(instance_type="g6e.2xlarge", vcpus=None),))
 
 
-def test_all_in_order_it_continues_and_asks_little(around):
+def test_a_clean_preflight_continues_with_few_calls(around):
     inspector = FakeInspector()
     outcome = bring_up(around, inspector)
     assert outcome.changed
@@ -51,13 +51,13 @@ def with_secret(around, inspector):
     return bring_up(around, inspector, settings={"hub_token_from_env": True}, environ={"HF_TOKEN": "hf_planted"})
 
 
-def test_a_launch_that_makes_a_role_looks_for_its_boundary(around):
+def test_a_launch_that_creates_a_role_checks_its_boundary(around):
     inspector = FakeInspector()
     assert "boundary" in {item.code for item in with_secret(around, inspector).proposal.findings}
     assert f"policy {BOUNDARY.name}" in inspector.asked
 
 
-def test_without_the_boundary_nothing_is_made_and_the_command_that_makes_it_is_named(around):
+def test_without_the_boundary_nothing_is_created_and_the_command_for_it_is_printed(around):
     with pytest.raises(DeployError) as caught:
         with_secret(around, FakeInspector(boundary=None))
     assert caught.value.code == "boundary_missing"
@@ -65,14 +65,14 @@ def test_without_the_boundary_nothing_is_made_and_the_command_that_makes_it_is_n
     assert around.world.creations == []
 
 
-def test_another_boundary_than_the_printed_one_is_reported_with_the_command_that_renews_it(around):
+def test_a_different_boundary_is_reported_with_the_command_that_updates_it(around):
     changed = AccountPolicy(arn=BOUNDARY_ARN, document={"Version": "2012-10-17", "Statement": []})
     assert with_secret(around, FakeInspector(boundary=changed)).changed
     (line,) = [line for line in around.recorder.lines if line.startswith("boundary_differs ")]
     assert BOUNDARY.renewal(BOUNDARY_ARN) in line
 
 
-def test_the_rehearsal_is_of_this_very_launch(around):
+def test_the_dry_run_uses_the_parameters_of_the_launch(around):
     inspector = FakeInspector()
     deployment = bring_up(around, inspector).deployment
     launch = inspector.launches[0]
@@ -102,7 +102,7 @@ def test_an_error_stops_before_confirmation_and_creation(around, inspector, code
     assert around.store.load("demo") is None
 
 
-def test_a_quota_that_has_no_room_for_two_is_enough_once_the_old_machine_is_gone(around):
+def test_a_quota_for_one_machine_is_enough_if_the_old_one_is_removed_first(around):
     bring_up(around, FakeInspector())
     full = FakeInspector(limit=4.0, machines=(Usage(instance_type="g6e.xlarge", vcpus=None),))
     serving = replaced(around.store.load("demo").in_state("serving"), status="ready")
@@ -116,7 +116,7 @@ def test_a_quota_that_has_no_room_for_two_is_enough_once_the_old_machine_is_gone
     assert recreated.deployment.active == 2
 
 
-def test_a_short_quota_prints_the_request_for_more(around):
+def test_a_quota_too_small_prints_the_increase_request(around):
     machines = (Usage(instance_type="g6e.2xlarge", vcpus=None), Usage(instance_type="vt1.3xlarge", vcpus=12))
     with pytest.raises(DeployError) as caught:
         bring_up(around, FakeInspector(limit=20.0, machines=machines))
@@ -127,7 +127,7 @@ def test_a_short_quota_prints_the_request_for_more(around):
     assert command in caught.value.hint
 
 
-def test_a_short_quota_with_a_fallback_of_another_is_a_warning(around):
+def test_a_quota_too_small_is_a_warning_if_a_fallback_uses_another_quota(around):
     outcome = bring_up(around, FakeInspector(limit=0.0), plan(P, chosen=G))
     assert outcome.changed
     assert any(line.startswith("quota_exceeded ") and "fallbacks" in line for line in around.recorder.lines)
@@ -138,7 +138,7 @@ def test_a_short_quota_with_a_fallback_of_another_is_a_warning(around):
     "error",
     [PermissionDeniedError("x is not allowed", action="x:Y"), DeployError("request_refused", "no such service")],
 )
-def test_what_cannot_be_known_is_a_warning(around, field, error):
+def test_an_unknown_result_is_a_warning(around, field, error):
     outcome = bring_up(around, FakeInspector(**{field: error}))
     assert outcome.changed
     warned = [item for item in outcome.proposal.findings if item.severity == "warning"]
@@ -146,7 +146,7 @@ def test_what_cannot_be_known_is_a_warning(around, field, error):
     assert [item.code.endswith("_unknown") for item in warned] == ([] if field == "machines" else [True])
 
 
-def test_a_rehearsal_that_fails_is_a_warning(around):
+def test_a_failed_dry_run_is_a_warning(around):
     outcome = bring_up(around, FakeInspector(verdicts={"ec2:RunInstances": DeployError("throttled", "slow")}))
     assert outcome.changed
     assert [item.code for item in outcome.proposal.findings if item.severity == "warning"] == ["permission_unknown"]
@@ -165,7 +165,7 @@ def test_preflight_is_skipped_on_request_and_for_existing_machines(around):
     assert inspector.asked == []
 
 
-def test_a_dry_run_looks_too(around):
+def test_a_dry_run_runs_the_preflight(around):
     outcome = bring_up(around, FakeInspector(free=0), dry_run=True)
     assert [item.code for item in outcome.proposal.findings if item.severity == "warning"] == ["subnet_full"]
     assert around.world.creations == []

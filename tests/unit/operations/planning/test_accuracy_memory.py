@@ -20,7 +20,7 @@ def test_the_document_shows_todays_table() -> None:
     assert accuracy_memory.updated(document) == document
 
 
-def test_rows_of_another_file_are_scored(tmp_path: Path) -> None:
+def test_rows_from_another_file_are_scored(tmp_path: Path) -> None:
     rows = accuracy_memory.measured_rows()
     other = tmp_path / "rows.csv"
     header = ",".join(rows[0])

@@ -31,14 +31,14 @@ def compared(catalog):
     return compared
 
 
-def test_a_card_is_priced_by_the_cheapest_machine_that_has_it_whole(compared):
+def test_a_gpu_is_priced_by_the_cheapest_machine_with_a_whole_one(compared):
     (entry,) = compared("L4")
     assert entry.price.instance_type == "g6.xlarge"  # g6f.large is cheaper, with an eighth of the card
     gib = Decimal(22888) / 1024
     assert entry.price.usd_per_gib_hour == round(entry.price.usd_per_hour / gib, 6)
 
 
-def test_a_machine_is_priced_by_itself_over_all_its_cards(compared):
+def test_a_machine_price_covers_all_its_gpus(compared):
     (entry,) = compared("g5.12xlarge")
     assert (entry.accelerator_count, entry.interconnect, entry.price.instance_type) == (4, "pcie", "g5.12xlarge")
     assert entry.price.usd_per_gib_hour == round(entry.price.usd_per_hour / (4 * Decimal(22888) / 1024), 6)
@@ -71,13 +71,13 @@ def test_unrentable_hardware_has_no_price(name, compared):
         ("Qualcomm-AI100", "no", None),
     ],
 )
-def test_what_runs_the_engine(name, verdict, backend, compared):
+def test_supported_hardware_runs_the_engine(name, verdict, backend, compared):
     running = compared(name)[0].engine
     assert (running.verdict, running.backend) == (verdict, backend)
     assert running.reason or verdict == "runs"
 
 
-def test_the_verdict_is_of_the_release_asked_for(compared):
+def test_the_verdict_is_for_the_requested_release(compared):
     assert compared("T4", release="2.1.0")[0].engine.verdict == "no"
     assert compared("A10G", release="2.1.0")[0].engine.image.endswith(":2.1.0")
 
@@ -122,7 +122,7 @@ def test_named_hardware_is_one_table_in_the_order_of_the_names(tool):
     assert len({line.rindex(line.split()[-1]) for line in lines}) == 1, "the last column stands under its title"
 
 
-def test_a_page_of_hardware_has_price_verdict_source_and_what_is_misquoted(tool):
+def test_a_hardware_page_has_price_verdict_source_and_misquoted_figures(tool):
     shown = " ".join(tool("catalog", "show", "A10G")[1].split())
     assert "instance_type g5.xlarge" in shown
     assert "verdict runs" in shown
@@ -146,5 +146,5 @@ def test_the_command_gives_one_json_object(monkeypatch, capsys):
     assert {item["figure"] for item in gaudi3["misquoted"]} == {"fp16_tflops"}
 
 
-def test_no_name_is_bad_usage():
+def test_a_missing_name_is_bad_usage():
     assert CliRunner().invoke(catalog_command, ["list"]).exit_code == 2

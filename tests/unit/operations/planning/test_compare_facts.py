@@ -26,14 +26,14 @@ def test_every_accelerator_has_a_backend_or_a_reason(catalog):
         assert support.backend or (support.reason and support.source), name
 
 
-def test_backends_other_than_the_planned_one_say_what_they_are_for(catalog):
+def test_unplanned_backends_describe_their_purpose(catalog):
     for name in catalog.accelerators():
         support = catalog.comparison.support(name)
         if support.backend and not support.backend.planned:
             assert support.reason.endswith("."), name
 
 
-def test_a_vendor_s_cards_get_that_vendor_s_backend(catalog):
+def test_each_vendors_accelerators_get_that_vendors_backend(catalog):
     homes = {"nvidia": "cuda", "amd": "rocm", "intel": "gaudi", "aws": "neuron", "google": "tpu", "qualcomm": None}
     for name, chip in catalog.accelerators().items():
         backend = catalog.comparison.support(name).backend
@@ -41,7 +41,7 @@ def test_a_vendor_s_cards_get_that_vendor_s_backend(catalog):
 
 
 @pytest.mark.parametrize("entry", MISQUOTED, ids=lambda entry: f"{entry['accelerator']}-{entry['quoted']}")
-def test_a_misquoted_figure_is_set_right_by_the_catalog_s_own(entry, catalog):
+def test_a_misquoted_figure_is_corrected_from_the_catalog(entry, catalog):
     chip = catalog.accelerator(entry["accelerator"])
     assert chip.name == entry["accelerator"]
     assert str(entry["quoted"]) != str(entry["right"])
@@ -51,7 +51,7 @@ def test_a_misquoted_figure_is_set_right_by_the_catalog_s_own(entry, catalog):
         assert getattr(chip, entry["figure"]) == entry["right"]
 
 
-def test_the_famous_mistakes_are_flagged(catalog):
+def test_well_known_mistakes_are_flagged(catalog):
     quoted = {(entry["accelerator"], str(entry["quoted"])) for entry in MISQUOTED}
     assert {("A10G", "125"), ("H100-80GB", "1979"), ("L4", "242"), ("B200", "4500")} <= quoted
 

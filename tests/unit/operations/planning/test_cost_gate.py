@@ -67,7 +67,7 @@ LESS = "max_memory_margin_decrease_percent"
         ({"margin": 10}, {"margin": 0}, LESS, Decimal(100), True),
     ],
 )
-def test_a_limit(old, new, limit, value, good):
+def test_a_limit_is_compared_with_the_change(old, new, limit, value, good):
     assert passed(document(**old), document(**new), **{limit: value}) is good
 
 
@@ -109,14 +109,14 @@ def dearer(edited):
     return "old.lock", "new.lock"
 
 
-def test_a_gate_that_holds_exits_0(tool, dearer):
+def test_a_passed_gate_exits_0(tool, dearer):
     exit_code, out, err = tool("diff", *dearer, "--max-cost-increase", "50%")
     assert (exit_code, err) == (0, "")
     assert "ok   max-cost-increase" in out
     assert "engine.image" in out
 
 
-def test_a_gate_that_fails_exits_3_and_says_by_how_much(tool, dearer):
+def test_a_failed_gate_exits_3_and_reports_the_difference(tool, dearer):
     exit_code, out, err = tool("diff", *dearer, "--max-cost-increase", "10%", "--min-memory-margin-tokens", "1")
     assert exit_code == 3
     assert [line.split(":")[0] for line in err.splitlines()] == ["error[cost_gate]", "hint"] * 2
@@ -168,7 +168,7 @@ def test_annotations(tool, dearer):
     assert [line for line in out.splitlines() if line.startswith("::")] == [f"::error {place}::{says}"]
 
 
-def test_annotations_are_lines_of_their_own(tool, dearer, tmp_path):
+def test_each_annotation_is_a_separate_line(tool, dearer, tmp_path):
     (tmp_path / "new.lock").rename(tmp_path / "a\n::error::b,c:d.lock")
     _, out, _ = tool("diff", "old.lock", "a\n::error::b,c:d.lock", "--max-cost-increase", "10%", "--github")
     lines = [line for line in out.splitlines() if line.startswith("::")]
@@ -190,7 +190,7 @@ def test_a_printed_plan_and_a_lock_can_be_compared(tool, locked, tmp_path):
     assert fields >= {"chosen.instance_type", "chosen.accelerator"}
 
 
-def test_a_changed_promise_is_named_first_and_warned_of(tool, locked):
+def test_a_changed_request_is_listed_first_with_a_warning(tool, locked):
     assert tool("plan", "llama3-13b", "--budget", "5", "--concurrency", "16", "--lock", "busy.lock")[0] == 0
     exit_code, out, err = tool("diff", "plan.lock", "busy.lock", "--max-token-cost-increase", "10")
     assert exit_code == 0
@@ -199,7 +199,7 @@ def test_a_changed_promise_is_named_first_and_warned_of(tool, locked):
     assert "warning[request_changed]" in err
 
 
-def test_plans_of_one_request_have_no_changed_promise(tool, locked):
+def test_plans_for_the_same_request_have_no_warning(tool, locked):
     exit_code, out, err = tool("diff", "plan.lock", "plan.lock", "--max-cost-increase", "0")
     assert (exit_code, err) == (0, "")
     assert "Request" not in out

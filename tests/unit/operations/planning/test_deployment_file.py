@@ -48,7 +48,7 @@ def schema():
     return Draft202012Validator(json.loads((REPOSITORY / "docs/deployment.schema.json").read_text()))
 
 
-def test_keys_at_the_top_hold_for_every_deployment(options):
+def test_top_level_keys_apply_to_every_deployment(options):
     found = read_deployments(SEVERAL, "d.toml", options)
     chat, code = found.deployments
     regions = ("us-east-1", "eu-west-1")
@@ -70,7 +70,7 @@ def test_one_deployment_needs_no_table_and_no_name(options):
     assert (named.name, unnamed.name) == ("chat", "some-model")
 
 
-def test_what_is_written_is_what_is_read(options):
+def test_a_written_file_reads_back_the_same(options):
     texts = OptionTexts(
         model="./my model", budget="2.50", ttl="8h", concurrency="16", replicas="1..4", regions=("us-east-1",),
         env=('A="b"', "C=\\d\n\u2028"), allow_turing=True,
@@ -84,7 +84,7 @@ def test_what_is_written_is_what_is_read(options):
     assert tomllib.loads(text)["concurrency"] == 16
 
 
-def test_a_file_of_the_schema_is_accepted(schema, options):
+def test_a_file_that_matches_the_schema_is_accepted(schema, options):
     described = {**tomllib.loads(SEVERAL, parse_float=lambda text: float(Decimal(text)))}
     schema.validate(described)
     schema.validate(tomllib.loads(deployment_text("chat", OptionTexts(model="llama3-13b", budget="5"), None, {})))
@@ -94,7 +94,7 @@ def test_a_file_of_the_schema_is_accepted(schema, options):
 
 
 @pytest.mark.parametrize("word", ["unknown-key", "dashes", "unknown-key-of-one", "switch", "wrong-type", "strategy"])
-def test_a_file_that_is_refused_is_not_of_the_schema(schema, word):
+def test_a_rejected_file_does_not_match_the_schema(schema, word):
     case = tomllib.loads((REPOSITORY / f"tests/cases/bad_input/deployment-file-{word}.toml").read_text())
     assert not schema.is_valid(tomllib.loads(case["files"]["d.toml"]))
 

@@ -40,7 +40,7 @@ def document_of(made, catalog, texts=None, environ=None):
     )
 
 
-def test_what_a_lock_holds(locked):
+def test_a_lock_has_the_documented_contents(locked):
     document = json.loads(locked[0].read_text())
     assert list(document) == ["kind", "schema", "model", "engine", "catalog", "request", "plan"]
     assert document["model"]["id"] == "elinas/Llama-3-13B-Instruct"
@@ -62,7 +62,7 @@ def test_the_same_plan_gives_the_same_lock(made, catalog):
     assert lock_text(document_of(made, catalog)) == lock_text(document_of(made, catalog))
 
 
-def test_a_lock_comes_back_as_it_was(locked):
+def test_a_lock_reads_back_the_same(locked):
     lock = read_lock(locked[0].read_text(), "plan.lock")
     assert lock.texts == OptionTexts(model="llama3-13b", budget="5", regions=("us-east-1",))
     assert lock.plan.chosen.instance_type == "g5.xlarge"
@@ -76,7 +76,7 @@ def test_the_environment_becomes_part_of_the_request(made, catalog):
     }  # fmt: skip
 
 
-def test_every_setting_survives(catalog):
+def test_every_option_survives_a_round_trip(catalog):
     texts = OptionTexts(
         model="llama3-8b", regions=("eu-west-1",), market="any", set=("max-best-of=4",), allow_turing=True, port="9000",
         context="4096", prefer="cost", quantize="awq", num_shard="1", ttft_ms="5000", max_spend="10",
@@ -99,14 +99,14 @@ def test_an_owned_machine_has_no_region_in_its_request(catalog):
     assert document["request"] == {"model": "llama3-8b", "hardware": "1xRTX-4090"}
 
 
-def test_where_a_shape_was_read_does_not_matter(made):
+def test_the_source_of_a_shape_does_not_change_the_lock(made):
     model = made.request.model.model
     assert config_sha256(model) == config_sha256(replace(model, local_path="/models/x", source="a file", note="n"))
     assert config_sha256(model) != config_sha256(replace(model, layers=model.layers + 1))
     assert config_sha256(model) != config_sha256(replace(model, revision="0" * 40))
 
 
-def test_the_catalog_hash_is_of_what_was_used(made, catalog):
+def test_the_catalog_hash_covers_only_used_figures(made, catalog):
     release = catalog.release(made.request.engine_version)
     offer = made.chosen.offer
     dearer = replaced(made, chosen=replaced(made.chosen, offer=replaced(offer, usd_per_hour=offer.usd_per_hour + 1)))
@@ -115,7 +115,7 @@ def test_the_catalog_hash_is_of_what_was_used(made, catalog):
     assert catalog_sha256(made, release) != catalog_sha256(made, replaced(release, memory_share=0.5))
 
 
-def test_a_request_is_written_without_what_was_not_asked(made):
+def test_a_request_is_written_without_unset_options(made):
     assert texts_document(OptionTexts(model="x")) == {"model": "x"}
 
 
@@ -130,7 +130,7 @@ def test_a_request_is_written_without_what_was_not_asked(made):
         ("plan.performance.usd_per_million_output_tokens", "x"), ("engine", None), ("catalog", "today"),
     ],
 )  # fmt: skip
-def test_a_lock_that_is_not_one_is_refused(locked, path, value):
+def test_an_invalid_lock_is_rejected(locked, path, value):
     document = json.loads(locked[0].read_text())
     *parents, key = path.split(".")
     table = document
@@ -144,7 +144,7 @@ def test_a_lock_that_is_not_one_is_refused(locked, path, value):
     assert raised.value.hint
 
 
-def test_a_printed_plan_is_read_like_a_lock(tool, locked):
+def test_a_printed_plan_can_be_read_like_a_lock(tool, locked):
     printed = tool("plan", "llama3-13b", "--budget", "5", "--json")[1]
     from_plan = read_plan(printed, "plan.json")
     assert from_plan.rejections

@@ -15,12 +15,12 @@ def lock_of(path):
     return read_lock(path.read_text(), path.name)
 
 
-def test_a_lock_is_printed_again_as_it_was(tool, locked):
+def test_a_locked_plan_prints_unchanged(tool, locked):
     path, printed = locked
     assert tool("plan", "--locked", path.name)[:2] == (0, printed)
 
 
-def test_the_json_plan_is_the_same_but_for_what_was_rejected(tool, locked):
+def test_the_json_plan_is_the_same_without_rejections(tool, locked):
     first = json.loads(tool("plan", "llama3-13b", "--budget", "5", "--json")[1])["data"]["plan"]
     again = json.loads(tool("plan", "--locked", locked[0].name, "--json")[1])["data"]["plan"]
     assert first.pop("rejections")
@@ -28,7 +28,7 @@ def test_the_json_plan_is_the_same_but_for_what_was_rejected(tool, locked):
     assert first == again
 
 
-def test_no_network_and_no_hub_is_asked(tool, locked, monkeypatch):
+def test_a_locked_plan_needs_no_network(tool, locked, monkeypatch):
     from tgi_deploy import wiring  # noqa: PLC0415 -- replaced where it stands
 
     def refuse():
@@ -38,7 +38,7 @@ def test_no_network_and_no_hub_is_asked(tool, locked, monkeypatch):
     assert tool("plan", "--locked", locked[0].name)[0] == 0
 
 
-def test_an_unchanged_world_has_no_warning(tool, locked):
+def test_an_unchanged_catalog_gives_no_warning(tool, locked):
     document = json.loads(tool("plan", "--locked", locked[0].name, "--json")[1])
     assert [item["code"] for item in document["warnings"]] == ["notice"]
     assert document["data"]["lock"].keys() == {"model", "engine", "catalog"}
@@ -54,7 +54,7 @@ def test_an_unchanged_world_has_no_warning(tool, locked):
         ({"cost": {"usd_per_hour": 1.0}}, "cost.usd_per_hour was 1.0, is 1.0218"),
     ],
 )  # fmt: skip
-def test_a_changed_world_is_a_warning_and_the_lock_is_printed_anyway(tool, locked, edited, tables, says):
+def test_a_changed_catalog_is_a_warning_and_the_lock_is_printed_anyway(tool, locked, edited, tables, says):
     path = edited("stale.lock", **tables)
     exit_code, out, err = tool("plan", "--locked", path.name)
     assert exit_code == 0
@@ -63,7 +63,7 @@ def test_a_changed_world_is_a_warning_and_the_lock_is_printed_anyway(tool, locke
     assert says in err
 
 
-def test_a_request_that_can_no_longer_be_planned_is_a_warning(tool, locked):
+def test_a_locked_request_that_cannot_be_planned_is_a_warning(tool, locked):
     path, printed = locked
     path.write_text(
         path.read_text().replace('"model": "llama3-13b",\n    "budget"', '"model": "llama9",\n    "budget"')
@@ -78,7 +78,7 @@ def test_a_lower_price_is_accepted(edited, catalog):
     assert plan_to_deploy(lock, catalog, force=False).chosen.offer.instance_type.name == "g5.xlarge"
 
 
-def test_what_is_deployed_is_the_locked_choice_alone(locked, catalog):
+def test_only_the_locked_choice_is_deployed(locked, catalog):
     lock = lock_of(locked[0])
     made = plan_to_deploy(lock, catalog, force=False)
     assert made.chosen.engine.container.args == lock.plan.engine.args
@@ -104,7 +104,7 @@ def test_a_stale_lock_is_not_deployed(edited, catalog, tables, field):
     assert "--force" in raised.value.hint
 
 
-def test_force_deploys_exactly_what_is_locked(edited, catalog):
+def test_force_deploys_exactly_the_locked_plan(edited, catalog):
     args = ["--model-id", "elinas/Llama-3-13B-Instruct", "--num-shard", "4", "--dtype", "bfloat16", "--quantize", "awq"]
     changed = {"args": args, "image": "ghcr.io/x/y:1", "version": "3.3.5", "max_total_tokens": 4096, "env": {"A": "b"}}
     lock = lock_of(edited("old.lock", chosen={"instance_type": "g5.12xlarge", "num_shard": 4}, engine=changed))
@@ -116,14 +116,14 @@ def test_force_deploys_exactly_what_is_locked(edited, catalog):
     assert chosen.engine.settings.max_total_tokens == 4096
 
 
-def test_force_can_not_bring_back_what_is_gone(edited, catalog):
+def test_force_cannot_deploy_a_choice_that_no_longer_exists(edited, catalog):
     lock = lock_of(edited("gone.lock", chosen={"instance_type": "g4dn.xlarge"}))
     with pytest.raises(ConflictError) as raised:
         plan_to_deploy(lock, catalog, force=True)
     assert raised.value.code == "locked_choice_gone"
 
 
-def test_a_request_that_nothing_meets_any_more_is_stale(locked, catalog):
+def test_a_lock_whose_request_has_no_plan_is_stale(locked, catalog):
     path, _ = locked
     path.write_text(path.read_text().replace('"budget": "5"', '"budget": "0.1"'))
     lock = lock_of(path)
@@ -132,14 +132,14 @@ def test_a_request_that_nothing_meets_any_more_is_stale(locked, catalog):
         plan_to_deploy(lock, catalog, force=False)
 
 
-def test_up_refuses_a_stale_lock_before_anything_is_asked(tool, edited):
+def test_up_rejects_a_stale_lock_before_any_call(tool, edited):
     path = edited("stale.lock", engine={"image": "ghcr.io/x/y:1"})
     exit_code, out, err = tool("up", "--lock", path.name, "--yes")
     assert (exit_code, out) == (4, "")
     assert err.startswith("error[stale_plan]")
 
 
-def test_an_owned_machine_is_locked_too(tool):
+def test_a_plan_for_owned_hardware_can_be_locked(tool):
     printed = tool("plan", "llama3-8b", "--hardware", "1xRTX-4090", "--lock", "own.lock")[1].partition("\nMore with")[0]
     exit_code, out, err = tool("plan", "--locked", "own.lock")
     assert (exit_code, out) == (0, printed)

@@ -82,7 +82,7 @@ def test_invalid_amounts_of_money(text: str) -> None:
         ("five dollars", "leave the currency out: write --budget 5, for example"),
     ],
 )
-def test_the_hint_is_the_intended_amount(text: str, hint: str) -> None:
+def test_the_hint_suggests_the_intended_amount(text: str, hint: str) -> None:
     with pytest.raises(InputError) as refused:
         positive_decimal(typed(text), "--budget", unit="US dollars", code="bad_budget")
     assert str(refused.value.hint).startswith(hint)
@@ -105,21 +105,21 @@ def test_the_hint_is_the_intended_amount(text: str, hint: str) -> None:
         ({"prefer": "cheap"}, "choose one of cost, quality, speed, value"),
     ],
 )
-def test_the_hint_fits_the_setting(settings: dict[str, str], hint: str) -> None:
+def test_the_hint_matches_the_source_of_the_value(settings: dict[str, str], hint: str) -> None:
     with pytest.raises(InputError) as refused:
         requested(**settings)
     assert str(refused.value.hint).startswith(hint)
 
 
 @pytest.mark.parametrize(("name", "value"), [("ENGINE_VERSION", "9.9"), ("INSTANCE", "g99.xlarge")])
-def test_a_name_from_the_environment_that_is_unknown_is_reported_by_its_variable(name: str, value: str) -> None:
+def test_an_unknown_name_from_the_environment_names_its_variable(name: str, value: str) -> None:
     with pytest.raises(InputError, match=rf"^TGI_DEPLOY_{name}: There is no"):
         requested({f"TGI_DEPLOY_{name}": value})
     with pytest.raises(InputError, match=r"^There is no"):
         requested(**{name.lower(): value})
 
 
-def test_nothing_is_reported_as_too_little() -> None:
+def test_zero_is_reported_as_too_small() -> None:
     with pytest.raises(InputError, match="'0' is not more than 0"):
         requested(budget="0")
 
@@ -154,7 +154,7 @@ def test_invalid_durations(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"), [("90", "--ttl 90m or 90h"), ("0", "--ttl 2h, 90m"), ("2w", "--ttl 2h, 90m")]
 )
-def test_a_duration_without_its_unit_is_asked_for_it(text: str, hint: str) -> None:
+def test_a_duration_without_a_unit_gets_a_hint(text: str, hint: str) -> None:
     with pytest.raises(InputError) as refused:
         duration_s(typed(text), "--ttl")
     assert hint in str(refused.value.hint)
@@ -173,11 +173,11 @@ def test_a_duration_without_its_unit_is_asked_for_it(text: str, hint: str) -> No
         ({"max_spend": "0.17"}, {}, 306),
     ],
 )
-def test_the_earlier_end_counts(settings: dict[str, str], environ: dict[str, str], seconds: int | None) -> None:
+def test_the_earlier_limit_applies(settings: dict[str, str], environ: dict[str, str], seconds: int | None) -> None:
     assert wanted_ends(OptionTexts(model="x", **settings), environ).lifetime_s(Decimal(2)) == seconds  # type: ignore[arg-type]
 
 
-def test_an_amount_that_is_spent_before_a_machine_has_started_is_refused() -> None:
+def test_a_max_spend_too_small_for_a_start_is_rejected() -> None:
     """Five minutes would cost more than that."""
     with pytest.raises(InputError) as refused:
         wanted_ends(OptionTexts(model="x", max_spend="0.16"), {}).lifetime_s(Decimal(2))
@@ -187,12 +187,12 @@ def test_an_amount_that_is_spent_before_a_machine_has_started_is_refused() -> No
 
 
 @pytest.mark.parametrize("settings", [{"ttl": "soon"}, {"max_spend": "-1"}])
-def test_a_wrong_end_is_refused_before_anything_is_planned(settings: dict[str, str]) -> None:
+def test_an_invalid_limit_is_rejected_before_planning(settings: dict[str, str]) -> None:
     with pytest.raises(InputError):
         requested(**settings)
 
 
-def test_defaults() -> None:
+def test_defaults_apply_to_a_bare_request() -> None:
     found = requested()
     assert (found.input_tokens, found.output_tokens, found.concurrency, found.context_tokens) == (1024, 256, 8, 8192)
     assert found.budget_usd_per_hour is None
@@ -213,7 +213,7 @@ def test_defaults() -> None:
         ({"context": "2048", "input_tokens": "1900"}, (2048, 1900, 148)),
     ],
 )
-def test_defaults_give_way_to_what_was_asked_for(settings: dict[str, str], tokens: tuple[int, int, int]) -> None:
+def test_explicit_values_override_defaults(settings: dict[str, str], tokens: tuple[int, int, int]) -> None:
     found = requested(**settings)
     assert (found.context_tokens, found.input_tokens, found.output_tokens) == tokens
 
@@ -254,15 +254,15 @@ def test_settings_from_the_environment(name: str, value: str, field: str, expect
         ("default", "--num-shard (from the default)"),
     ],
 )
-def test_a_message_names_the_setting_by_the_way_it_came(source: Any, named: str) -> None:
+def test_a_message_names_the_source_of_the_value(source: Any, named: str) -> None:
     assert Setting(value="x", source=source).named("--num-shard") == named
 
 
-def test_an_empty_variable_is_none() -> None:
+def test_an_empty_variable_counts_as_unset() -> None:
     assert requested({"TGI_DEPLOY_BUDGET": "", "TGI_DEPLOY_REGION": ""}).budget_usd_per_hour is None
 
 
-def test_regions_are_taken_once_and_all_means_all() -> None:
+def test_regions_are_deduplicated_and_all_selects_all() -> None:
     assert requested(regions=("us-west-2", "us-west-2")).regions == ("us-west-2",)
     assert requested(regions=("us-west-2", "all")).regions == shared_catalog().regions()
 
@@ -288,22 +288,22 @@ def test_a_shown_value_is_short_and_printable() -> None:
         {"utilization": "0"},
     ],
 )
-def test_other_refusals(settings: dict[str, Any]) -> None:
+def test_other_invalid_values_are_rejected(settings: dict[str, Any]) -> None:
     with pytest.raises(InputError) as refused:
         requested(**settings)
     assert refused.value.hint
 
 
-def test_variables_reach_the_engine():
+def test_env_options_reach_the_engine():
     assert requested(env=("NCCL_P2P_DISABLE=1", "A=b=c")).env == (("NCCL_P2P_DISABLE", "1"), ("A", "b=c"))
 
 
-def test_a_disk_of_a_size():
+def test_the_disk_option_sets_the_size():
     assert (requested().disk_gib, requested(disk="500").disk_gib) == (None, 500)
     assert requested({"TGI_DEPLOY_DISK": "200"}).disk_gib == 200
 
 
-def test_choices_are_what_a_request_can_hold() -> None:
+def test_option_choices_match_the_request() -> None:
     kinds = {"prefer": Preference, "slo": ServiceLevel, "quality": QualityFloor}
     for name, kind in kinds.items():
         row = OPTION[name]
@@ -316,5 +316,5 @@ def test_every_row_fills_a_field_of_the_request() -> None:
         assert row.lands in {"", ENDS} or hasattr(found, row.lands), row.flag
 
 
-def test_every_code_of_an_option_has_a_page() -> None:
+def test_every_code_of_an_option_is_explained() -> None:
     assert {row.code for row in PLAN_OPTIONS} <= {item.code for item in all_codes("tgi")}

@@ -40,7 +40,7 @@ def owned(
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_the_books_come_to_what_was_counted_by_hand(tmp_path, name):
+def test_owned_costs_match_hand_computed_values(tmp_path, name):
     case = CASES[name]
     made, found = owned(tmp_path, case["own"])
     assert [str(line.usd_per_hour) for line in found.lines] == case["expect"].pop("lines")
@@ -50,7 +50,7 @@ def test_the_books_come_to_what_was_counted_by_hand(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_wrong_file_is_refused_by_key(tmp_path, name):
+def test_an_invalid_file_error_names_the_key(tmp_path, name):
     with pytest.raises(InputError) as caught:
         owned(tmp_path, CASES[name]["own"])
     assert caught.value.code == "bad_profile"
@@ -58,18 +58,18 @@ def test_a_wrong_file_is_refused_by_key(tmp_path, name):
     assert "own.toml" in caught.value.message
 
 
-def test_tokens_cost_the_hour_divided_by_what_it_makes(tmp_path):
+def test_token_price_is_hourly_cost_over_tokens_per_hour(tmp_path):
     made, found = owned(tmp_path, DGX, utilization="0.5")
     million = made.chosen.cost.usd_per_hour / Decimal(made.chosen.performance.output_tokens_per_s * 0.5 * 3600) * 10**6
     assert found.usd_per_million_output_tokens == pytest.approx(million, rel=Decimal("0.001"))
 
 
-def test_rent_saved_pays_for_the_purchase() -> None:
+def test_saved_rent_pays_for_the_purchase() -> None:
     assert break_even_months(Decimal(100_000), Decimal(2_000), Decimal(12_000)) == 10
     assert break_even_months(Decimal(100_000), Decimal(12_000), Decimal(12_000)) is None
 
 
-def test_every_rental_breaks_even_where_its_rent_says(tmp_path):
+def test_every_rental_breaks_even_at_its_own_price(tmp_path):
     _, found = owned(tmp_path, DGX, utilization="0.5")
     assert {rental.market for rental in found.rentals} == {"on-demand", "spot"}
     for rental in found.rentals:
@@ -79,13 +79,13 @@ def test_every_rental_breaks_even_where_its_rent_says(tmp_path):
             assert months is None or float(months * saved) == pytest.approx(292_000, rel=0.02)
 
 
-def test_the_same_hardware_for_rent_is_marked(tmp_path):
+def test_rentals_with_the_same_hardware_are_marked(tmp_path):
     _, found = owned(tmp_path, DGX)
     same = [rental.instance_type for rental in found.rentals if rental.same_hardware]
     assert set(same) == {"p5.48xlarge"}
 
 
-def test_a_price_of_the_users_own_moves_the_break_even(tmp_path):
+def test_a_private_price_changes_the_break_even(tmp_path):
     (tmp_path / "prices.toml").write_text(
         'source = "EDP"\ndate = "2026-11-22"\n[usd_per_hour."us-east-1"]\n"p5.48xlarge" = "20"\n'
     )
@@ -105,20 +105,20 @@ def test_two_machines_cost_twice_as_much(tmp_path):
     assert two.running_usd_per_month == pytest.approx(2 * one.running_usd_per_month, abs=Decimal("0.01"))
 
 
-def test_a_slower_link_makes_more_expensive_tokens(tmp_path):
+def test_a_slower_link_makes_tokens_more_expensive(tmp_path):
     _, fast = owned(tmp_path, DGX)
     _, slow = owned(tmp_path, f'{DGX}interconnect = "pcie"\n')
     assert slow.usd_per_million_output_tokens > fast.usd_per_million_output_tokens
 
 
-def test_a_budget_bounds_the_rentals(tmp_path):
+def test_a_budget_limits_the_rentals(tmp_path):
     _, found = owned(tmp_path, DGX, budget="10")
     assert found.rentals
     assert all(rental.usd_per_hour <= Decimal("10.5") for rental in found.rentals), "billed, and what interruptions add"
     assert found.usd_per_hour > 10, "what is owned is paid for already"
 
 
-def test_the_environment_comes_before_the_file():
+def test_the_environment_overrides_the_file():
     machine = OwnedMachine(
         hardware="8xH100-80GB", purchase_usd=Decimal(1), useful_life_years=Decimal(1), board_w=Decimal(0),
         host_w=Decimal(0), pue=Decimal(1), usd_per_kwh=Decimal(0), utilization=Decimal("0.5"),
@@ -129,19 +129,19 @@ def test_the_environment_comes_before_the_file():
     assert outcome[1].utilization == Decimal("0.25")
 
 
-def test_one_market_alone_when_it_is_named(tmp_path):
+def test_a_named_market_excludes_the_other(tmp_path):
     _, found = owned(tmp_path, DGX, market="spot")
     assert {rental.market for rental in found.rentals} == {"spot"}
 
 
 @pytest.mark.parametrize("option", [{"hardware": "1xL4"}, {"instance": "g6.xlarge"}, {"disk": "100"}])
-def test_the_file_alone_names_the_hardware(tmp_path, option):
+def test_hardware_options_conflict_with_the_file(tmp_path, option):
     with pytest.raises(InputError, match="--own and --") as caught:
         owned(tmp_path, DGX, **option)
     assert caught.value.code == "conflicting_options"
 
 
-def test_the_page_has_every_line_and_fits(tmp_path, monkeypatch):
+def test_the_owned_page_has_every_line_within_the_width(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     _, found = owned(tmp_path, f'{DGX}source = "a quote of 2026"\n', utilization="0.3")
     text = click.unstyle(own_text(found))
@@ -161,21 +161,21 @@ def printed(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
     return document
 
 
-def test_the_command_prints_the_books(tmp_path, capsys):
+def test_the_command_prints_the_owned_costs(tmp_path, capsys):
     (tmp_path / "own.toml").write_text(DGX)
     data = printed(capsys, "plan", "llama3-70b", "--own", str(tmp_path / "own.toml"))["data"]
     assert data["own"]["usd_per_hour"] == data["plan"]["cost"]["usd_per_hour"] == 10.8633
     assert data["own"]["rentals"][0]["break_even_months"] > 0
 
 
-def test_a_model_that_does_not_fit_has_no_books(tmp_path, capsys):
+def test_a_model_that_does_not_fit_has_no_costs(tmp_path, capsys):
     (tmp_path / "own.toml").write_text(DGX.replace("8xH100-80GB", "1xL4"))
     document = printed(capsys, "plan", "llama3-70b", "--own", str(tmp_path / "own.toml"))
     assert document["errors"][0]["code"] == "no_feasible_plan"
     assert "own" not in document["data"]
 
 
-def test_a_lock_of_owned_hardware_is_refused(tmp_path, capsys):
+def test_lock_and_own_exclude_each_other(tmp_path, capsys):
     (tmp_path / "own.toml").write_text(DGX)
     document = printed(capsys, "plan", "llama3-70b", "--own", str(tmp_path / "own.toml"), "--lock", "x.json")
     assert document["errors"][0]["code"] == "conflicting_options"
@@ -189,7 +189,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_the_examples_of_the_docs_answer_buy_or_rent(tmp_path, example):
+def test_documented_examples_produce_a_comparison(tmp_path, example):
     _, found = owned(tmp_path, example)
     same = next(item for item in found.rentals if item.same_hardware and item.market == "on-demand")
     assert same.break_even_months < found.useful_life_years * 12

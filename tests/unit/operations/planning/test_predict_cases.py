@@ -58,7 +58,7 @@ def test_rows_keep_their_order_and_intervals(catalog):
         ({"kv_dtype": "fp2"}, "kv_dtype"), ({"interconnect": "string"}, "interconnect"), ({"engine": ""}, "engine"),
     ],
 )  # fmt: skip
-def test_a_bad_row_says_why_and_spoils_no_other(catalog, change, reason):
+def test_a_bad_row_has_its_error_and_does_not_affect_others(catalog, change, reason):
     first, bad, last = predict_cases(cases({}, change, {}), catalog)
     assert reason in bad["error"]
     assert bad["value"] is None
@@ -80,7 +80,7 @@ def test_a_file_of_another_kind_is_refused(catalog, text):
     assert caught.value.code == "bad_cases"
 
 
-def test_no_rows_are_no_predictions(catalog):
+def test_an_empty_file_has_no_predictions(catalog):
     assert predict_cases(cases(), catalog) == []
 
 
@@ -93,7 +93,7 @@ def test_metrics_agree_with_each_other(catalog):
     assert ttft + 127 * tpot < e2e * 1.02
 
 
-def test_the_prefill_flag_of_a_case_counts(catalog):
+def test_the_prefill_flag_of_a_case_is_used(catalog):
     def ttft(tokens):
         text = cases({"engine": "TGI", "metric": "ttft_ms", "concurrency_or_batch": "16"})
         header, row = text.splitlines()
@@ -107,7 +107,7 @@ def test_the_prefill_flag_of_a_case_counts(catalog):
     ("version", "gpu", "flag"),
     [("3.3.5", "A10G", "8327"), ("3.3.5", "T4", "4096"), ("2.0.4", "A10G", "4145"), ("2.2.0", "H100-80GB", "4145")],
 )
-def test_without_the_flag_a_release_takes_what_it_chooses_by_itself(catalog, version, gpu, flag):
+def test_without_the_flag_the_default_prefill_of_the_release_is_used(catalog, version, gpu, flag):
     """3.x divides the card's TFLOPS by the model's work and falls back to 4,096; 2.x takes 4,095 tokens and 50."""
 
     def ttft(tokens):
@@ -119,35 +119,35 @@ def test_without_the_flag_a_release_takes_what_it_chooses_by_itself(catalog, ver
     assert ttft("") == ttft(flag)
 
 
-def test_replicas_share_the_clients_and_add_up(catalog):
+def test_replicas_share_clients_and_their_throughput_adds_up(catalog):
     one = predicted(catalog, metric="decode_tok_s_total", concurrency_or_batch="8")
     two = predicted(catalog, metric="decode_tok_s_total", concurrency_or_batch="16", n_gpu="2")
     assert two == pytest.approx(2 * one)
 
 
-def test_the_clients_of_open_arrivals_are_requests_a_second(catalog):
+def test_open_load_counts_clients_as_requests_per_second(catalog):
     slow, fast = (predicted(catalog, load="open", concurrency_or_batch=rate, metric="req_s") for rate in ("1", "1.5"))
     assert (slow, fast) == (pytest.approx(1), pytest.approx(1.5))
 
 
-def test_saturated_is_the_most_that_fits(catalog):
+def test_saturated_uses_the_largest_batch_that_fits(catalog):
     saturated = predicted(catalog, metric="max_throughput_tok_s", concurrency_or_batch="saturated", load="offline")
     alone = predicted(catalog, metric="max_throughput_tok_s", concurrency_or_batch="1", load="offline")
     assert saturated > 3 * alone
 
 
-def test_engines_differ(catalog):
+def test_engines_have_different_speeds(catalog):
     change = {"gpu": "A10G", "hub_id": "meta-llama/Llama-2-7b-hf"}
     current = predicted(catalog, engine="TGI", engine_version="3.3.7", **change)
     assert predicted(catalog, engine="TGI", engine_version="1.0.3", **change) > current
 
 
-def test_ec2_links_are_the_slow_ones(catalog):
+def test_pcie_on_ec2_goes_through_the_host(catalog):
     change = {"gpu": "L40S", "tp": "4", "n_gpu": "4", "interconnect": "pcie", "metric": "ttft_ms"}
     assert predicted(catalog, instance="g6e.12xlarge", **change) > 2 * predicted(catalog, **change)
 
 
-def test_usual_names_of_cards_and_nan_versions_are_understood(catalog):
+def test_common_gpu_names_and_nan_versions_are_accepted(catalog):
     assert predicted(catalog, gpu="a100 80gb", engine_version="nan") == predicted(
         catalog, gpu="A100-80GB", engine_version=""
     )
@@ -173,23 +173,23 @@ def test_usual_names_of_cards_and_nan_versions_are_understood(catalog):
         ),
     ],
 )  # fmt: skip
-def test_other_words_for_the_same_are_understood(catalog, change, same):
+def test_synonyms_are_accepted(catalog, change, same):
     assert predicted(catalog, **change) == predicted(catalog, **same)
 
 
-def test_several_cards_without_a_named_link_use_their_own(catalog):
+def test_gpus_without_a_named_link_use_their_default(catalog):
     change = {"gpu": "H100-80GB", "tp": "4", "n_gpu": "4"}
     assert predicted(catalog, interconnect="none", **change) == predicted(catalog, interconnect="nvlink", **change)
 
 
 @pytest.mark.parametrize("gpu", ["MI300X", "Gaudi2", "Gaudi3", "TPU-v5p"])
-def test_cards_with_a_fabric_of_their_own_do_not_talk_over_pcie(catalog, gpu):
+def test_gpus_with_their_own_fabric_do_not_use_pcie(catalog, gpu):
     change = {"gpu": gpu, "tp": "8", "n_gpu": "8", "hub_id": "meta-llama/Llama-3.1-70B", "metric": "ttft_ms"}
     over_pcie = predicted(catalog, interconnect="pcie", instance="a machine of EC2", **change)
     assert predicted(catalog, interconnect="", **change) < over_pcie / 2
 
 
-def test_weights_that_no_memory_holds_are_an_error(catalog):
+def test_weights_larger_than_memory_are_an_error(catalog):
     (found,) = predict_cases(cases({"hub_id": "meta-llama/Llama-3.1-70B", "gpu": "H100-80GB"}), catalog)
     assert found["error"] == "the weights take 141.1 GB, 1 x H100-80GB hold 85.5 GB"
     assert predicted(catalog, hub_id="meta-llama/Llama-3.1-70B", gpu="H100-80GB", weight_dtype="fp8") > 0
@@ -201,7 +201,7 @@ def test_a_format_for_experts_covers_all_layers_of_a_model_without_any(catalog):
     assert mxfp4 < sixteen / 2
 
 
-def test_the_command_answers_with_every_figure(capsys):
+def test_the_command_prints_every_figure(capsys):
     exit_code, document = run(
         capsys, "meta-llama/Llama-3.1-8B", *WORDS, "--output-tokens", "256", "--concurrency", "16"
     )
@@ -237,7 +237,7 @@ def test_what_does_not_fit_is_reported(capsys):
         (("llama3-8b", "--accelerator", "L4", "--weights", "fp3"), "bad_case"),
     ],
 )  # fmt: skip
-def test_bad_usage_is_an_error_of_input(capsys, argv, code):
+def test_bad_usage_is_an_input_error(capsys, argv, code):
     exit_code, document = run(capsys, *argv)
     assert exit_code == 2
     assert document["errors"][0]["code"] == code
@@ -264,7 +264,7 @@ def test_text_shows_medians_and_intervals(capsys, tmp_path):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_a_question_and_a_row_get_the_same_answer(catalog):
+def test_a_single_case_and_a_file_row_get_the_same_result(catalog):
     asked = answer(
         PredictionRequest(
             model=ROW["hub_id"], accelerator="L4", weights="bf16", engine="vllm", engine_version="0.11.0",

@@ -50,7 +50,7 @@ def value_of(**changes: str) -> float:
 
 
 @pytest.mark.parametrize("row", EXACT, ids=lambda row: row["id"])
-def test_exact_rows_are_met(row: dict[str, str]) -> None:
+def test_computed_rows_are_exact(row: dict[str, str]) -> None:
     """To a tenth of a percent; a format written without zero points is 0.4 % smaller than its name says."""
     assert error_of(row) <= (0.005 if "gptq" in row["quant"] else 0.001)
 
@@ -69,13 +69,13 @@ def test_every_row_is_predicted_within_an_interval_around_the_median() -> None:
     ("metrics", "most"),
     [({"kv_cache", "kv_cache_tokens"}, 0.02), ({"nvidia_smi"}, 0.03), ({"peak_gpu_memory"}, 0.04), ({"weights"}, 0.01)],
 )
-def test_medians(metrics: set[str], most: float) -> None:
+def test_medians_match_measurements(metrics: set[str], most: float) -> None:
     errors = [error_of(row) for row in ROWS if metric_of(row).name in metrics]
     assert len(errors) >= 4
     assert statistics.median(errors) <= most
 
 
-def test_whole_files_are_answered_in_order() -> None:
+def test_a_file_of_rows_is_predicted_in_order() -> None:
     answers = predict_cases(FILE.read_text(encoding="utf-8"), CATALOG)
     assert len(answers) == len(ROWS)
     assert [answer["value"] for answer in answers] == [predict_memory_row(row, CATALOG).value for row in ROWS]
@@ -97,13 +97,13 @@ def test_a_larger_share_gives_a_larger_cache(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["vLLM", "TGI"])
-def test_more_cards_hold_fewer_weights_each(engine: str) -> None:
+def test_more_gpus_hold_fewer_weights_each(engine: str) -> None:
     held = [value_of(engine=engine, metric="weights_gib_per_gpu", tp=tp) for tp in ("1", "2", "4", "8")]
     assert held == sorted(held, reverse=True)
     assert all(half > whole / 2 for whole, half in pairwise(held))
 
 
-def test_what_does_not_fit_has_no_cache_and_is_not_said_to_fit() -> None:
+def test_a_model_that_does_not_fit_has_no_kv_cache() -> None:
     big = {"model": "meta-llama/Llama-3.1-70B-Instruct", "gpu": "A10G", "gpu_memory_gib": "22.2"}
     for engine in ("vLLM", "TGI", "SGLang", "TensorRT-LLM"):
         assert value_of(engine=engine, **big) == 0
@@ -119,7 +119,7 @@ def test_a_context_longer_than_the_cache_does_not_fit() -> None:
     assert value_of(max_model_len="", **card) == 0
 
 
-def test_a_tied_head_is_held_twice_by_tgi_alone() -> None:
+def test_only_tgi_holds_a_tied_head_twice() -> None:
     table = 151_936 * 1024 * 2
     twice = value_of(model=QWEN, engine="TGI", metric="weights_bytes", unit="bytes")
     assert twice - value_of(model=QWEN, metric="weights_bytes", unit="bytes") == pytest.approx(table, abs=2)
@@ -153,7 +153,7 @@ def test_a_bad_row_says_why(changes: dict[str, str], says: str) -> None:
     assert says in (made.error or "")
 
 
-def test_a_copy_under_another_name_is_known_by_its_parameters() -> None:
+def test_a_renamed_copy_is_recognized_by_its_parameters() -> None:
     row = {"metric": "loaded_weight_bytes_16bit", "unit": "bytes"}
     assert value_of(model="someone/a-copy", parameters="8030261248", **row) == 2 * 8_030_261_248
 
@@ -197,7 +197,7 @@ def test_versions() -> None:
     assert version_key("") == ()
 
 
-def test_a_checkpoints_own_count_of_packed_layers_outranks_the_words_of_the_row() -> None:
+def test_a_checkpoints_count_of_packed_layers_overrides_the_row() -> None:
     """405B in fp8: attention and the edge layers are 16-bit, whatever the row calls the format."""
     big = {"model": "meta-llama/Llama-3.1-405B-Instruct-FP8", "tp": "8", "metric": "weights_gib_per_gpu"}
     assert value_of(quant="fp8", weight_dtype="fp8", **big) == pytest.approx(56.73, abs=0.01)
@@ -221,7 +221,7 @@ def test_metrics_and_units(metric: str, unit: str, name: str, scale: int) -> Non
     assert (found.name, found.scale) == (name, scale)
 
 
-def test_counts_of_the_cache_agree() -> None:
+def test_cache_counts_agree() -> None:
     tokens = value_of(metric="kv_cache_tokens", unit="tokens")
     assert value_of(metric="kv_cache_blocks", unit="") * 16 == tokens
     assert value_of(metric="max_concurrency", unit="") == pytest.approx(tokens / 16_000)
@@ -234,7 +234,7 @@ def test_experts_in_every_second_layer_are_counted_there() -> None:
     assert packed == pytest.approx(value_of(**maverick) * 4.25 / 16, rel=0.15)
 
 
-def test_a_bad_row_spoils_no_other() -> None:
+def test_a_bad_row_does_not_affect_others() -> None:
     file = io.StringIO()
     writer = csv.DictWriter(file, list(ROWS[0]))
     writer.writeheader()
@@ -245,11 +245,11 @@ def test_a_bad_row_spoils_no_other() -> None:
     assert first["low"] < first["value"] < first["high"]
 
 
-def test_what_a_row_leaves_out_is_the_engines_own() -> None:
+def test_missing_values_of_a_row_use_engine_defaults() -> None:
     left_out = value_of(gpu_memory_utilization="nan", tp="", gpu_memory_gib="")
     assert left_out == value_of(gpu_memory_utilization="0.9", tp="1.0", gpu_memory_gib="nan")
 
 
-def test_engines_that_allocate_as_they_go_hold_the_cache_of_one_request() -> None:
+def test_on_demand_engines_hold_the_cache_of_one_request() -> None:
     words = {"engine": "LMDeploy", "metric": "kv_cache_tokens", "unit": "tokens"}
     assert value_of(max_model_len="2048", **words) == 2048

@@ -31,7 +31,7 @@ def catalog_with(folder: Path, defaults: str) -> Catalog:
     return open_catalog(folder)
 
 
-def test_a_profile_default_counts_until_something_else_is_given(tmp_path: Path) -> None:
+def test_a_profile_default_applies_until_overridden(tmp_path: Path) -> None:
     catalog = catalog_with(tmp_path, "context = 1024\nconcurrency = 3")
     by_profile = resolve(OptionTexts(model="mine"), {}, catalog)
     by_environment = resolve(OptionTexts(model="mine"), {"TGI_DEPLOY_CONCURRENCY": "4"}, catalog)
@@ -40,7 +40,7 @@ def test_a_profile_default_counts_until_something_else_is_given(tmp_path: Path) 
     assert (by_profile.concurrency, by_environment.concurrency, by_flag.concurrency) == (3, 4, 5)
 
 
-def test_a_wrong_profile_default_is_named_as_one(tmp_path: Path) -> None:
+def test_an_error_in_a_profile_default_names_the_profile(tmp_path: Path) -> None:
     catalog = catalog_with(tmp_path, "concurrency = 0")
     with pytest.raises(InputError, match="concurrency"):
         resolve(OptionTexts(model="mine"), {}, catalog)

@@ -37,7 +37,7 @@ REQUEST = OptionTexts(model="llama3-8b", budget="5")
         ("budget=5..5+1", "budget", ("5",)),
     ],
 )
-def test_sweeps_are_read(text, setting, values):
+def test_sweeps_are_parsed(text, setting, values):
     sweep = read_sweep(text)
     assert (sweep.setting, sweep.values) == (setting, values)
 
@@ -70,7 +70,7 @@ def test_every_row_is_the_plan_of_its_value(catalog):
     assert rows[-1].code == "throughput_too_low"
 
 
-def test_the_swept_value_stands_above_everything_else(catalog):
+def test_the_swept_value_overrides_every_other_source(catalog):
     environ = {"TGI_DEPLOY_BUDGET": "0.1", "TGI_DEPLOY_REGION": "eu-west-1"}
     rows = plan_each(replaced(REQUEST, budget="0.2"), read_sweep("budget=5"), catalog, environ)
     assert rows[0].chosen is not None
@@ -82,7 +82,7 @@ def test_every_setting_is_a_field_of_the_request(setting):
     assert hasattr(REQUEST, SWEPT[setting])
 
 
-def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog, tool):
+def test_a_row_without_a_choice_has_the_first_rejection_of_plan(catalog, tool):
     (row,) = plan_each(replaced(REQUEST, budget=None), read_sweep("budget=0.1"), catalog, {})
     lines = tool("plan", "llama3-8b", "--budget", "0.1")[1].splitlines()
     refused = lines[next(at for at, line in enumerate(lines) if line.startswith("Rejected")) + 1]
@@ -91,13 +91,13 @@ def test_a_row_without_a_choice_names_the_refusal_that_plan_shows_first(catalog,
     assert f": {machine}: {price.partition(',')[0]}" in refused
 
 
-def test_a_value_that_cannot_be_meant_is_a_row(catalog):
+def test_an_invalid_value_is_a_row_with_its_error(catalog):
     rows = plan_each(REQUEST, read_sweep("context=4096,99999999"), catalog, {})
     assert rows[0].chosen is not None
     assert (rows[1].chosen, rows[1].code) == (None, "context_too_long")
 
 
-def test_a_request_that_is_wrong_anyway_is_an_error(catalog):
+def test_a_request_invalid_for_every_value_is_an_error(catalog):
     with pytest.raises(InputError) as raised:
         plan_each(replaced(REQUEST, quantize="zip"), read_sweep("budget=1,2"), catalog, {})
     assert raised.value.code == "bad_quantize"
@@ -135,7 +135,7 @@ def test_the_json(tool):
     assert (cheap["chosen"]["instance_type"], cheap["code"]) == ("g5.xlarge", None)
 
 
-def test_the_csv_holds_what_the_json_holds(tool, tmp_path):
+def test_csv_and_json_have_the_same_rows(tool, tmp_path):
     args = ("plan", "llama3-13b", "--sweep", "budget=0.2,2")
     rows = json.loads(tool(*args, "--json", "--csv", "table.csv")[1])["data"]["rows"]
     written = (tmp_path / "table.csv").read_text()

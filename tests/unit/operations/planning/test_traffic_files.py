@@ -40,7 +40,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("text", [OWN, AZURE_2023, AZURE_2024, BURSTGPT, BURSTGPT_3, "\ufeff" + OWN])
-def test_the_public_shapes_load_as_they_are(tmp_path: Path, text: str) -> None:
+def test_public_traces_load_unchanged(tmp_path: Path, text: str) -> None:
     found = read_traffic(written(tmp_path, text))
     assert (found.requests, found.skipped, found.seconds) == (3, 0, pytest.approx(60))
     assert (found.input_tokens.mean, found.input_tokens.p95, found.input_tokens.most) == (200, 300, 300)
@@ -48,14 +48,14 @@ def test_the_public_shapes_load_as_they_are(tmp_path: Path, text: str) -> None:
     assert found.arrivals_per_s == pytest.approx(3 / 60)
 
 
-def test_the_rate_is_that_of_a_busy_minute_and_not_of_the_mean(tmp_path: Path) -> None:
+def test_the_rate_is_that_of_a_busy_minute(tmp_path: Path) -> None:
     rows = [f"{minute * 60},100,10\n" for minute in range(100)]
     rows += [f"{minute * 60 + second},100,10\n" for minute in range(10, 20) for second in range(1, 31)]
     found = read_traffic(written(tmp_path, "second,input_tokens,output_tokens\n" + "".join(rows)))
     assert found.arrivals_per_s == pytest.approx(31 / 60)
 
 
-def test_failed_requests_are_counted_and_left_out(tmp_path: Path) -> None:
+def test_failed_requests_are_skipped_and_counted(tmp_path: Path) -> None:
     found = read_traffic(written(tmp_path, OWN + "61,500,0\n"))
     assert (found.requests, found.skipped, found.input_tokens.most) == (3, 1, 300)
 
@@ -74,27 +74,27 @@ def test_failed_requests_are_counted_and_left_out(tmp_path: Path) -> None:
         (OWN + "9" * 20_000 + "\n", "line 5"),
     ],
 )
-def test_what_is_not_a_record_names_its_line(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_line_is_named_by_number(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InputError) as error:
         read_traffic(written(tmp_path, text))
     assert error.value.code == "bad_traffic"
     assert says in error.value.message
 
 
-def test_a_folder_is_not_read(tmp_path: Path) -> None:
+def test_a_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read_traffic(tmp_path)
     assert error.value.code == "bad_traffic"
 
 
-def test_a_request_takes_lengths_and_arrivals_from_the_record(tmp_path: Path) -> None:
+def test_a_request_takes_lengths_and_arrivals_from_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, OWN)
     request = resolve(OptionTexts(model="llama3.1-8b", traffic=str(path)), {}, open_catalog())
     assert (request.input_tokens, request.input_p95, request.output_tokens) == (200, 300, 20)
     assert request.arrivals_per_s == pytest.approx(0.05)
 
 
-def test_what_is_typed_takes_precedence_over_the_record(tmp_path: Path) -> None:
+def test_options_override_the_traffic_file(tmp_path: Path) -> None:
     path = written(tmp_path, OWN)
     request = resolve(
         OptionTexts(model="llama3.1-8b", traffic=str(path), rps="9", input_tokens="64"), {}, open_catalog()

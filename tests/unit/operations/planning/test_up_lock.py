@@ -13,7 +13,7 @@ def sandbox(tool):
     assert tool("sandbox", "stop")[0] == 0
 
 
-def test_the_locked_choice_is_what_is_proposed(tool, edited, sandbox):
+def test_up_proposes_the_locked_choice(tool, edited, sandbox):
     args = ("up", "--sandbox", "--dry-run", "--lock")
     exit_code, out, _ = tool(*args, edited("same.lock").name)
     assert exit_code == 0, out

@@ -57,7 +57,7 @@ def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("texts", REQUESTS, ids=lambda texts: texts.model)
-def test_the_choice_is_first_and_the_others_say_what_decided(catalog, texts):
+def test_the_choice_is_first_and_others_name_the_deciding_criterion(catalog, texts):
     made = plan(texts, catalog, {})
     assert isinstance(made, Plan)
     item = why_not(texts, made.chosen.offer.instance_type.name, catalog, {}).explanations[0]
@@ -82,7 +82,7 @@ def test_the_memory_of_a_card_adds_up(catalog):
         assert memory.fits == (memory.kv_capacity_tokens >= memory.required_kv_tokens)
 
 
-def test_prices_add_up_and_are_held_against_the_budget(catalog):
+def test_prices_add_up_and_are_compared_with_the_budget(catalog):
     texts = OptionTexts(model="llama3-13b", budget="1.5", regions=("us-east-1", "eu-west-1"), market="any")
     variants = why_not(texts, "g6e.xlarge", catalog, {}).explanations[0].variants
     for price in variants[0].prices:
@@ -101,7 +101,7 @@ def test_a_pinned_instance_is_still_compared(catalog):
 
 
 @pytest.mark.parametrize("name", ["2xg6e.xlarge", "2 g6e.xlarge", "2 x g6e.xlarge", "two g6e.xlarge", "Two G6E.xlarge"])
-def test_several_machines_are_explained_however_they_are_written(name, catalog):
+def test_several_machines_can_be_written_in_every_documented_form(name, catalog):
     """Two of the cheap machine against the one that was chosen, with the load balancer that two of them need."""
     found = why_not(OptionTexts(model="llama3.1-8b", concurrency="128"), name, catalog, {})
     item = found.explanations[0]
@@ -111,14 +111,14 @@ def test_several_machines_are_explained_however_they_are_written(name, catalog):
     assert "load balancer" in {line.item for line in item.best.cost.lines}
 
 
-def test_a_card_is_every_type_that_has_it(catalog):
+def test_an_accelerator_stands_for_every_type_that_has_it(catalog):
     found = why_not(REQUESTS[0], "l4", catalog, {})
     assert (found.name, found.kind, found.rentable) == ("L4", "accelerator", True)
     names = {item.hardware.name for item in found.explanations}
     assert names == {item.name for item in catalog.instance_types().values() if item.accelerator.name == "L4"}
 
 
-def test_an_unrentable_card_is_explained_as_an_owned_machine(catalog):
+def test_an_unrentable_gpu_is_explained_as_an_owned_machine(catalog):
     found = why_not(OptionTexts(model="llama3-70b"), "RTX-4090", catalog, {})
     assert not found.rentable
     assert [item.verdict for item in found.explanations] == ["memory_weights", "memory_weights", "works", "works"]
@@ -174,7 +174,7 @@ def test_the_text(tool, name, says):
     assert "memory of one card:" in out
 
 
-def test_a_type_that_the_requested_region_lacks(tool):
+def test_a_type_missing_from_the_region_is_explained(tool):
     _, out, _ = tool("plan", "llama3-13b", "--why-not", "p5.48xlarge", "--region", "eu-west-3")
     assert "not_offered" in out
     assert "no on-demand offer in eu-west-3" in out

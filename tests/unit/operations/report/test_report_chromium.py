@@ -27,7 +27,7 @@ def opened(browser, pages):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, DESK])
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_quiet_and_loads_nothing_but_itself(name, width, scheme, opened, pages):
+def test_the_page_logs_nothing_and_loads_nothing_else(name, width, scheme, opened, pages):
     page = opened(name, width=width, scheme=scheme)
     page.evaluate("for (const item of document.querySelectorAll('details')) item.open = true")
     assert page.complaints == []
@@ -36,14 +36,14 @@ def test_it_is_quiet_and_loads_nothing_but_itself(name, width, scheme, opened, p
 
 @pytest.mark.parametrize("width", [320, PHONE, 600, 641, 800])
 @pytest.mark.parametrize("name", NAMES)
-def test_it_never_scrolls_sideways(name, width, opened):
+def test_the_page_never_scrolls_sideways(name, width, opened):
     page = opened(name, width=width)
     page.evaluate("for (const item of document.querySelectorAll('details')) item.open = true")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate("document.body.getBoundingClientRect().width") <= width
 
 
-def test_a_page_that_is_too_wide_or_asks_for_more_would_be_seen(browser, reports, tmp_path):
+def test_a_page_that_is_too_wide_or_loads_more_is_detected(browser, reports, tmp_path):
     path = tmp_path / "broken.html"
     broken = report_html(reports["owned"]).replace(
         "</main>", '<p style="width:900px">x</p><img src="https://example.invalid/x.png"></main>'
@@ -54,7 +54,7 @@ def test_a_page_that_is_too_wide_or_asks_for_more_would_be_seen(browser, reports
     assert any("Content Security Policy" in complaint for complaint in browser.complaints)
 
 
-def test_light_and_dark_differ_and_both_can_be_read(opened):
+def test_light_and_dark_modes_are_both_readable(opened):
     colours = "['color', 'backgroundColor'].map((name) => getComputedStyle(document.body)[name])"
     light, dark = (opened("plan", scheme=scheme).evaluate(colours) for scheme in ("light", "dark"))
     assert _contrast(*light) > 7
@@ -64,7 +64,7 @@ def test_light_and_dark_differ_and_both_can_be_read(opened):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_quiet_text_and_marks_stand_out_enough(scheme, opened):
+def test_muted_text_and_marks_have_enough_contrast(scheme, opened):
     page = opened("plan", scheme=scheme)
     surface = page.evaluate("getComputedStyle(document.querySelector('section:not(.notices)')).backgroundColor")
     quiet = page.evaluate("getComputedStyle(document.querySelector('section .quiet')).color")
@@ -75,7 +75,7 @@ def test_quiet_text_and_marks_stand_out_enough(scheme, opened):
 
 
 @pytest.mark.parametrize(("width", "shown", "hidden"), [(DESK, "wide", "narrow"), (PHONE, "narrow", "wide")])
-def test_the_chart_that_fits_is_the_one_that_shows(width, shown, hidden, opened):
+def test_the_chart_for_the_screen_width_is_shown(width, shown, hidden, opened):
     page = opened("plan", width=width)
     displays = "(name) => getComputedStyle(document.querySelector(`.chart.${name}`)).display"
     assert page.evaluate(f"({displays})('{shown}')") == "block"
@@ -101,7 +101,7 @@ def test_tab_visits_everything_in_order(opened):
     assert {"copy", "command-1"} <= set(visited)
 
 
-def test_arrow_keys_walk_the_marks_and_say_what_they_are(opened):
+def test_arrow_keys_move_between_labeled_marks(opened):
     page = opened("plan")
     page.press("Tab")
     page.press("Tab")
@@ -122,7 +122,7 @@ def test_arrow_keys_walk_the_marks_and_say_what_they_are(opened):
     assert page.evaluate("document.querySelector('.tip').hidden")
 
 
-def test_a_focused_mark_can_be_seen(opened):
+def test_a_focused_mark_is_visible(opened):
     page = opened("plan")
     page.press("Tab")
     page.press("Tab")
@@ -153,7 +153,7 @@ def test_every_mark_shows_its_code_and_sentence_on_hover(opened):
         assert len(label) > (40 if kind == "r" else 20)
 
 
-def test_the_tip_never_leaves_the_phone(opened):
+def test_the_tooltip_stays_on_a_phone_screen(opened):
     page = opened("plan", width=PHONE)
     edges = page.evaluate(
         """(() => {
@@ -169,7 +169,7 @@ def test_the_tip_never_leaves_the_phone(opened):
     assert max(right for _, right in edges) <= PHONE
 
 
-def test_the_filter_leaves_what_matches(opened):
+def test_the_filter_shows_only_matching_rows(opened):
     page = opened("plan")
     shown = """(() => {
       const input = document.getElementById('filter');
@@ -184,7 +184,7 @@ def test_the_filter_leaves_what_matches(opened):
     assert page.evaluate("document.querySelector('.filter output').value") == "0 rows"
 
 
-def test_copying_answers(opened):
+def test_copying_confirms(opened):
     page = opened("plan")
     page.evaluate("document.querySelector('.commands .copy').click()")
     said = page.evaluate(
@@ -194,7 +194,7 @@ def test_copying_answers(opened):
     assert page.complaints == []
 
 
-def test_printing_opens_the_commands(opened):
+def test_printing_expands_the_commands(opened):
     page = opened("plan")
     assert page.call("Page.printToPDF")["data"]
     assert page.evaluate("[...document.querySelectorAll('.commands details')].every((item) => item.open)")

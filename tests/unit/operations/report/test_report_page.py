@@ -47,18 +47,18 @@ def page(request, reports) -> str:
     return report_html(reports[request.param])
 
 
-def test_it_is_small(page):
+def test_the_report_is_small(page):
     assert len(page.encode()) < 500_000
 
 
-def test_it_loads_nothing(page):
+def test_the_report_loads_nothing(page):
     for tag, attributes in elements(page).tags:
         assert not LOADING & set(attributes), tag
         assert attributes.get("href", "data:,").startswith(("data:,", "#")), tag
     assert not re.search(r"url\(|@import|https?://(?!github\.com|www\.w3\.org)[^\s]*\.(js|css|woff)", page)
 
 
-def test_its_policy_names_the_hash_of_its_one_script(page):
+def test_the_content_security_policy_has_the_hash_of_the_script(page):
     scripts = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert len(scripts) == 1
     digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
@@ -67,7 +67,7 @@ def test_its_policy_names_the_hash_of_its_one_script(page):
     assert "default-src 'none'" in policy
 
 
-def test_ids_are_unique_and_every_reference_has_one(page):
+def test_ids_are_unique_and_every_reference_resolves(page):
     tags = elements(page).tags
     ids = [attributes["id"] for _, attributes in tags if "id" in attributes]
     assert len(ids) == len(set(ids))
@@ -86,11 +86,11 @@ def test_each_chart_has_one_stop_for_the_tab_key(reports):
         assert part.count('data-row="') == part.count('role="img"') > 100
 
 
-def test_it_is_the_same_every_time(reports):
+def test_the_report_is_reproducible(reports):
     assert report_html(reports["plan"]) == report_html(reports["plan"])
 
 
-def test_it_says_what_matters(reports):
+def test_the_report_shows_the_key_facts(reports):
     text = " ".join(Elements(report_html(reports["plan"])).texts)
     for expected in (
         "g5.xlarge", "20 % of the budget", "KV cache, promised", "arch_flash_attention", "memory_weights",
@@ -99,7 +99,7 @@ def test_it_says_what_matters(reports):
         assert expected in text, expected
 
 
-def test_without_a_plan_it_says_the_way_out(reports):
+def test_without_a_plan_the_report_shows_near_misses(reports):
     text = " ".join(Elements(report_html(reports["no-plan"])).texts)
     assert "No machine serves llama3-70b" in text
     assert "The smallest changes that would do" in text
@@ -127,7 +127,7 @@ def harmless(reports) -> Elements:
 
 
 @pytest.mark.parametrize("hostile", [*HOSTILE, "</script><script>alert(1)</script>", '"><img src=x onerror=alert(1)>'])
-def test_nothing_that_is_named_becomes_markup(hostile, reports, harmless):
+def test_names_are_escaped(hostile, reports, harmless):
     found = named(reports["plan"], hostile)
     assert [tag for tag, _ in found.tags] == [tag for tag, _ in harmless.tags]
     assert [set(attributes) for _, attributes in found.tags] == [set(attributes) for _, attributes in harmless.tags]

@@ -24,7 +24,7 @@ def run(*args: str) -> int:
 
 
 @pytest.mark.parametrize("name", ["plan", "everywhere", "no-plan"])
-def test_the_svg_is_well_formed_and_whole(name, reports):
+def test_the_svg_is_well_formed_and_complete(name, reports):
     page = reports[name]
     root = ET.fromstring(plot_svg(page))  # noqa: S314 -- our own text
     texts = " ".join(part.strip() for part in root.itertext())
@@ -36,7 +36,7 @@ def test_the_svg_is_well_formed_and_whole(name, reports):
     assert all(float(item.get("y")) <= height for item in root.iter(f"{SVG}text"))
 
 
-def test_the_svg_asks_for_nothing(reports):
+def test_the_svg_loads_nothing(reports):
     svg = plot_svg(reports["plan"])
     assert "href" not in svg
     assert "url(" not in svg
@@ -70,7 +70,7 @@ def test_text_is_really_drawn(reports):
     assert len(plot_png(page)) > len(plot_png(silent)) + 2000
 
 
-def test_without_the_extra_it_says_how_to_get_it(reports, monkeypatch):
+def test_without_the_extra_the_install_command_is_printed(reports, monkeypatch):
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(InputError) as caught:
         plot_png(reports["plan"])
@@ -78,13 +78,13 @@ def test_without_the_extra_it_says_how_to_get_it(reports, monkeypatch):
     assert "resvg-py" in caught.value.hint
 
 
-def test_what_has_no_price_cannot_be_plotted(reports):
+def test_plotting_needs_a_price(reports):
     with pytest.raises(InputError) as caught:
         plot_svg(reports["owned"])
     assert caught.value.code == "nothing_to_plot"
 
 
-def test_the_command_writes_both_and_says_so(tmp_path, capsys):
+def test_the_command_writes_both_files_and_lists_them(tmp_path, capsys):
     page, picture = tmp_path / "plan.html", tmp_path / "plan.svg"
     assert run("plan", "llama3-8b", "--budget", "3", "--report", str(page), "--plot", str(picture), "--json") == 0
     data = json.loads(capsys.readouterr().out)["data"]
@@ -94,7 +94,7 @@ def test_the_command_writes_both_and_says_so(tmp_path, capsys):
     assert picture.read_text().startswith("<svg ")
 
 
-def test_the_command_writes_them_without_a_plan_as_well(tmp_path, capsys):
+def test_both_files_are_written_without_a_plan(tmp_path, capsys):
     page = tmp_path / "plan.html"
     assert run("plan", "llama3-70b", "--budget", "1", "--report", str(page)) == 3
     assert f"report written to {page}" in capsys.readouterr().out
@@ -102,19 +102,19 @@ def test_the_command_writes_them_without_a_plan_as_well(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["plan.pdf", "plan", "plan.svg.gz"])
-def test_an_ending_that_names_no_picture_is_refused_before_planning(name, tmp_path, capsys):
+def test_an_unknown_file_extension_is_rejected_before_planning(name, tmp_path, capsys):
     assert run("plan", "no-such-model", "--plot", str(tmp_path / name)) == 2
     assert "error[bad_plot_file]" in capsys.readouterr().err
 
 
-def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path, capsys):
+def test_an_unwritable_file_error_names_the_option(tmp_path, capsys):
     assert run("plan", "llama3-8b", "--budget", "3", "--report", str(tmp_path / "no" / "plan.html")) == 2
     reported = capsys.readouterr().err
     assert "error[unwritable_file]" in reported
     assert "--report" in reported
 
 
-def test_without_a_picture_nothing_is_loaded_for_one():
+def test_plotting_modules_load_only_when_needed():
     probe = (
         "import sys; from tgi_deploy.cli.main import main\n"
         "try: main(['plan', 'llama3-8b', '--budget', '3'])\n"

@@ -31,19 +31,19 @@ def variant(usd: float | None, speed: float, **changes) -> Variant:
     return replace(WAY, usd_per_hour=usd, tokens_per_s=speed, **changes)
 
 
-def test_an_axis_is_logarithmic_and_hits_its_ends():
+def test_an_axis_is_logarithmic_and_reaches_both_ends():
     axis = Axis(low=1, high=100, start=0, end=200)
     assert [axis.at(value) for value in (1, 10, 100)] == [0, 100, 200]
     assert [value for value, _ in axis.ticks()] == [1, 2, 5, 10, 20, 50, 100]
 
 
-def test_a_wide_axis_has_powers_of_ten_alone():
+def test_a_wide_axis_has_only_powers_of_ten():
     assert [value for value, _ in Axis(low=0.1, high=10_000, start=0, end=9).ticks()] == pytest.approx(
         [0.1, 1, 10, 100, 1000, 10_000]
     )
 
 
-def test_pareto_keeps_what_nothing_beats():
+def test_pareto_keeps_undominated_points():
     variants = [
         variant(3, 50),
         variant(1, 80),
@@ -56,7 +56,7 @@ def test_pareto_keeps_what_nothing_beats():
     assert [(item.usd_per_hour, item.tokens_per_s) for item in pareto(variants)] == [(1, 80), (2, 200), (9, 300)]
 
 
-def test_pareto_against_its_definition():
+def test_pareto_matches_its_definition():
     variants = [
         variant(usd, speed) for usd, speed in itertools.product((1, 2, 3, 5), (10, 20, 40)) if (usd * speed) % 3
     ]
@@ -97,19 +97,19 @@ def test_a_mark_names_its_row_and_the_chosen_one_is_on_top():
     ]  # fmt: skip
 
 
-def test_lanes_hold_refusals_by_code_the_rarest_first_and_count_configurations():
+def test_lanes_show_rejections_by_code_rarest_first():
     rejections = [replace(REFUSAL, code="many", number=9), REFUSAL, replace(REFUSAL, usd_per_hour=None)]
     lanes = chart([], rejections, None, WIDE).lanes
     assert [(lane.code, lane.number) for lane in lanes] == [("arch_flash_attention", 6), ("many", 9)]
     assert [mark.row for mark in lanes[0].marks] == ["r1"]  # the one without a price stands in the table alone
 
 
-def test_refusals_of_one_price_are_set_apart():
+def test_rejections_at_one_price_are_drawn_apart():
     lane = chart([], [REFUSAL] * 3, None, WIDE).lanes[0]
     assert len({mark.y for mark in lane.marks}) == 3
 
 
-def test_the_line_of_the_best_needs_two():
+def test_the_pareto_line_needs_two_points():
     assert chart([variant(1, 10)], [], None, WIDE).pareto is None
     assert chart([variant(1, 10), variant(2, 20)], [], None, WIDE).pareto.startswith("M")
 
@@ -124,7 +124,7 @@ def test_the_interval_of_the_chosen_one_is_drawn_to_scale():
     assert chart([variant(1, 100, state="chosen")], [], None, WIDE).whisker is None
 
 
-def test_the_budget_is_always_in_sight():
+def test_the_budget_line_is_always_visible():
     for budget in (0.01, 1.5, 400.0):
         drawing = chart([variant(1, 10), variant(2, 20)], [], budget, WIDE)
         assert WIDE.left <= drawing.budget_x <= drawing.right

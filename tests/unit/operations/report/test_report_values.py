@@ -21,7 +21,7 @@ def thirteen(catalog):
     return plan(texts, catalog, {}), texts
 
 
-def test_the_choice_is_the_plan_s(reports, thirteen):
+def test_the_reports_choice_is_the_plans(reports, thirteen):
     made, _ = thirteen
     page = reports["plan"]
     assert page.feasible
@@ -41,7 +41,7 @@ def test_predictions_come_with_their_intervals(reports, thirteen):
     assert slowest <= float(figures["per user"].value) <= fastest
 
 
-def test_a_prediction_without_an_interval_is_called_one(catalog, thirteen):
+def test_a_prediction_without_an_interval_is_labeled(catalog, thirteen):
     made, texts = thirteen
     bare = replaced(made.chosen.performance, ttft_ms_span=None, tpot_ms_span=None, output_tokens_per_s_span=None)
     page = report(replaced(made, chosen=replaced(made.chosen, performance=bare)), texts, catalog, {}, targets=targets())
@@ -70,7 +70,7 @@ def test_memory_parts_add_up_to_the_card(name, reports):
     assert sum(memory.share(part) for part in memory.parts) == pytest.approx(100, abs=1)
 
 
-def test_what_no_part_names_is_shown(catalog, thirteen):
+def test_unexplained_memory_is_shown(catalog, thirteen):
     made, texts = thirteen
     memory = replaced(made.chosen.memory, overhead_bytes=made.chosen.memory.overhead_bytes - 10**9)
     page = report(replaced(made, chosen=replaced(made.chosen, memory=memory)), texts, catalog, {}, targets=targets())
@@ -86,14 +86,14 @@ def test_phases_follow_one_another(reports, thirteen):
         assert after.start_s == pytest.approx(before.start_s + before.expected_s)
 
 
-def test_what_is_over_the_budget_is_there_and_says_so(reports):
+def test_configurations_over_the_budget_are_shown_and_labeled(reports):
     page = reports["plan"]
     assert {variant.state for variant in page.variants} == {"chosen", "fallback", "works", "over"}
     for variant in page.variants:
         assert (variant.usd_per_hour > 5) == (variant.state == "over")
 
 
-def test_each_configuration_stands_once_at_its_cheapest(reports):
+def test_each_configuration_appears_once_at_its_cheapest(reports):
     keys = [
         (variant.instance_type, variant.cards, variant.weights, variant.where.split()[0])
         for variant in reports["everywhere"].variants
@@ -101,14 +101,14 @@ def test_each_configuration_stands_once_at_its_cheapest(reports):
     assert len(keys) == len(set(keys))
 
 
-def test_all_that_was_considered_is_shown(reports, thirteen):
+def test_every_considered_configuration_is_shown(reports, thirteen):
     """In one region and market each configuration is one way or one refusal."""
     made, _ = thirteen
     page = reports["plan"]
     assert len(page.variants) + sum(item.number for item in page.rejections) == made.considered
 
 
-def test_refusals_keep_every_code_and_sentence(reports, thirteen):
+def test_rejections_keep_every_code_and_sentence(reports, thirteen):
     made, _ = thirteen
     reported = {(item.code, item.instance_type, item.message) for item in reports["plan"].rejections}
     assert {item.code for item in made.rejections} > {"over_budget"}
@@ -116,7 +116,7 @@ def test_refusals_keep_every_code_and_sentence(reports, thirteen):
         assert item.code == "over_budget" or (item.code, item.instance_type, item.message) in reported
 
 
-def test_commands_are_what_render_writes(reports):
+def test_commands_match_the_output_of_render(reports):
     assert [command.file_name for command in reports["plan"].commands] == [
         "", "user-data.yaml", "launch-template.json", "docker-run.sh", "compose.yaml",
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def test_the_first_command_deploys_the_plan_with_its_options(reports):
     assert "tgi-deploy up" not in {command.title for command in reports["owned"].commands}
 
 
-def test_what_cannot_be_written_says_why(reports):
+def test_an_artifact_that_cannot_be_written_has_the_reason(reports):
     """A gated model's machine reads its token from a parameter, which a plan has no word for."""
     commands = {command.title: command for command in reports["everywhere"].commands}
     assert commands["docker run"].text
@@ -141,13 +141,13 @@ def test_what_cannot_be_written_says_why(reports):
         assert "token" in commands[title].problem
 
 
-def test_a_machine_of_one_s_own_is_neither_launched_nor_booted(reports):
+def test_an_owned_machine_has_no_launch_or_boot_phase(reports):
     assert [phase.title for phase in reports["plan"].phases][:2] == ["launch", "boot"]
     assert reports["owned"].phases[0].title == "pull the image"
     assert reports["owned"].phases[0].start_s == 0
 
 
-def test_a_machine_of_one_s_own_has_no_price_and_nothing_of_ec2(reports):
+def test_an_owned_machine_has_no_price_and_no_ec2_artifacts(reports):
     page = reports["owned"]
     assert [command.file_name for command in page.commands] == ["docker-run.sh", "compose.yaml"]
     assert page.cost_rows == ()
@@ -155,7 +155,7 @@ def test_a_machine_of_one_s_own_has_no_price_and_nothing_of_ec2(reports):
     assert "$" not in page.sentence
 
 
-def test_without_a_plan_there_are_near_misses_as_given(catalog):
+def test_without_a_plan_near_misses_are_shown_as_given(catalog):
     texts = OptionTexts(model="llama3-70b", budget="1")
     made = plan(texts, catalog, {})
     lines = [f"command {number}" for number in range(len(made.near_misses))]

@@ -239,7 +239,7 @@ def _remember(life: Life, name: str, outcome: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", some([step for step in STEPS if step not in _EMPTY], 20))
-def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(recording, step):
+def test_a_reply_with_any_changed_member_is_read_or_rejected_clearly(recording, step):
     tried, made = 0, False
     for action, number, reply in recording.each(step):
         made = made or (step.startswith("create") and not action.startswith(("Describe", "Get", "List")))

@@ -35,19 +35,19 @@ def table():
     return ErrorTable.of(profile_data("errors.json"))
 
 
-def test_zones_offer_the_type_and_have_a_subnet(bench):
+def test_zones_must_offer_the_type_and_have_a_subnet(bench):
     places = bench.cloud().placements("g6e.xlarge", subnet=None)
     assert [place.zone for place in places] == sorted(place.zone for place in places)
     assert len(places) > 1
     assert all(place.subnet.startswith("subnet-") for place in places)
 
 
-def test_a_given_subnet_decides_the_zone(bench):
+def test_a_given_subnet_determines_the_zone(bench):
     wanted = bench.cloud().placements("g6e.xlarge", subnet=None)[1]
     assert bench.cloud().placements("g6e.xlarge", subnet=wanted.subnet) == (wanted,)
 
 
-def test_a_type_that_no_zone_offers_is_a_lack_of_capacity(bench):
+def test_a_type_that_no_zone_offers_is_a_capacity_error(bench):
     with pytest.raises(NoCapacityError, match="not offered"):
         bench.cloud().placements("g9z.metal", subnet=None)
 
@@ -79,14 +79,14 @@ def test_a_given_image_is_only_described(bench):
     assert (again.id, again.root_device, again.source) == (known.id, known.root_device, "--ami")
 
 
-def test_no_parameter_at_all_asks_for_an_image(bench):
+def test_without_an_image_parameter_an_image_is_required(bench):
     with pytest.raises(DeployError) as caught:
         bench.cloud().image(architecture="riscv", wanted=None)
     assert caught.value.code == "no_machine_image"
     assert "--ami" in caught.value.hint
 
 
-def test_a_cloud_that_does_not_answer_is_one_sentence(table):
+def test_an_unreachable_cloud_is_a_one_line_error(table):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -108,7 +108,7 @@ def test_an_invalid_endpoint_url_is_bad_input(table, url):
     assert "AWS_ENDPOINT_URL" in caught.value.hint
 
 
-def test_a_key_that_is_given_needs_nothing_of_the_callers_aws_settings(table, tmp_path, monkeypatch):
+def test_explicit_credentials_need_no_aws_settings(table, tmp_path, monkeypatch):
     """A sandbox works where no account, or a broken one, is set up."""
     broken = tmp_path / "config"
     broken.write_text("[default\nregion", encoding="utf-8")
@@ -125,13 +125,13 @@ def test_a_key_that_is_given_needs_nothing_of_the_callers_aws_settings(table, tm
         SessionFactory(table=table, endpoint_url=url).client("ec2", "us-east-1")
 
 
-def test_wrong_parameters_are_not_sent(bench):
+def test_invalid_parameters_are_not_sent(bench):
     with pytest.raises(BadRequestError, match="parameters are wrong"):
         bench.cloud().api.change("run_instances", "launching", acknowledged, MinCount="many", MaxCount=1)
     assert bench.calls("RunInstances") == []
 
 
-def test_clients_are_made_once_and_creating_ones_never_retry(table):
+def test_clients_are_created_once_and_creating_calls_never_retry(table):
     sessions = SessionFactory(table=table, endpoint_url="http://127.0.0.1:1", access_key="loopback")
     reading, creating = (sessions.client("ec2", "us-east-1", creating=flag) for flag in (False, True))
     assert sessions.client("ec2", "us-east-1") is reading
@@ -139,7 +139,7 @@ def test_clients_are_made_once_and_creating_ones_never_retry(table):
     assert creating.meta.config.retries["total_max_attempts"] == 1
 
 
-def test_without_credentials_the_real_cloud_is_not_asked(table):
+def test_without_credentials_no_call_is_made(table):
     made = Api(region="us-east-1", sessions=SessionFactory(table=table), retrier=Retrier(FakeClock()))
     with pytest.raises(DeployError) as caught:
         made.list("describe_instances", "looking", each("Reservations", acknowledged))
@@ -181,7 +181,7 @@ def test_codes_have_their_class(table, code, expected):
     assert table.classify(code) == expected
 
 
-def test_what_is_unknown_and_the_services_own_fault_is_worth_another_try(table):
+def test_unknown_server_errors_are_retried(table):
     assert table.classify("SomethingNew", status=503) == "failing"
 
 
@@ -201,11 +201,11 @@ def error_of(table, error, *, creating=True):
         (ParamValidationError(report="r"), True, "request_refused"),
     ],
 )
-def test_errors_of_the_sdk_say_what_to_do(table, error, creating, code):
+def test_sdk_errors_have_a_hint(table, error, creating, code):
     assert error_of(table, error, creating=creating).code == code
 
 
-def test_the_clouds_words_are_kept(table):
+def test_the_clouds_message_is_kept(table):
     response = {
         "Error": {"Code": "VcpuLimitExceeded", "Message": "limit of 0"},
         "ResponseMetadata": {"HTTPStatusCode": 400},
@@ -224,7 +224,7 @@ def flaky(failures):
     return call
 
 
-def test_throttling_and_too_early_are_ridden_out_together():
+def test_throttling_and_not_yet_visible_share_one_retry_budget():
     clock = FakeClock()
     failures = [ThrottledError("t"), NotYetError("n"), ThrottledError("t"), NotYetError("n")]
     assert Retrier(clock).call(flaky(failures)) == "done"
@@ -232,7 +232,7 @@ def test_throttling_and_too_early_are_ridden_out_together():
 
 
 @pytest.mark.parametrize(("error", "attempts"), [(ThrottledError, THROTTLED_ATTEMPTS), (NotYetError, NOT_YET_ATTEMPTS)])
-def test_patience_ends(error, attempts):
+def test_retries_end(error, attempts):
     calls = []
 
     def call():
@@ -251,7 +251,7 @@ def test_no_capacity_is_not_repeated():
     assert len(failures) == 1
 
 
-def test_a_lost_reply_is_for_the_caller_to_look_into():
+def test_a_lost_reply_is_raised_to_the_caller():
     failures = [LostReplyError("lost"), LostReplyError("lost")]
     with pytest.raises(LostReplyError):
         Retrier(FakeClock()).call(flaky(failures))

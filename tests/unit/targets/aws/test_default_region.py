@@ -47,7 +47,7 @@ def config(tmp_path: Path) -> Path:
         ({"AWS_REGION": ""}, ("eu-west-3", "the AWS configuration file")),
     ],
 )
-def test_where_the_region_comes_from(config: Path, environ: dict[str, str], found: tuple[str, str]) -> None:
+def test_the_region_comes_from_these_sources(config: Path, environ: dict[str, str], found: tuple[str, str]) -> None:
     assert default_region({"AWS_CONFIG_FILE": str(config), **environ}) == found
 
 
@@ -74,7 +74,7 @@ def test_the_file_in_the_home_folder(tmp_path: Path) -> None:
         ((), {"AWS_PROFILE": "lost"}, "the AWS configuration file"),
     ],
 )
-def test_a_region_without_prices_is_refused_by_where_it_came_from(config, regions, environ, source):
+def test_a_region_without_prices_is_rejected_with_its_source(config, regions, environ, source):
     config.write_text(f"{CONFIG}\n[profile lost]\nregion = mars\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         plan(

@@ -61,7 +61,7 @@ def line(second, text):
         ("removing", {}, "shutting-down", None, ""),
     ],
 )
-def test_a_containers_state_in_the_words_of_machines(docker, state, more, expected, code, remedy):
+def test_container_states_map_to_machine_states(docker, state, more, expected, code, remedy):
     docker.containers_by_id[ID] = container(state, **more)
     machine = cloud(docker).machine(ID[:12])
     assert (machine.state, machine.reason_code, machine.address) == (expected, code, "127.0.0.1")
@@ -69,7 +69,7 @@ def test_a_containers_state_in_the_words_of_machines(docker, state, more, expect
     assert bool(machine.remedy) is bool(remedy)
 
 
-def test_a_container_that_is_gone_is_missing(docker):
+def test_a_deleted_container_is_missing(docker):
     assert cloud(docker).machine("b" * 12).state == "missing"
     assert cloud(docker).console("b" * 12) == ""
 
@@ -82,12 +82,12 @@ def test_a_container_that_is_gone_is_missing(docker):
         ("unix:///x", "::", "127.0.0.1"),
     ],
 )
-def test_where_a_published_port_is_reached(docker, url, bind, address):
+def test_a_published_port_has_a_reachable_address(docker, url, bind, address):
     docker.containers_by_id[ID] = container(bind=bind)
     assert cloud(docker, url).machine(ID).address == address
 
 
-def test_ends_of_attempts_stand_where_they_happened(docker):
+def test_exits_appear_in_order_in_the_log(docker):
     docker.containers_by_id[ID] = container("restarting", restarts=2)
     docker.log = line(1, "Args { one }") + line(3, "Args { two }") + line(5, "Args { three }")
     docker.deaths = [death(2, 1), death(4, 137)]
@@ -100,26 +100,26 @@ def test_ends_of_attempts_stand_where_they_happened(docker):
     ]
 
 
-def test_an_engine_that_ends_again_and_again_is_counted(docker):
+def test_repeated_exits_are_counted(docker):
     docker.containers_by_id[ID] = container("restarting", restarts=2)
     docker.log = line(1, "Args { one }") + line(3, "Args { two }")
     docker.deaths = [death(2, 1), death(4, 1)]
     assert read(cloud(docker).console(ID), GRAMMAR).exits == 2
 
 
-def test_the_last_end_is_reported_though_the_host_has_forgotten_its_events(docker):
+def test_the_last_exit_is_reported_without_host_events(docker):
     docker.containers_by_id[ID] = container("exited", ExitCode=3)
     docker.log = line(1, "Args { one }")
     assert cloud(docker).console(ID).endswith("code=3\n")
 
 
-def test_a_running_container_is_not_asked_for_its_history(docker):
+def test_the_history_of_a_running_container_is_not_read(docker):
     docker.log = line(1, "Connected")
     docker.events = None
     assert cloud(docker).console(ID) == "Connected\n"
 
 
-def test_the_containers_secrets_stay_on_the_host(docker):
+def test_container_secrets_are_removed_from_logs(docker):
     """TGI's launcher writes its arguments over many lines, its own API key among them."""
     docker.containers_by_id[ID]["Config"]["Env"] = ["API_KEY=sk-planted", "HF_TOKEN=planted-token", "PORT=80", "X_KEY="]
     docker.log = line(1, "Args {") + line(1, "    api_key: Some(") + line(1, '        "sk-planted",')
@@ -129,12 +129,12 @@ def test_the_containers_secrets_stay_on_the_host(docker):
     assert said.splitlines()[2:] == ['        "***",', "listening on 80 with ***"]
 
 
-def test_who_follows_sees_the_last_line_at_once(docker):
+def test_following_shows_the_last_line_at_once(docker):
     docker.log = line(1, "Serving") + line(2, "Connected")
     assert LogWindow().advance(cloud(docker).console(ID)) == ("Serving", "Connected")
 
 
-def test_layers_are_added_up_as_they_come():
+def test_layer_progress_is_summed():
     layers = Layers()
     for message in (
         {"status": "Pulling from x", "id": "1"},

@@ -33,14 +33,14 @@ def test_without_any_setting_it_is_the_local_socket(tmp_path):
     assert (found.url, found.place, found.local, found.host) == (LOCAL_URL, "docker", True, "127.0.0.1")
 
 
-def test_docker_host_goes_before_contexts(tmp_path, config):
+def test_docker_host_overrides_contexts(tmp_path, config):
     context(config, "box", "tcp://box:2376")
     found = current_endpoint(environ(tmp_path, DOCKER_HOST="unix:///run/user/1000/docker.sock", DOCKER_CONTEXT="box"))
     assert found.place == "docker:unix:///run/user/1000/docker.sock"
     assert found.local
 
 
-def test_docker_context_goes_before_the_current_one(tmp_path, config):
+def test_docker_context_overrides_the_current_one(tmp_path, config):
     context(config, "box", "tcp://box:2376", tls=True)
     context(config, "other", "tcp://other:2376")
     (config / "config.json").write_text('{"currentContext": "other"}', encoding="utf-8")
@@ -55,7 +55,7 @@ def test_the_default_context_is_the_local_socket(tmp_path):
     assert current_endpoint(environ(tmp_path, DOCKER_CONTEXT="default")).url == LOCAL_URL
 
 
-def test_a_place_finds_its_host_and_certificates_again(tmp_path, config):
+def test_a_location_restores_host_and_certificates(tmp_path, config):
     context(config, "box", "tcp://box:2376", tls=True, SkipTLSVerify=True)
     found = endpoint_of("docker:tcp://box:2376", environ(tmp_path))
     assert found.certificates is not None
@@ -84,7 +84,7 @@ def test_tls_comes_from_the_environment_too(tmp_path):
         ({"DOCKER_HOST": "unix://"}, "docker_host_not_supported"),
     ],
 )
-def test_what_can_not_be_meant_says_what_to_do(tmp_path, more, code):
+def test_an_invalid_host_has_a_hint(tmp_path, more, code):
     with pytest.raises(InputError) as caught:
         current_endpoint(environ(tmp_path, **more))
     assert caught.value.code == code
@@ -96,11 +96,11 @@ def test_what_can_not_be_meant_says_what_to_do(tmp_path, more, code):
     [("tcp://box", "tcp://box:2375"), ("box", "tcp://box:2375"), ("tcp://", "tcp://localhost:2375"),
      ("tcp://[::1]", "tcp://[::1]:2375"), ("tcp://box:1/prefix", "tcp://box:1/prefix")],
 )  # fmt: skip
-def test_a_host_without_a_port_is_at_dockers_own(tmp_path, host, url):
+def test_a_host_without_a_port_uses_dockers_default(tmp_path, host, url):
     assert current_endpoint(environ(tmp_path, DOCKER_HOST=host)).url == url
 
 
-def test_dockers_own_port_is_another_one_with_tls(tmp_path, config):
+def test_dockers_default_port_differs_with_tls(tmp_path, config):
     found = current_endpoint(environ(tmp_path, DOCKER_HOST="tcp://box", DOCKER_TLS_VERIFY="1"))
     assert found.url == "tcp://box:2376"
     assert endpoint_of(found.place, environ(tmp_path, DOCKER_HOST="tcp://box", DOCKER_TLS_VERIFY="1")) == found
@@ -114,7 +114,7 @@ def test_a_context_without_a_docker_host_is_the_local_one(tmp_path, config, endp
     assert current_endpoint(environ(tmp_path, DOCKER_CONTEXT="box")).url == LOCAL_URL
 
 
-def test_ssh_is_answered_with_the_tunnel_to_make(tmp_path):
+def test_ssh_is_rejected_with_a_tunnel_command(tmp_path):
     with pytest.raises(InputError) as caught:
         current_endpoint(environ(tmp_path, DOCKER_HOST="ssh://me@box"))
     assert "docker.sock me@box" in caught.value.hint

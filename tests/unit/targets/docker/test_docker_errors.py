@@ -50,7 +50,7 @@ def translated(error, **changes):
 
 
 @pytest.mark.parametrize(("code", "words"), SAID)
-def test_what_hosts_and_registries_say_has_a_code_and_a_remedy(code, words):
+def test_host_and_registry_errors_have_code_and_remedy(code, words):
     error = translated(api_error(500, words))
     assert (error.code, isinstance(error, BadRequestError)) == (code, True)
     assert error.hint
@@ -65,7 +65,7 @@ def test_codes_of_the_table_are_all_tested():
     ("status", "words", "kind"),
     [(409, "volume is in use", InUseError), (404, "No such volume", GoneError), (500, "strange", BadRequestError)],
 )
-def test_what_the_table_does_not_know_goes_by_its_status(status, words, kind):
+def test_unknown_errors_are_classified_by_status(status, words, kind):
     assert type(translated(api_error(status, words))) is kind
 
 
@@ -85,12 +85,12 @@ def test_a_socket_that_may_not_be_used():
 
 
 @pytest.mark.parametrize("creating", [True, False])
-def test_a_reply_that_does_not_come_is_lost_only_for_creations(creating):
+def test_a_missing_reply_is_lost_only_for_creations(creating):
     reported = translated(http.ReadTimeout("slow"), creating=creating)
     assert isinstance(reported, LostReplyError) is creating
 
 
-def test_a_host_is_asked_for_nothing_before_it_is_needed():
+def test_the_host_is_contacted_only_when_needed():
     def refuse(_endpoint):
         raise docker_errors.DockerException("no")
 
@@ -100,12 +100,12 @@ def test_a_host_is_asked_for_nothing_before_it_is_needed():
     assert caught.value.code == "docker_unreachable"
 
 
-def test_what_is_missing_is_none_where_that_may_be():
+def test_a_missing_resource_is_none_if_allowed():
     api = Api(endpoint=Endpoint(url="unix:///x"), table=TABLE, environ={}, connect=lambda _at: FakeDocker())
     assert api.look("looking", lambda client: client.inspect_volume("v"), dict) is None
 
 
-def test_a_host_that_takes_the_connection_and_says_nothing_is_abandoned_once(tmp_path, monkeypatch):
+def test_a_silent_host_is_given_up_once(tmp_path, monkeypatch):
     """A frozen engine: the kernel still takes connections for it."""
     monkeypatch.setattr(api_module, "_FIRST_ANSWER_S", 0.2)
     path = tmp_path / "docker.sock"

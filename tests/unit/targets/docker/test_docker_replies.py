@@ -195,13 +195,13 @@ def engine():
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_what_a_docker_host_answers_is_read(engine, step):
+def test_docker_replies_are_parsed(engine, step):
     assert not isinstance(engine.do(step), DeployError)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", some([*STEPS], 5))
-def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(engine, step):
+def test_a_reply_with_any_changed_member_is_read_or_rejected_clearly(engine, step):
     engine.do(step)
     tried = 0
     for asked in dict.fromkeys(engine.asked):
@@ -215,7 +215,7 @@ def test_a_reply_with_any_member_changed_is_read_or_refused_in_words(engine, ste
 
 
 @pytest.mark.parametrize(("step", "kind"), some([*product(STEPS, KINDS)], 20))
-def test_what_is_no_reply_to_the_question_is_an_error_in_words(engine, step, kind):
+def test_an_unrelated_reply_is_a_clear_error(engine, step, kind):
     engine.do(step)
     for asked in dict.fromkeys(engine.asked):
         reply = of_engine(REPLIES[asked])

@@ -36,7 +36,7 @@ def made(place="docker", devices=None, **changes):
     return resources(host)
 
 
-def test_the_cache_outlives_and_the_container_starts_after_it():
+def test_the_cache_outlives_the_container():
     cache, container = made()
     assert cache.notes[KEPT]
     assert container.properties["volumes"] == {"/data": cache.properties["name"]}
@@ -44,7 +44,7 @@ def test_the_cache_outlives_and_the_container_starts_after_it():
     assert "running" in container.properties
 
 
-def test_starting_it_again_makes_it_no_other_container():
+def test_restarting_keeps_the_container():
     _, container = made()
     stopped = replaced(container, properties={**container.properties, "running": False})
     assert stopped.spec == container.spec
@@ -53,15 +53,15 @@ def test_starting_it_again_makes_it_no_other_container():
 @pytest.mark.parametrize(
     "changes", [{"args": ("--model-id", "other")}, {"port": 9}, {"image": "other"}, {"env": {"HF_HOME": "/other"}}]
 )
-def test_another_command_port_or_image_is_another_container(changes):
+def test_a_changed_command_port_or_image_replaces_the_container(changes):
     assert made(**changes)[1].spec != made()[1].spec
 
 
-def test_only_names_of_secrets_are_in_it():
+def test_the_resource_has_only_names_of_secrets():
     assert made()[1].properties["secret_env"] == {"A": "B"}
 
 
-def test_it_takes_as_many_of_the_cards_as_the_plan_uses():
+def test_it_uses_as_many_gpus_as_the_plan():
     assert made(gpus=1, devices=("GPU-a", "GPU-b"))[1].properties["devices"] == ["GPU-a"]
 
 
@@ -77,17 +77,17 @@ def weights_of(version):
     return Mount(path=Tgi().cache_path, purpose="weights", layout=cache_layout(release))
 
 
-def test_releases_that_keep_models_elsewhere_share_no_volume():
+def test_releases_with_another_cache_layout_use_another_volume():
     names = {version: cache_name(weights_of(version)) for version in ("2.2.0", "2.3.0", "3.3.7")}
     assert names["2.2.0"] != names["2.3.0"] == names["3.3.7"]
 
 
 @pytest.mark.parametrize("version", open_catalog().release_versions())
-def test_every_release_sends_its_models_to_the_volume(version):
+def test_every_release_caches_models_in_the_volume(version):
     assert "default" not in cache_name(weights_of(version))
 
 
-def test_commands_name_the_host_where_it_is_not_the_local_one():
+def test_commands_name_a_remote_host():
     assert removal_command("container", "abc", "docker") == "docker rm --force abc"
     assert removal_command("volume", "v", "docker:tcp://h:1") == "docker --host tcp://h:1 volume rm v"
     assert removal_command("image", "x", "docker") is None

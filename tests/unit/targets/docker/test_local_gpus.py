@@ -76,7 +76,7 @@ def folder(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_the_drivers_library_tells_all(monkeypatch):
+def test_nvml_provides_all_facts(monkeypatch):
     nvml = FakeNvml([("NVIDIA L40S", 46068, 3, (8, 9), None), ("NVIDIA A100 80GB PCIe", 81920, 9, (8, 0), 1)])
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     first, second = local_gpus()
@@ -86,7 +86,7 @@ def test_the_drivers_library_tells_all(monkeypatch):
     assert nvml.closed
 
 
-def test_a_library_that_fails_half_way_is_reported(monkeypatch):
+def test_a_failing_nvml_is_reported(monkeypatch):
     nvml = FakeNvml(broken="count")
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     with pytest.raises(DeployError) as caught:
@@ -102,12 +102,12 @@ def test_without_a_driver_there_are_none(monkeypatch, folder):
 
 
 @pytest.mark.parametrize("code", [0, 6])
-def test_a_driver_without_a_card_is_none_too(without_library, folder, code):
+def test_a_driver_without_a_gpu_counts_as_none(without_library, folder, code):
     program(folder, "No devices were found\n", code=code)
     assert local_gpus() == ()
 
 
-def test_nvidia_smi_tells_where_the_library_is_missing(without_library, folder):
+def test_nvidia_smi_is_used_without_nvml(without_library, folder):
     program(folder, ROWS)
     first, second, third = local_gpus()
     assert (first.name, first.memory_bytes, first.used_bytes) == ("NVIDIA GeForce RTX 4090", 24564 * MIB, 512 * MIB)
@@ -119,7 +119,7 @@ def test_nvidia_smi_tells_where_the_library_is_missing(without_library, folder):
     ("text", "code", "words"),
     [("Failed to initialize NVML: Driver/library version mismatch\n", 18, "mismatch"), ("nonsense\n", 0, "nonsense")],
 )
-def test_an_nvidia_smi_that_fails_is_reported(without_library, folder, text, code, words):
+def test_a_failing_nvidia_smi_is_reported(without_library, folder, text, code, words):
     program(folder, text, code=code)
     with pytest.raises(DeployError) as caught:
         local_gpus()

@@ -60,7 +60,7 @@ def test_local_model_is_mounted_read_only():
     assert mount == {"type": "bind", "target": "/model", "read_only": True}
 
 
-def test_nothing_counts_as_sick_before_the_deadline_of_the_plan():
+def test_the_health_check_waits_until_the_planned_deadline():
     assert service(plans.deployable(ready_deadline_s=900))["healthcheck"]["start_period"] == "900s"
 
 
@@ -91,7 +91,7 @@ def health_status(port: int) -> int:
 
 
 @pytest.mark.parametrize(("status", "healthy"), [(200, True), (503, False)])
-def test_health_check_judges_the_answer(status: int, healthy: bool):  # noqa: FBT001 -- a table
+def test_the_health_check_evaluates_the_answer(status: int, healthy: bool):  # noqa: FBT001 -- a table
     with answering(status) as port:
         assert (health_status(port) == 0) is healthy
 

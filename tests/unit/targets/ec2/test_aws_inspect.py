@@ -50,7 +50,7 @@ def test_identity_and_clock(inspector):
     assert abs(who.skew_s) < 60
 
 
-def test_a_clock_that_is_off_is_seen(bench):
+def test_clock_skew_is_detected(bench):
     ahead = Ec2Inspector(
         region="us-east-1", sessions=bench.sessions, now=lambda: datetime.now(UTC) + timedelta(hours=1)
     )
@@ -112,11 +112,11 @@ LOCAL = {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local", "State": "
         ([table({"DestinationIpv6CidrBlock": "::/0", "GatewayId": "igw-1"})], "internet gateway igw-1"),
     ],
 )
-def test_the_way_out_is_the_default_route_of_the_subnets_own_table(tables, expected):
+def test_egress_is_the_default_route_of_the_subnets_table(tables, expected):
     assert exit_of([Reply(item) for item in tables], "s") == expected
 
 
-def test_everything_is_allowed_in_the_sandbox_and_nothing_is_made(bench, inspector, launch):
+def test_dry_runs_in_the_sandbox_are_allowed_and_create_nothing(bench, inspector, launch):
     verdicts = {action: inspector.rehearse(action, launch) for action in inspector.actions}
     assert set(verdicts.values()) == {"allowed", "unproved"}
     assert [action for action, verdict in verdicts.items() if verdict == "unproved"] == [
@@ -130,7 +130,7 @@ def test_everything_is_allowed_in_the_sandbox_and_nothing_is_made(bench, inspect
     assert rehearsed["TagSpecification.1.Tag.1.Key"] == "tgi-deploy:id"
 
 
-def test_a_denied_rehearsal_is_distinguished_from_a_failed_one(bench, inspector, launch):
+def test_a_denied_dry_run_is_distinguished_from_a_failed_one(bench, inspector, launch):
     bench.fault(action="DryRun:RunInstances", **DENIED)
     assert inspector.rehearse("ec2:RunInstances", launch) == "denied"
     bench.fault(action="DryRun:RunInstances", code="InvalidParameterValue")
@@ -140,7 +140,7 @@ def test_a_denied_rehearsal_is_distinguished_from_a_failed_one(bench, inspector,
         inspector.rehearse("ec2:RunInstances", launch)
 
 
-def test_faults_of_a_launch_leave_its_rehearsal_alone(bench, inspector, launch):
+def test_launch_faults_do_not_affect_dry_runs(bench, inspector, launch):
     bench.fault(name="capacity")
     assert inspector.rehearse("ec2:RunInstances", launch) == "allowed"
 

@@ -52,7 +52,7 @@ def test_an_address_is_found_by_its_tags_and_released(bench, ec2):
     assert len(ec2.describe_addresses()["Addresses"]) == 1
 
 
-def test_an_address_in_use_waits_for_its_machine(bench, ec2):
+def test_an_address_in_use_is_released_after_its_machine(bench, ec2):
     mine = allocate(ec2)
     subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
     interface = ec2.create_network_interface(SubnetId=subnet)["NetworkInterface"]["NetworkInterfaceId"]
@@ -62,7 +62,7 @@ def test_an_address_in_use_waits_for_its_machine(bench, ec2):
         handler.delete({"id": mine})
 
 
-def test_a_spot_request_is_found_by_its_tags_and_withdrawn(bench, ec2):
+def test_a_spot_request_is_found_by_its_tags_and_canceled(bench, ec2):
     mine = ask_for_spot(ec2, bench)
     handler = bench.cloud().handler("spot-request")
     (found,) = handler.find({"tgi-deploy:id": "abc"})
@@ -94,7 +94,7 @@ class Describes:
         ("", False),
     ],
 )
-def test_a_machine_that_was_taken_back_is_known_by_its_reason(code, reclaimed):
+def test_a_reclaimed_machine_is_recognized_by_its_reason(code, reclaimed):
     machine = {"InstanceId": "i-1", "State": {"Name": "shutting-down"}, "StateReason": {"Code": code}}
     handler = Instances(Describes(Reservations=[{"Instances": [machine]}]))
     (found,) = handler.find({})
@@ -110,13 +110,13 @@ def test_a_machine_that_was_taken_back_is_known_by_its_reason(code, reclaimed):
         ("fulfilled", None),
     ],
 )
-def test_a_spot_request_shows_that_its_machine_goes(code, reclaimed):
+def test_a_spot_request_shows_the_reclaim(code, reclaimed):
     request = {"SpotInstanceRequestId": "sir-1", "State": "active", "Status": {"Code": code}}
     (found,) = SpotRequests(Describes(SpotInstanceRequests=[request])).find({})
     assert found.attributes.get(RECLAIMED) == reclaimed
 
 
-def test_a_spot_request_is_never_made_by_itself(bench):
+def test_a_spot_request_is_never_created_separately(bench):
     with pytest.raises(BadRequestError):
         bench.cloud().handler("spot-request").create({}, tags={}, token="t")
 

@@ -36,7 +36,7 @@ def ended(bench, found, within_s=60.0):
         time.sleep(0.02)
 
 
-def test_a_group_is_tagged_in_the_creating_call_and_lets_only_the_caller_in(bench):
+def test_a_group_is_tagged_on_creation_and_allows_only_the_caller(bench):
     found = bench.group()
     (created,) = bench.calls("CreateSecurityGroup")
     assert tags_on_the_wire(created) == TAGGED
@@ -47,12 +47,12 @@ def test_a_group_is_tagged_in_the_creating_call_and_lets_only_the_caller_in(benc
         assert (call["IpPermissions.1.FromPort"], call["IpPermissions.1.ToPort"]) == ("8080", "8080")
 
 
-def test_letting_in_twice_is_no_error(bench):
+def test_allowing_a_network_twice_is_not_an_error(bench):
     found = bench.group()
     bench.cloud().handler("security-group").update(found.attributes, {"port": 8080, "cidrs": ["203.0.113.7/32"]})
 
 
-def test_only_rules_of_this_tool_are_taken_back(bench):
+def test_only_rules_of_this_tool_are_revoked(bench):
     found, groups = bench.group(), bench.cloud().handler("security-group")
     rule = {"IpProtocol": "tcp", "FromPort": 8080, "ToPort": 8080, "IpRanges": [{"CidrIp": "192.0.2.0/24"}]}
     api = bench.cloud().api
@@ -64,13 +64,13 @@ def test_only_rules_of_this_tool_are_taken_back(bench):
         assert groups.read(found.attributes).attributes["cidrs"] == "192.0.2.0/24 198.51.100.0/24"
 
 
-def test_a_group_of_the_same_name_means_look_first(bench):
+def test_a_duplicate_group_name_means_search_first(bench):
     bench.group()
     with pytest.raises(LostReplyError):
         bench.group()
 
 
-def test_a_group_in_use_says_so(bench):
+def test_a_group_in_use_raises_in_use(bench):
     bench.launch()
     (group,) = bench.cloud().handler("security-group").find(MINE)
     with pytest.raises(InUseError):
@@ -88,7 +88,7 @@ def test_everything_is_found_by_its_tags_and_read_by_its_id(bench, make):
 
 
 @pytest.mark.parametrize("make", ["group", "template", "launch"])
-def test_deleting_twice_is_no_error(bench, make):
+def test_deleting_twice_is_not_an_error(bench, make):
     made = getattr(bench, make)()
     handler = bench.cloud().handler(made.kind)
     handler.delete(made.attributes)
@@ -106,13 +106,13 @@ def test_deleting_twice_is_no_error(bench, make):
         ("volume", "vol-0123456789abcdef0"),
     ],
 )
-def test_what_never_was_is_gone(bench, kind, unknown):
+def test_an_unknown_id_is_missing(bench, kind, unknown):
     handler = bench.cloud().handler(kind)
     assert handler.read({"id": unknown}) is None
     handler.delete({"id": unknown})
 
 
-def test_a_launch_says_what_matters_on_the_wire(bench):
+def test_a_launch_request_has_the_required_parameters(bench):
     found = bench.launch(token="the-token")
     (call,) = bench.calls("RunInstances")
     assert call["ClientToken"] == "the-token"
@@ -136,7 +136,7 @@ def test_a_spot_launch_tags_its_request_too(bench):
     assert found.attributes["market"] == "spot"
 
 
-def test_the_same_request_makes_one_machine(bench):
+def test_the_same_request_creates_one_machine(bench):
     handler, wanted, tags = bench.cloud().handler("instance"), bench.request(), {TAG_ID: "abc"}
     first, second = (handler.create(wanted, tags=tags, token="same") for _ in range(2))
     assert first.id == second.id
@@ -159,7 +159,7 @@ def test_a_token_of_an_ended_machine_is_stale(bench):
         handler.create(wanted, tags={TAG_ID: "abc"}, token="same")
 
 
-def test_a_machine_just_made_is_not_taken_for_gone_because_it_is_not_known_yet(bench):
+def test_a_new_machine_is_not_missing_until_known(bench):
     made = bench.launch()
     bench.fault(action="TerminateInstances", code="InvalidInstanceID.NotFound", times=3)
     bench.cloud().handler("instance").delete(made.attributes)
@@ -168,7 +168,7 @@ def test_a_machine_just_made_is_not_taken_for_gone_because_it_is_not_known_yet(b
 
 
 @pytest.mark.parametrize("ahead_s", [-300, -60, 0, 60, 300])
-def test_a_machine_just_made_is_not_taken_for_gone_whatever_this_clock_says(bench, ahead_s):
+def test_a_new_machine_is_not_missing_despite_clock_skew(bench, ahead_s):
     """Its launch time is the cloud's. A clock that is a minute ahead made every machine look old."""
     made = bench.launch()
     bench.clock.ahead_s = ahead_s + (datetime.fromisoformat(made.attributes["launched"]) - BEGINNING).total_seconds()
@@ -178,14 +178,14 @@ def test_a_machine_just_made_is_not_taken_for_gone_whatever_this_clock_says(benc
     ended(bench, made)
 
 
-def test_a_machine_whose_launch_no_cloud_dates_is_not_taken_for_gone_at_once(bench):
+def test_a_machine_without_a_launch_time_is_not_missing_at_once(bench):
     made = bench.launch()
     bench.fault(action="TerminateInstances", code="InvalidInstanceID.NotFound", times=1)
     bench.cloud().handler("instance").delete({"id": made.id})
     ended(bench, made)
 
 
-def test_a_machine_that_was_made_long_ago_and_is_unknown_is_gone(bench):
+def test_an_old_unknown_machine_is_missing(bench):
     bench.clock.sleep(3600)
     bench.cloud().handler("instance").delete({"id": "i-0123456789abcdef0", "launched": "2026-01-08T23:58:00+00:00"})
     assert len(bench.calls("TerminateInstances")) == 1
@@ -205,7 +205,7 @@ def test_a_machine_that_was_made_long_ago_and_is_unknown_is_gone(bench):
         ({"name": "lost-reply"}, LostReplyError),
     ],
 )
-def test_refusals_surface_at_the_first_attempt(bench, fault, error):
+def test_rejections_are_not_retried(bench, fault, error):
     wanted = bench.request()
     bench.fault(**fault)
     with pytest.raises(error):
@@ -233,14 +233,14 @@ def test_a_throttled_launch_is_the_same_request_again(bench):
     assert len(bench.cloud().handler("instance").find(MINE)) == 1
 
 
-def test_throttling_without_end_ends(bench):
+def test_endless_throttling_gives_up(bench):
     wanted = bench.request()
     bench.fault(name="throttle", action="RunInstances", times=99)
     with pytest.raises(ThrottledError):
         bench.cloud().handler("instance").create(wanted, tags={TAG_ID: "abc"}, token="t")
 
 
-def test_a_refusal_after_a_failure_of_the_service_does_not_say_that_nothing_was_made(bench):
+def test_a_rejection_after_a_server_error_leaves_the_result_open(bench):
     wanted = bench.request()
     bench.fault(name="unauthorized", action="RunInstances", skip=1)
     bench.fault(action="RunInstances", code="InternalError", status=500, after=True)
@@ -249,7 +249,7 @@ def test_a_refusal_after_a_failure_of_the_service_does_not_say_that_nothing_was_
     assert len(bench.cloud().handler("instance").find(MINE)) == 1
 
 
-def test_a_profile_that_is_not_known_yet_is_waited_for(bench):
+def test_a_profile_that_is_not_visible_yet_is_awaited(bench):
     wanted = bench.request()
     message = "Value (x) for parameter iamInstanceProfile.name is invalid"
     bench.fault(action="RunInstances", code="InvalidParameterValue", message=message, times=2)
@@ -280,13 +280,13 @@ def test_a_machine_has_a_state_an_address_and_a_console(bench):
         (None, DeployError),
     ],
 )
-def test_a_death_is_of_its_reasons_class(bench, reason, error):
+def test_a_termination_has_the_class_of_its_reason(bench, reason, error):
     dead = MachineState(state="terminated", reason_code=reason, reason="it ended")
     with pytest.raises(error, match="the machine in p ended"):
         bench.cloud().check_death(dead, pool="p")
 
 
-def test_a_living_machine_has_not_died(bench):
+def test_a_running_machine_has_no_termination(bench):
     bench.cloud().check_death(MachineState(state="pending"), pool="p")
 
 
@@ -300,7 +300,7 @@ def test_volumes_of_a_machine_carry_its_tags_and_are_attached(bench):
         bench.cloud().handler("volume").delete(volume.attributes)
 
 
-def test_find_without_tags_finds_all_of_ours_in_this_region_alone(bench):
+def test_find_without_tags_finds_everything_of_this_tool_in_the_region(bench):
     bench.group()
     assert [item.kind for item in bench.cloud().find({})] == ["security-group"]
     assert bench.cloud("eu-west-1").find({}) == ()

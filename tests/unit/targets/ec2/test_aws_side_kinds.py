@@ -117,19 +117,19 @@ def test_the_role_may_read_its_own_two_parameters_and_nothing_else(bench, role):
     }
 
 
-def test_the_role_is_of_this_region_and_machines_alone_take_it_on(bench, role):
+def test_only_ec2_may_assume_the_regional_role(bench, role):
     made = client(bench, "iam").get_role(RoleName=role.id)["Role"]
     assert made["Path"] == "/tgi-deploy/us-east-1/demo/"
     (statement,) = made["AssumeRolePolicyDocument"]["Statement"]
     assert statement["Principal"] == {"Service": "ec2.amazonaws.com"}
 
 
-def test_a_role_carries_the_boundary_of_the_account(bench, role):
+def test_a_role_has_the_permissions_boundary(bench, role):
     made = client(bench, "iam").get_role(RoleName=role.id)["Role"]
     assert made["PermissionsBoundary"]["PermissionsBoundaryArn"] == BOUNDARY_ARN
 
 
-def test_without_the_boundary_no_role_is_made_and_the_command_that_makes_it_is_named(bench, make):
+def test_without_the_boundary_no_role_is_created_and_the_command_is_printed(bench, make):
     client(bench, "iam").delete_policy(PolicyArn=BOUNDARY_ARN)
     with pytest.raises(BadRequestError) as caught:
         make(wanted()["machine-role"])
@@ -139,26 +139,26 @@ def test_without_the_boundary_no_role_is_made_and_the_command_that_makes_it_is_n
     assert client(bench, "iam").list_roles(PathPrefix="/tgi-deploy/")["Roles"] == []
 
 
-def test_an_iam_thing_is_seen_from_its_own_region_only(bench, profile):
+def test_iam_resources_are_listed_only_in_their_region(bench, profile):
     assert [found.kind for found in bench.cloud().find({})] == ["role", "instance-profile"]
     assert bench.cloud("eu-west-1").find({}) == ()
 
 
-def test_the_profile_holds_the_role_and_completing_it_twice_changes_nothing(bench, cloud, profile, role):
+def test_adding_the_role_to_the_profile_twice_changes_nothing(bench, cloud, profile, role):
     cloud.handler("instance-profile").update(profile.attributes, {"role": role.id})
     held = client(bench, "iam").get_instance_profile(InstanceProfileName=profile.id)["InstanceProfile"]["Roles"]
     assert [item["RoleName"] for item in held] == [role.id]
     assert len(bench.calls("AddRoleToInstanceProfile")) == 1
 
 
-def test_the_role_of_a_lost_reply_is_not_put_in_twice(bench, cloud, make, role):
+def test_a_role_is_not_added_twice_after_a_lost_reply(bench, cloud, make, role):
     bench.fault(name="lost-reply", action="AddRoleToInstanceProfile")
     profile = make(wanted()["instance-profile"], role=role.id)
     held = client(bench, "iam").get_instance_profile(InstanceProfileName=profile.id)["InstanceProfile"]["Roles"]
     assert len(held) == 1
 
 
-def test_a_role_that_is_not_shown_yet_is_waited_for(bench, make):
+def test_a_role_that_is_not_visible_yet_is_awaited(bench, make):
     bench.fault(action="PutRolePolicy", code="NoSuchEntity", status=404, times=3)
     make(wanted()["machine-role"])
     assert len(bench.calls("PutRolePolicy")) == 4
@@ -178,7 +178,7 @@ def test_a_launch_waits_for_a_new_instance_profile(bench, message):
     assert len(bench.calls("RunInstances")) == 3
 
 
-def test_a_profile_goes_with_its_role_taken_out_and_a_role_with_its_policies(bench, cloud, profile, role):
+def test_profiles_and_roles_are_deleted_with_their_attachments(bench, cloud, profile, role):
     with pytest.raises(InUseError):
         cloud.handler("role").delete(role.attributes)
     iam = client(bench, "iam")
@@ -210,7 +210,7 @@ def scheduled(bench):
     return client(bench, "scheduler").get_schedule(Name="end", GroupName=f"tgi-deploy-demo-{IDENTITY}")
 
 
-def test_the_end_from_outside_comes_five_minutes_after_the_own_one_and_once(bench, make, end):
+def test_the_schedule_runs_once_five_minutes_after_the_limit(bench, make, end):
     resource, filled = end
     make(resource, **filled)
     made = scheduled(bench)
@@ -220,7 +220,7 @@ def test_the_end_from_outside_comes_five_minutes_after_the_own_one_and_once(benc
     assert json.loads(made["Target"]["Input"]) == {"InstanceIds": ["i-0123456789abcdef0"]}
 
 
-def test_completing_it_again_moves_the_end(bench, cloud, make, end):
+def test_updating_the_schedule_moves_it(bench, cloud, make, end):
     resource, filled = end
     found = make(resource, **filled)
     moved = {**resource.properties, **filled, "at": "2031-01-01T00:00:00"}
@@ -228,7 +228,7 @@ def test_completing_it_again_moves_the_end(bench, cloud, make, end):
     assert scheduled(bench)["ScheduleExpression"] == "at(2031-01-01T00:00:00)"
 
 
-def test_the_end_from_outside_moves_with_the_machines_own_and_is_not_lifted(bench, cloud, make, end):
+def test_the_schedule_follows_the_limit_and_cannot_be_lifted(bench, cloud, make, end):
     resource, filled = end
     make(resource, **filled)
     role, group = (cloud.handler(kind).find({"tgi-deploy:id": IDENTITY}) for kind in ("role", "schedule"))
@@ -250,14 +250,14 @@ def a_machine():
     )  # fmt: skip
 
 
-def test_a_role_that_the_scheduler_cannot_take_on_yet_is_waited_for(bench, make, end):
+def test_a_role_the_scheduler_cannot_assume_yet_is_awaited(bench, make, end):
     message = "The execution role you provide must allow AWS EventBridge Scheduler to assume the role."
     bench.fault(action="CreateSchedule", code="ValidationException", message=message, times=2)
     make(end[0], **end[1])
     assert scheduled(bench)["State"] == "ENABLED"
 
 
-def test_a_schedule_goes_with_its_group(bench, cloud, make, end):
+def test_a_schedule_is_deleted_with_its_group(bench, cloud, make, end):
     found = make(end[0], **end[1])
     handler = cloud.handler("schedule")
     (seen,) = handler.find({"tgi-deploy:id": IDENTITY})
@@ -268,14 +268,14 @@ def test_a_schedule_goes_with_its_group(bench, cloud, make, end):
     assert client(bench, "scheduler").list_schedules()["Schedules"] == []
 
 
-def test_a_group_that_is_being_changed_is_waited_for(bench, cloud, make, end):
+def test_a_schedule_group_being_changed_is_awaited(bench, cloud, make, end):
     found = make(end[0], **end[1])
     bench.fault(action="DeleteScheduleGroup", code="ConflictException", status=409)
     with pytest.raises(InUseError):
         cloud.handler("schedule").delete(found.attributes)
 
 
-def test_the_end_from_outside_may_end_this_deployment_and_no_other(bench, make, end):
+def test_the_schedule_may_terminate_only_this_deployment(bench, make, end):
     policy = client(bench, "iam").get_role_policy(
         RoleName=f"tgi-deploy-{IDENTITY}-us-east-1-end", PolicyName="tgi-deploy"
     )["PolicyDocument"]
@@ -293,7 +293,7 @@ def test_the_end_from_outside_may_end_this_deployment_and_no_other(bench, make, 
         ("ListScheduleGroups", "schedule"),
     ],
 )
-def test_what_may_not_be_looked_for_is_noted_once_and_the_rest_is_found(bench, action, kind):
+def test_a_denied_search_is_noted_once_and_others_continue(bench, action, kind):
     bench.group()
     bench.fault(action=action, code="AccessDenied", status=403, times=9)
     cloud = bench.cloud()
@@ -303,13 +303,13 @@ def test_what_may_not_be_looked_for_is_noted_once_and_the_rest_is_found(bench, a
     assert len(bench.calls(action)) == 1
 
 
-def test_what_is_needed_and_may_not_be_looked_for_is_an_error(bench):
+def test_a_denied_required_search_is_an_error(bench):
     bench.fault(action="ListRoles", code="AccessDenied", status=403)
     with pytest.raises(PermissionDeniedError, match="ListRoles"):
         bench.cloud().handler("role").find({"tgi-deploy:id": "x"})
 
 
-def test_a_machine_kind_that_may_not_be_looked_for_is_always_an_error(bench):
+def test_a_denied_search_for_machines_is_always_an_error(bench):
     bench.fault(action="DescribeInstances", code="UnauthorizedOperation", status=403)
     with pytest.raises(PermissionDeniedError):
         bench.cloud().find({})
@@ -327,13 +327,13 @@ def test_every_side_kind_has_a_handler_and_a_command_that_removes_it(bench):
             assert {word[2:].replace("-", "") for word in options if word.startswith("--")} - {"region"} <= members
 
 
-def test_the_commands_that_remove_an_instance_profile_do_so(bench, profile, role):
+def test_the_removal_commands_of_an_instance_profile_work(bench, profile, role):
     """The role's name in the command follows from the profile's."""
     words = removal_command("instance-profile", profile.id, REGION)
     assert f"--role-name {role.id} " in words
 
 
-def test_names_fit_where_they_have_to():
+def test_names_fit_their_limits():
     name, identity, region = "m" * 40, "0" * 12, "ap-northeast-1"
     made = delivery(
         Secrets(hub_token=SecretSource(reference="env:T")), name=name, deployment_id=identity, region=region

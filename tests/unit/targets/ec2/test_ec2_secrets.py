@@ -26,17 +26,17 @@ def secrets(environment=None, *, gated=False, key_variable="API_KEY", wait=True,
 
 
 @pytest.mark.parametrize("variable", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"])
-def test_a_gated_model_takes_the_token_that_is_there(variable):
+def test_a_gated_model_uses_an_available_token(variable):
     assert secrets({variable: CANARY}, gated=True).hub_token == SecretSource(reference=f"env:{variable}")
 
 
-def test_an_open_model_takes_no_token_unless_asked_to():
+def test_an_open_model_uses_no_token_unless_requested():
     assert secrets({"HF_TOKEN": CANARY}).hub_token is None
     asked = secrets({"HF_TOKEN": CANARY}, hub_token_from_env=True)
     assert (asked.hub_token, asked.makes) == (SecretSource(reference="env:HF_TOKEN"), True)
 
 
-def test_a_parameter_that_exists_goes_before_the_environment():
+def test_an_existing_parameter_overrides_the_environment():
     found = secrets({"HF_TOKEN": CANARY}, gated=True, hub_token_parameter="/team/token", instance_profile="reader")
     assert (found.hub_token, found.makes, found.instance_profile) == (
         SecretSource(parameter="/team/token"),
@@ -45,7 +45,7 @@ def test_a_parameter_that_exists_goes_before_the_environment():
     )
 
 
-def test_the_api_key_is_a_reference_too():
+def test_the_api_key_is_a_reference():
     found = secrets({"KEY": CANARY}, api_key_from_env="KEY")
     assert (found.api_key, found.api_key_variable) == (SecretSource(reference="env:KEY"), "KEY")
     given = secrets({"KEY": CANARY}, api_key_from_env="KEY", api_key_parameter="/team/key")
@@ -67,18 +67,18 @@ def test_the_api_key_is_a_reference_too():
         ({"KEY": CANARY}, {"api_key_from_env": "KEY", "key_variable": None}, "api_key_unsupported"),
     ],
 )
-def test_what_could_not_work_is_refused_without_showing_it(environment, options, code):
+def test_invalid_secrets_are_rejected_without_being_shown(environment, options, code):
     with pytest.raises(InputError) as caught:
         secrets(environment, **options)
     assert caught.value.code == code
     assert CANARY not in "".join(traceback.format_exception(caught.value)) + str(caught.value.hint)
 
 
-def test_a_key_that_only_the_store_knows_is_fine_where_nothing_is_asked():
+def test_a_key_known_only_to_the_store_needs_no_local_value():
     assert secrets(api_key_parameter="/k", wait=False).api_key == SecretSource(parameter="/k")
 
 
-def test_a_role_that_is_made_would_not_reach_a_parameter_outside_our_folder():
+def test_a_created_role_cannot_read_foreign_parameters():
     both = {"hub_token_from_env": True, "api_key_parameter": "/team/key", "wait": False}
     with pytest.raises(InputError, match="/team/key is not there") as caught:
         secrets({"HF_TOKEN": CANARY}, **both)
@@ -101,12 +101,12 @@ def test_a_secret_shows_only_on_request():
     assert not hasattr(secret, "__dict__")
 
 
-def test_references_name_variables_and_nothing_else():
+def test_references_contain_only_variable_names():
     assert variable_of(reference("HF_TOKEN")) == "HF_TOKEN"
     for bad in ("HF_TOKEN", "env:", "file:x"):
         with pytest.raises(ValueError, match="env:VARIABLE"):
             variable_of(bad)
 
 
-def test_a_value_is_taken_without_the_space_around_it():
+def test_a_value_is_stripped():
     assert checked(f" {CANARY}\n", "KEY", "the key").reveal() == CANARY

@@ -48,27 +48,27 @@ def test_group_template_and_machine_refer_to_each_other():
     assert request_of(found)["LaunchTemplate"]["Version"] == Ref(key="launch-template@1", attribute="version")
 
 
-def test_only_the_given_addresses_get_in_and_may_change_in_place():
+def test_only_given_networks_are_allowed_and_change_in_place():
     narrow, wide = made(), made(cidrs=("198.51.100.1/32",))
     assert narrow["security-group"].properties["cidrs"] == ["203.0.113.7/32"]
     assert narrow["security-group"].properties["port"] == 8080
     assert narrow["security-group"].spec == wide["security-group"].spec
 
 
-def test_what_matters_for_safety_is_in_the_launch_itself():
+def test_safety_settings_are_in_the_launch_request():
     request = request_of(made())
     assert request["MetadataOptions"]["HttpTokens"] == "required"
     assert request["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert "InstanceMarketOptions" not in request
 
 
-def test_spot_is_in_the_launch_itself():
+def test_spot_settings_are_in_the_launch_request():
     found = made(candidate(offer=offer(market="spot")))
     assert found["instance"].properties["spot"]
     assert request_of(found)["InstanceMarketOptions"]["MarketType"] == "spot"
 
 
-def test_the_network_is_the_launchs_and_not_the_templates():
+def test_the_network_is_in_the_launch_request_not_the_template():
     found = made()
     assert {"NetworkInterfaces", "TagSpecifications"}.isdisjoint(found["launch-template"].properties["data"])
     (interface,) = request_of(found)["NetworkInterfaces"]
@@ -84,18 +84,18 @@ def test_the_root_volume_is_never_smaller_than_its_image(minimum_gib, size):
     assert (disk["DeviceName"], disk["Ebs"]["VolumeSize"], disk["Ebs"]["Encrypted"]) == ("/dev/xvda", size, True)
 
 
-def test_another_zone_is_another_machine_of_the_same_template():
+def test_another_zone_keeps_the_template():
     here, there = made(), made(placement=replace(PLACE, zone="us-east-1b", subnet="subnet-b"))
     assert here["launch-template"].spec == there["launch-template"].spec
     assert here["instance"].spec != there["instance"].spec
 
 
-def test_another_content_is_another_template():
+def test_changed_content_changes_the_template():
     one, other = made(), made(on("g6.12xlarge"))
     assert one["launch-template"].spec != other["launch-template"].spec
 
 
-def test_a_name_is_a_claim_whoever_makes_it_and_whatever_it_holds():
+def test_the_group_name_depends_only_on_the_deployment_name():
     one, other = made(), made(on("g6.12xlarge"))
     for key in ("security-group", "launch-template"):
         assert one[key].properties["name"] == other[key].properties["name"] == "tgi-deploy-demo"

@@ -17,12 +17,12 @@ REFUSED = [case for case in CASES if "code" in case]
 
 
 @pytest.mark.parametrize("case", TAKEN, ids=lambda case: case["about"])
-def test_what_is_taken_is_sent_as_ec2_describes_it(case):
+def test_accepted_networks_are_sent_as_ec2_describes_them(case):
     assert list(networks(case["given"], expose_to_world=case.get("expose", False))) == case["sent"]
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case["about"])
-def test_what_is_refused_names_what_was_given_and_what_to_write(case):
+def test_rejected_networks_have_the_value_and_a_hint(case):
     with pytest.raises(InputError) as caught:
         networks(case["given"], expose_to_world=False)
     assert caught.value.code == case["code"]
@@ -30,10 +30,10 @@ def test_what_is_refused_names_what_was_given_and_what_to_write(case):
     assert any(given in caught.value.message for given in case["given"])
 
 
-def test_every_case_is_taken_or_refused():
+def test_every_case_is_accepted_or_rejected():
     assert len(TAKEN) + len(REFUSED) == len(CASES)
 
 
-def test_a_form_that_ec2_refuses_is_refused_whoever_may_connect():
+def test_forms_that_ec2_rejects_are_always_rejected():
     with pytest.raises(InputError, match="not a network"):
         networks(["203.0.113.7"], expose_to_world=True)

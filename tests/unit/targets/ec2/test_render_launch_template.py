@@ -67,7 +67,7 @@ def test_botocore_would_refuse_a_wrong_key_or_type():
     assert problems("RunInstances", as_run_instances(data_of(plans.deployable()) | {"ImageId": 1}))
 
 
-def test_machine_ends_with_its_shutdown_and_its_disk_with_it():
+def test_shutdown_terminates_the_machine_and_deletes_its_disk():
     data = data_of(plans.deployable())
     assert data["InstanceInitiatedShutdownBehavior"] == "terminate"
     assert data["BlockDeviceMappings"] == [
@@ -78,7 +78,7 @@ def test_machine_ends_with_its_shutdown_and_its_disk_with_it():
     ]
 
 
-def test_root_device_can_be_another_images():
+def test_the_root_device_comes_from_the_image():
     assert (
         data_of(plans.deployable(), root_device_name="/dev/xvda")["BlockDeviceMappings"][0]["DeviceName"] == "/dev/xvda"
     )
@@ -102,7 +102,7 @@ def test_role_by_name_or_arn():
         ({"instance_profile": "a b"}, "bad_instance_profile"),
     ],
 )
-def test_what_ec2_could_not_launch_is_refused(changes: dict[str, Any], code: str):
+def test_invalid_launch_templates_are_rejected(changes: dict[str, Any], code: str):
     with pytest.raises(InputError) as caught:
         data_of(plans.deployable(**changes))
     assert caught.value.code == code

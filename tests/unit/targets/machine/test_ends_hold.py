@@ -99,7 +99,7 @@ def mounted() -> Iterator[Mounts | None]:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
-def test_an_end_comes_neither_early_nor_late(tmp_path: Path, mounted: Mounts | None, condition: Condition, end: str):
+def test_a_limit_acts_neither_early_nor_late(tmp_path: Path, mounted: Mounts | None, condition: Condition, end: str):
     """Early or late by no more than the five seconds before and after it."""
     if condition.disk and mounted is None:
         pytest.skip("this computer allows no mount namespaces")
@@ -121,7 +121,7 @@ def test_an_end_comes_neither_early_nor_late(tmp_path: Path, mounted: Mounts | N
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_machine_that_was_off_over_its_end_ends_soon_after_it_boots(tmp_path: Path, end: str):
+def test_a_machine_that_was_off_past_its_limit_terminates_soon_after_boot(tmp_path: Path, end: str):
     """A clock is given two minutes to be set right before what it says of the time between is believed."""
     box = Clocked(tmp_path / "clocked", **ENDS[end])
     box.requests(0)
@@ -132,7 +132,7 @@ def test_a_machine_that_was_off_over_its_end_ends_soon_after_it_boots(tmp_path: 
     assert box.over(box.now + 120)
 
 
-def test_a_machine_that_can_note_nothing_anywhere_ends_in_time(tmp_path: Path):
+def test_a_machine_that_cannot_write_anywhere_terminates_in_time(tmp_path: Path):
     box = Clocked(tmp_path / "clocked", ttl_s=LIFE_S)
     for path in ("/run", "/var"):
         box.machine.at(path).write_text("not a folder")

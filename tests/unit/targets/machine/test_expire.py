@@ -39,7 +39,7 @@ def timed(request, clocked):
     return box, lambda text: box.tag(**{name: text})
 
 
-def test_the_tags_are_those_that_are_moved(clocked):
+def test_the_machine_reads_the_tags_that_extend_writes(clocked):
     text = clocked().machine.at("/opt/tgi-deploy/expire").read_text()
     for tag in (TAG_EXPIRES, TAG_IDLE_S, TAG_LEASE):
         assert re.search(rf'(limit|"\$1") {tag.removeprefix(TAG_PREFIX)} ', text)
@@ -47,7 +47,7 @@ def test_the_tags_are_those_that_are_moved(clocked):
 
 
 @pytest.mark.parametrize("wall_s", [-86400, -300, 300, 86400])
-def test_a_first_end_counts_from_the_first_look_whatever_its_moment_says(timed, wall_s: int):
+def test_a_first_limit_counts_from_the_first_poll(timed, wall_s: int):
     """A caller whose clock is behind writes a moment that is past by the machine's."""
     box, move = timed
     box.skew_s = 1795262400 + wall_s - 1000
@@ -58,7 +58,7 @@ def test_a_first_end_counts_from_the_first_look_whatever_its_moment_says(timed, 
 
 
 @pytest.mark.parametrize("wall_s", [-86400, -300, 300, 86400])
-def test_a_moved_end_counts_from_when_it_is_seen_whatever_its_moment_says(timed, wall_s: int):
+def test_a_moved_limit_counts_from_when_it_is_read(timed, wall_s: int):
     box, move = timed
     move(AT_NOON)
     box.at(1000)
@@ -70,7 +70,7 @@ def test_a_moved_end_counts_from_when_it_is_seen_whatever_its_moment_says(timed,
     assert box.over(2200)
 
 
-def test_an_owner_may_shorten_it_and_put_it_off_again(timed):
+def test_a_limit_can_be_shortened_and_extended(timed):
     box, move = timed
     box.at(1000)
     move(f"{AT_NOON} 300")
@@ -81,7 +81,7 @@ def test_an_owner_may_shorten_it_and_put_it_off_again(timed):
     assert box.over(1699)
 
 
-def test_an_owner_may_lift_it_and_set_it_again(timed):
+def test_a_limit_can_be_lifted_and_set_again(timed):
     box, move = timed
     box.at(1000)
     move("none")
@@ -94,7 +94,7 @@ def test_an_owner_may_lift_it_and_set_it_again(timed):
 
 
 @pytest.mark.parametrize("option", ["expires", "lease_until"])
-def test_an_owner_may_set_one_that_it_was_made_without(clocked, option: str):
+def test_a_limit_can_be_added_later(clocked, option: str):
     box = clocked()
     assert not box.over(90_000)
     box.tag(**{option: f"{AT_NOON} 300"})
@@ -107,7 +107,7 @@ def test_an_owner_may_set_one_that_it_was_made_without(clocked, option: str):
     "tag",
     ["", "tomorrow", "2026-11-21", AT_NOON + " soon", "9" * 11, "0", AT_NOON + " 0", "-5", "$(touch x)", "none 5 none"],
 )
-def test_what_is_not_an_end_leaves_the_last_one_read(timed, tag: str):
+def test_an_invalid_tag_keeps_the_last_limit(timed, tag: str):
     box, move = timed
     move(f"{AT_NOON} 900")
     box.at(1000)
@@ -116,7 +116,7 @@ def test_what_is_not_an_end_leaves_the_last_one_read(timed, tag: str):
     assert box.over(1900)
 
 
-def test_without_the_cloud_what_was_read_last_holds_over_a_reboot(timed):
+def test_without_metadata_the_last_limit_survives_a_reboot(timed):
     box, move = timed
     box.at(1000)
     move(f"{AT_NOON} 3600")
@@ -127,7 +127,7 @@ def test_without_the_cloud_what_was_read_last_holds_over_a_reboot(timed):
     assert box.over(1200 + 3600)
 
 
-def test_a_lease_that_an_earlier_version_renews_lasts_as_long_again(clocked):
+def test_a_lease_renewed_by_an_earlier_version_keeps_its_length(clocked):
     box = clocked(lease_s=600)
     box.tag(lease_until=AT_NOON)
     box.at(1000)
@@ -137,7 +137,7 @@ def test_a_lease_that_an_earlier_version_renews_lasts_as_long_again(clocked):
     assert box.over(2100)
 
 
-def test_an_idle_time_out_can_be_moved_set_and_lifted(clocked):
+def test_an_idle_timeout_can_be_changed_set_and_lifted(clocked):
     box = clocked(idle_s=900)
     box.requests(1)
     box.at(1000)
@@ -156,7 +156,7 @@ def test_without_metadata_a_lease_counts_from_the_first_boot(clocked):
     assert box.over(1600)
 
 
-def test_idleness_counts_from_the_moment_of_being_ready(clocked):
+def test_idle_time_starts_at_readiness(clocked):
     box = clocked(idle_s=900)
     assert not box.over(1000)
     assert not box.over(2000)
@@ -166,14 +166,14 @@ def test_idleness_counts_from_the_moment_of_being_ready(clocked):
     assert box.over(3000)
 
 
-def test_a_machine_that_never_gets_ready_ends_too(clocked):
+def test_a_machine_that_is_never_ready_terminates(clocked):
     box = clocked(idle_s=900)
     assert not box.over(1000)
     assert not box.over(1000 + READY_S + 899)
     assert box.over(1000 + READY_S + 900)
 
 
-def test_a_request_puts_idleness_off(clocked):
+def test_a_request_resets_the_idle_time(clocked):
     box = clocked(idle_s=900)
     box.requests(0)
     box.at(1000)
@@ -191,7 +191,7 @@ def test_tokens_of_a_long_request_are_activity(clocked):
         assert not box.over(1000 + 60 * minute)
 
 
-def test_other_counters_and_health_checks_are_no_requests(clocked):
+def test_health_checks_and_other_counters_are_not_activity(clocked):
     box = clocked(idle_s=900)
     for minute in range(0, 15, 3):
         box.metrics(f"tgi_request_count 3\nhttp_requests_total {minute}\ntgi_request_count_created {minute}\n")
@@ -211,7 +211,7 @@ def test_a_restarting_engine_is_not_activity(clocked):
     assert box.over(1900)
 
 
-def test_requests_after_an_engine_has_started_again_are_activity(clocked):
+def test_requests_after_an_engine_restart_are_activity(clocked):
     box = clocked(idle_s=900)
     box.requests(7)
     box.at(1000)
@@ -242,7 +242,7 @@ def test_an_engine_that_crashes_forever_is_idle(clocked):
         ("idle-s", "idle_s"),
     ],
 )
-def test_an_end_that_cannot_be_read_has_come(clocked, file: str, terms: str, text: str):
+def test_an_unreadable_limit_counts_as_reached(clocked, file: str, terms: str, text: str):
     box = clocked(**{terms: 900})
     box.at(1000)
     box.reboot()
@@ -254,7 +254,7 @@ def test_an_end_that_cannot_be_read_has_come(clocked, file: str, terms: str, tex
 
 @pytest.mark.parametrize("text", ["", "12\n", "12 -\n"])
 @pytest.mark.parametrize("file", ["idle-since", "age", "expires", "lease-until", "idle-s"])
-def test_a_partially_written_end_is_ignored(clocked, file: str, text: str):
+def test_a_partially_written_limit_is_ignored(clocked, file: str, text: str):
     """A full disk leaves an empty file behind."""
     box = clocked(idle_s=900, ttl_s=900)
     box.at(1000)
@@ -266,7 +266,7 @@ def test_a_partially_written_end_is_ignored(clocked, file: str, text: str):
 @pytest.mark.parametrize(
     ("now", "reason"), [(1900, "idle"), (2800, "lease"), (8200, "ttl")], ids=("idle", "lease", "ttl")
 )
-def test_the_first_end_counts(clocked, now: int, reason: str):
+def test_the_earliest_limit_applies(clocked, now: int, reason: str):
     terms = {"idle": {"idle_s": 900}, "lease": {"lease_s": 1800}, "ttl": {"ttl_s": 7200}}
     box = clocked(**{"ttl_s": 9000, "lease_s": 9000, "idle_s": 9000} | terms[reason])
     box.metrics("")
@@ -298,7 +298,7 @@ def test_a_shutdown_that_fails_is_followed_by_a_forced_one(clocked):
     assert power(box) == ""
 
 
-def test_without_systemd_the_kernel_switches_off(clocked):
+def test_without_systemd_the_kernel_powers_off(clocked):
     box = ended(clocked, shutdown="exit 1", systemctl="exit 1")
     assert box.machine.calls("systemctl") == [FORCED, [*FORCED, "--force"]]
     assert power(box) == "o\n"
@@ -314,7 +314,7 @@ def test_a_shutdown_is_ordered_once_and_has_time_to_drain(clocked):
     assert power(box) == ""
 
 
-def test_of_two_looks_at_once_one_orders_the_shutdown(clocked):
+def test_two_concurrent_polls_order_one_shutdown(clocked):
     """The other one sees that the end has begun, and no more: then it is cut after a while as well."""
     box = clocked(ttl_s=60)
     box.at(1000)
@@ -326,7 +326,7 @@ def test_of_two_looks_at_once_one_orders_the_shutdown(clocked):
     assert power(box) == "o\n"
 
 
-def test_many_looks_at_once_order_one_shutdown(clocked):
+def test_many_concurrent_polls_order_one_shutdown(clocked):
     box = clocked(ttl_s=60)
     box.at(1000)
     box.show(1060)
@@ -339,14 +339,14 @@ def test_many_looks_at_once_order_one_shutdown(clocked):
 
 
 @pytest.mark.parametrize("systemctl", ["", "exit 1"])
-def test_a_shutdown_that_hangs_is_cut_after_a_while(clocked, systemctl: str):
+def test_a_hanging_shutdown_is_forced_after_a_while(clocked, systemctl: str):
     box = ended(clocked, systemctl=systemctl)
     box.at(1060 + 450)
     assert box.machine.calls("systemctl") == [[*FORCED, "--force"]]
     assert power(box) == "o\n"
 
 
-def test_without_its_timer_it_ends_anyway(clocked):
+def test_without_its_timer_it_terminates_anyway(clocked):
     box = clocked(ttl_s=900)
     box.at(1000)
     with box.watched():
@@ -360,7 +360,7 @@ def test_without_its_timer_it_ends_anyway(clocked):
     assert len(box.machine.calls("shutdown")) == 1
 
 
-def test_a_look_that_hangs_keeps_the_next_ones_from_nothing(clocked):
+def test_a_hanging_poll_does_not_block_the_next_ones(clocked):
     box = clocked(ttl_s=900, idle_s=9000)
     box.at(1000)
     box.tag()
@@ -370,7 +370,7 @@ def test_a_look_that_hangs_keeps_the_next_ones_from_nothing(clocked):
         box.until(lambda: box.machine.calls("shutdown"))
 
 
-def test_a_missing_journal_does_not_prevent_the_end(clocked):
+def test_a_missing_journal_does_not_prevent_termination(clocked):
     box = clocked(ttl_s=60)
     box.at(1000)
     box.show(1060)
@@ -400,7 +400,7 @@ def test_a_spot_notice_is_reported_once_and_the_engine_stopped(clocked):
     assert len(box.machine.calls("systemctl")) == 1
 
 
-def test_a_notice_in_other_words_drains_anyway(clocked):
+def test_a_notice_with_another_action_drains(clocked):
     box = spot(clocked)
     box.notice("<html>")
     assert "spot-notice action=unknown time=unknown" in box.machine.run("spot-watch").stdout

@@ -52,7 +52,7 @@ def reported_mib(output: str) -> list[int]:
     return [int(mb) for mb in re.findall(r"^\[tgi-deploy\] received mb=(\d+)$", output, re.MULTILINE)]
 
 
-def test_what_has_come_in_is_reported_while_the_image_is_pulled(tmp_path: Path):
+def test_received_bytes_are_reported_during_the_pull(tmp_path: Path):
     done = pulling(
         tmp_path, {"eth0": 1_500_000_000}, {"eth0": 2_750_000_000, "ens6": 250_000_000}, before={"eth0": 500_000_000}
     ).run("run-engine")
@@ -62,14 +62,14 @@ def test_what_has_come_in_is_reported_while_the_image_is_pulled(tmp_path: Path):
     assert "sha256" not in done.stdout
 
 
-def test_bridges_and_loopback_count_for_nothing(tmp_path: Path):
+def test_bridges_and_loopback_are_not_counted(tmp_path: Path):
     local = {"lo": 9 * 10**9, "docker0": 10**9, "veth1234": 10**9, "br-5678": 10**9, "virbr0": 10**9}
     done = pulling(tmp_path, {"eth0": 7_000_000, **local}, before={"eth0": 0}).run("run-engine")
     assert set(reported_mib(done.stdout)) <= {0, 7}
     assert 7 in reported_mib(done.stdout)
 
 
-def test_it_ends_with_the_pull(tmp_path: Path):
+def test_the_report_ends_with_the_pull(tmp_path: Path):
     done = pulling(tmp_path, {"eth0": 10**9}, before={"eth0": 0}).run("run-engine")
     after = done.stdout.partition("phase=starting-engine")[2]
     assert after
@@ -84,14 +84,14 @@ def test_a_failed_pull_is_still_a_failure(tmp_path: Path, code: str):
     assert f"error=the image {plans.IMAGE} could not be pulled" in done.stdout
 
 
-def test_an_image_that_is_there_is_not_waited_for(tmp_path: Path):
+def test_an_existing_image_is_not_awaited(tmp_path: Path):
     text = written("user-data", plans.deployable()).text
     machine = Machine(folder=tmp_path / "machine", user_data=text, environment={"IMAGE_CODE": "0"})
     assert not reported_mib(machine.run("run-engine").stdout)
     assert not machine.docker("pull")
 
 
-def test_it_does_not_outlive_a_script_that_is_killed(tmp_path: Path):
+def test_the_report_does_not_outlive_a_killed_script(tmp_path: Path):
     """The pipe ends only when nobody is left who could write to it."""
     machine = pulling(tmp_path, *([{"eth0": 10**9}] * 2), before={"eth0": 0})
     script = machine.at("/opt/tgi-deploy/run-engine")
@@ -105,7 +105,7 @@ def test_it_does_not_outlive_a_script_that_is_killed(tmp_path: Path):
         process.stdout.read()
 
 
-def test_the_marker_is_progress_and_no_new_attempt():
+def test_the_marker_counts_as_progress_not_as_a_new_attempt():
     grammar = GRAMMAR
     pull = "[tgi-deploy] phase=booting\n[tgi-deploy] phase=pulling image=tgi:3.3.7\n"
     view = read(pull + "[  12.5] run-engine[812]: [tgi-deploy] received mb=4096\n", grammar)

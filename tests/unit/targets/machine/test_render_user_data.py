@@ -39,7 +39,7 @@ def with_engine(**changes: object) -> Deployable:
     return plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
 
 
-def test_the_watch_comes_back_and_outlives_a_shutdown():
+def test_the_watch_restarts_and_survives_a_shutdown():
     watch = unit(plans.deployable(ttl_s=60), "tgi-deploy-expire-watch.service")
     assert watch["Service"]["Restart"] == "always"
     assert watch["Unit"]["StartLimitIntervalSec"] == "0"
@@ -47,21 +47,21 @@ def test_the_watch_comes_back_and_outlives_a_shutdown():
     assert watch["Service"]["ExecStart"] == "/opt/tgi-deploy/expire watch"
 
 
-def test_a_look_that_hangs_is_not_the_last_one():
+def test_a_hanging_poll_is_not_the_last_one():
     rented = plans.deployable(ttl_s=60, candidate=plans.candidate(offer=plans.offer(market="spot")))
     for name in ("expire", "spot-watch"):
         service = unit(rented, f"tgi-deploy-{name}.service")["Service"]
         assert (service["Type"], service["TimeoutStartSec"]) == ("oneshot", "60")
 
 
-def test_all_ends_together_leave_room():
+def test_all_limits_together_fit_the_user_data():
     rented = plans.deployable(
         ttl_s=60, idle_s=60, lease_s=60, candidate=plans.candidate(offer=plans.offer(market="spot"))
     )
     assert len(written("user-data", rented).text.encode()) < MAX_BYTES * 7 // 8
 
 
-def test_counters_are_the_engines_own():
+def test_counters_come_from_the_engine():
     text = written("user-data", plans.deployable(idle_s=60)).text
     assert "^(tgi_request_count|tgi_batch_inference_count)" in text
     other = plans.deployable(
@@ -88,14 +88,14 @@ def test_counters_are_the_engines_own():
         ({"candidate": plans.candidate(engine=plans.engine(metrics_path="/;x"))}, "bad_metrics_path"),
     ],
 )
-def test_ends_that_could_not_come_are_refused(changes: dict[str, Any], code: str):
+def test_impossible_limits_are_rejected(changes: dict[str, Any], code: str):
     with pytest.raises(InputError) as caught:
         written("user-data", plans.deployable(**changes))
     assert caught.value.code == code
     assert caught.value.hint
 
 
-def test_the_end_is_set_before_the_engine_starts():
+def test_limits_are_set_before_the_engine_starts():
     assert document(plans.deployable(ttl_s=60))["runcmd"] == [
         ["systemctl", "daemon-reload"],
         ["systemctl", "enable", "--now", "tgi-deploy-expire.timer"],
@@ -104,7 +104,7 @@ def test_the_end_is_set_before_the_engine_starts():
     ]
 
 
-def test_restarts_are_bounded_and_never_for_a_configuration():
+def test_restarts_are_limited_and_never_for_a_configuration_error():
     found = unit(plans.deployable(), "tgi-deploy-engine.service")
     assert found["Service"]["Restart"] == "on-failure"
     assert found["Service"]["RestartPreventExitStatus"].split() == ["2", "64"]
@@ -118,7 +118,7 @@ def test_engine_has_time_to_drain():
     assert int(service["TimeoutStopSec"]) > 200
 
 
-def test_units_hold_nothing_that_systemd_expands():
+def test_units_contain_nothing_that_systemd_expands():
     deployable = plans.deployable(
         ttl_s=60, candidate=plans.candidate(engine=plans.engine(args=HOSTILE, env={"V": "%n $HOME"}))
     )
@@ -137,7 +137,7 @@ def test_hostile_values_stay_inside_their_files():
     assert plain[service] == hostile[service]
 
 
-def test_too_large_is_refused_with_sizes():
+def test_user_data_that_is_too_large_is_rejected_with_sizes():
     with pytest.raises(DeployError) as caught:
         written("user-data", with_engine(args=("--x", "y" * MAX_BYTES)))
     assert caught.value.code == "user_data_too_large"
@@ -167,13 +167,13 @@ def test_size_is_counted_in_bytes():
         ),
     ],
 )
-def test_what_a_machine_could_not_run_is_refused(changes: dict[str, Any], code: str):
+def test_invalid_user_data_is_rejected(changes: dict[str, Any], code: str):
     with pytest.raises(InputError) as caught:
         written("user-data", plans.deployable(**changes))
     assert caught.value.code == code
     assert caught.value.hint
 
 
-def test_region_of_the_parameter_can_be_another():
+def test_the_parameter_can_be_in_another_region():
     deployable = plans.deployable(hub_token_parameter="/t", region="eu-west-1")
     assert "--region eu-west-1 " in files(deployable)["/opt/tgi-deploy/run-engine"]["content"]

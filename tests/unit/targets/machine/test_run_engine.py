@@ -59,7 +59,7 @@ def test_phases_are_reported_in_order(boot):
     ]
 
 
-def test_container_is_the_plan(boot):
+def test_the_container_runs_the_planned_command(boot):
     deployable = with_engine(args=HOSTILE, port=9000)
     machine = boot(deployable)
     machine.run("run-engine")
@@ -84,7 +84,7 @@ def test_shards_get_their_devices_and_shared_memory(boot):
     assert words[words.index("--shm-size") + 1] == "1g"
 
 
-def test_a_container_left_over_is_removed_first(boot):
+def test_a_leftover_container_is_removed_first(boot):
     machine = boot()
     machine.run("run-engine")
     assert [words[1] for words in machine.calls("docker")] == ["image", "pull", "rm", "run"]
@@ -137,7 +137,7 @@ def test_exit_code_is_the_engines(boot, code: int):
         'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
     ],
 )
-def test_a_refused_configuration_is_no_reason_to_restart(boot, line: str):
+def test_a_rejected_configuration_is_not_restarted(boot, line: str):
     done = boot(engine_log=f"starting\n{line}\nError: ShardCannotStart\n", engine_code=1).run("run-engine")
     assert done.returncode == 64
     assert line in done.stdout
@@ -152,14 +152,14 @@ def with_table(*more: dict[str, Any]) -> Deployable:
 
 
 @pytest.mark.parametrize(("text", "code"), [({"final": True}, 64), ({}, 1)], ids=["final", "passing"])
-def test_the_table_decides_what_is_no_reason_to_restart(boot, text: dict[str, Any], code: int):
+def test_the_table_decides_what_is_not_restarted(boot, text: dict[str, Any], code: int):
     """Quotes and dollars of a pattern stay what they are."""
     deployable = with_table({"match": [r"it's \$HOME (?:moon )?[0-9]+ `x` \"y\""]} | text)
     done = boot(deployable, engine_log='said: IT\'S $HOME 42 `x` "y"\nError: X\n', engine_code=1).run("run-engine")
     assert done.returncode == code
 
 
-def test_a_long_line_takes_no_time(boot):
+def test_a_long_line_is_processed_quickly(boot):
     """A failed start writes lines of tens of kilobytes, with colors and without."""
     line = "\x1b[2mweight\x1b[0m model.layers.0 " * 2000
     began = time.monotonic()
@@ -168,35 +168,35 @@ def test_a_long_line_takes_no_time(boot):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_json_log_shows_that_the_engine_is_ready_too(boot, form: str):
+def test_readiness_is_detected_in_json_logs(boot, form: str):
     ready = READY if form == "text" else '{"level":"INFO","message":"Connected","target":"text_generation_router"}\n'
     assert boot(engine_log=f"{ready}CUDA out of memory\n", engine_code=1).run("run-engine").returncode == 1
 
 
-def test_a_crash_is_a_reason_to_restart(boot):
+def test_a_crash_is_restarted(boot):
     done = boot(engine_log="Shard 0 crashed\nError: ShardFailed\n", engine_code=1).run("run-engine")
     assert done.returncode == 1
     assert "verdict" not in done.stdout
 
 
-def test_what_an_engine_says_once_it_was_ready_is_no_verdict(boot):
+def test_log_texts_after_ready_do_not_prevent_a_restart(boot):
     log = f"{READY}prompt: why do I get 401 Client Error?\nCUDA out of memory\n"
     assert boot(engine_log=log, engine_code=1).run("run-engine").returncode == 1
 
 
-def test_colors_do_not_hide_that_the_engine_is_ready(boot):
+def test_readiness_is_detected_in_colored_logs(boot):
     log = "\x1b[32m INFO\x1b[0m router\x1b[2m:\x1b[0m Connected\nCUDA out of memory\n"
     assert boot(engine_log=log, engine_code=1).run("run-engine").returncode == 1
 
 
-def test_a_verdict_does_not_outlive_its_run(boot):
+def test_a_verdict_applies_only_to_its_run(boot):
     machine = boot(engine_log="CUDA out of memory\n", engine_code=1)
     assert machine.run("run-engine").returncode == 64
     machine.engine_log = "Shard 0 crashed\n"
     assert machine.run("run-engine").returncode == 1
 
 
-def test_a_clean_end_needs_no_verdict(boot):
+def test_a_clean_exit_needs_no_verdict(boot):
     assert boot(engine_log="CUDA out of memory\n").run("run-engine").returncode == 0
 
 
@@ -229,7 +229,7 @@ after
         "before\nArgs {\nafter",
     ],
 )
-def test_the_launchers_own_arguments_are_not_passed_on(boot, log: str):
+def test_the_logged_launcher_arguments_are_hidden(boot, log: str):
     done = boot(engine_log=log).run("run-engine")
     assert "sesame" not in done.stdout + done.stderr
     lines = done.stdout.splitlines()
@@ -237,7 +237,7 @@ def test_the_launchers_own_arguments_are_not_passed_on(boot, log: str):
     assert lines[start + 1 : -1] == ["before", "after"]
 
 
-def test_log_lines_arrive_as_they_were(boot):
+def test_log_lines_are_unchanged(boot):
     log = "  indented\n\ttab\n\\n stays\n%s %d\n$HOME `id`\n\nlast without end"
     done = boot(engine_log=log).run("run-engine")
     assert log in done.stdout
@@ -267,14 +267,14 @@ def test_token_is_read_on_the_machine_and_never_shown(boot):
     assert words[words.index("-e") + 1] == "HF_TOKEN"
 
 
-def test_without_a_parameter_no_token_is_asked_for(boot):
+def test_without_a_parameter_no_token_is_read(boot):
     machine = boot()
     machine.run("run-engine")
     assert machine.calls("aws") == []
     assert "-e" not in machine.docker("run")[0]
 
 
-def test_an_unreadable_token_ends_it_for_good(boot):
+def test_an_unreadable_token_is_final(boot):
     machine = boot(gated(), commands={"aws": "echo AccessDenied >&2; exit 254"})
     done = machine.run("run-engine")
     assert done.returncode == 64
@@ -283,7 +283,7 @@ def test_an_unreadable_token_ends_it_for_good(boot):
     assert not machine.docker("run")
 
 
-def test_a_pull_is_tried_again_but_not_forever(boot):
+def test_a_pull_is_retried_a_limited_number_of_times(boot):
     machine = boot(environment={"PULL_CODE": "1"})
     done = machine.run("run-engine")
     assert done.returncode == 1
@@ -291,20 +291,20 @@ def test_a_pull_is_tried_again_but_not_forever(boot):
     assert done.stdout.endswith(f"[tgi-deploy] error=the image {plans.IMAGE} could not be pulled\n")
 
 
-def test_an_image_that_is_there_is_not_pulled(boot):
+def test_an_existing_image_is_not_pulled(boot):
     machine = boot(environment={"IMAGE_CODE": "0", "PULL_CODE": "1"})
     assert machine.run("run-engine").returncode == 0
     assert machine.docker("image") == [["docker", "image", "inspect", plans.IMAGE]]
     assert not machine.docker("pull")
 
 
-def test_a_driver_that_comes_late_is_waited_for(boot):
+def test_a_late_driver_is_awaited(boot):
     machine = boot(commands={"nvidia-smi": '[[ $(cat "$RECORD") == *sleep*sleep* ]]'})
     assert machine.run("run-engine").returncode == 0
     assert len(machine.calls("nvidia-smi")) == 3
 
 
-def test_no_driver_is_reported(boot):
+def test_a_missing_driver_is_reported(boot):
     machine = boot(commands={"nvidia-smi": "exit 9"})
     done = machine.run("run-engine")
     assert done.returncode == 1

@@ -32,7 +32,7 @@ def boot(tmp_path):
     return make
 
 
-def test_both_are_read_at_boot_and_passed_by_name(boot):
+def test_both_secrets_are_read_at_boot_and_passed_by_name(boot):
     machine = boot()
     done = machine.run("run-engine")
     assert done.returncode == 0, done.stderr
@@ -59,13 +59,13 @@ def test_the_key_alone_needs_no_token(boot):
         ("plain line\n", "plain line"),
     ],
 )
-def test_a_value_in_the_log_is_blacked_out(boot, log, shown):
+def test_a_secret_in_the_log_is_redacted(boot, log, shown):
     done = boot(log).run("run-engine")
     assert "planted" not in (done.stdout + done.stderr).lower()
     assert shown in done.stdout.splitlines()
 
 
-def test_an_unreadable_key_ends_it_for_good(tmp_path):
+def test_an_unreadable_key_is_final(tmp_path):
     text = written("user-data", deployable(hub_token_parameter=None)).text
     machine = Machine(folder=tmp_path / "machine", user_data=text, commands={"aws": "exit 254"})
     done = machine.run("run-engine")
@@ -73,13 +73,13 @@ def test_an_unreadable_key_ends_it_for_good(tmp_path):
     assert f"error=the API key could not be read from the parameter {KEY_PARAMETER}" in done.stdout
 
 
-def test_a_key_needs_a_role_too():
+def test_a_key_needs_a_role():
     with pytest.raises(InputError) as caught:
         launch_template_data(deployable(hub_token_parameter=None, instance_profile=None), user_data="")
     assert caught.value.code == "instance_profile_missing"
 
 
-def test_a_parameter_is_a_name():
+def test_a_parameter_must_be_a_valid_name():
     with pytest.raises(InputError) as caught:
         written("user-data", deployable(api_key_parameter="$(id)"))
     assert caught.value.code == "bad_parameter_name"

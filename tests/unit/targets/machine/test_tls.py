@@ -56,7 +56,7 @@ def openssl(*words, given):
     return subprocess.run(["openssl", *words], input=given, check=True, capture_output=True).stdout  # noqa: S607 -- the host's
 
 
-def test_the_key_is_made_once_and_readable_for_nobody_else(boot):
+def test_the_tls_key_is_created_once_and_private(boot):
     machine = boot()
     first = machine.run("run-engine").stdout.splitlines()[1]
     assert machine.run("run-engine").stdout.splitlines()[1] == first
