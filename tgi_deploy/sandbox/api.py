@@ -5,18 +5,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import re
 import secrets
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TIMEOUT_S: Final = 10.0
-_EC2_VERSION: Final = "2016-11-15"
 _OK: Final = 200
 _HEALTH_BYTES: Final = 4096
 
@@ -52,12 +50,6 @@ def machine_of(key: str, access_key: str) -> str | None:
     """Return the machine of this key: empty for an unnamed one, None if it is not a machine's key."""
     given, _, instance_id = key.partition(":")
     return instance_id if hmac.compare_digest(given.encode(), machine_key(access_key).encode()) else None
-
-
-def _authorization(endpoint: Endpoint, region: str, service: str) -> str:
-    # Like moto, the sandbox reads key and scope but does not check the signature.
-    scope = f"{machine_key(endpoint.access_key, endpoint.instance_id)}/20260101/{region}/{service}/aws4_request"
-    return f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
 
 
 def send(
@@ -113,23 +105,11 @@ def control(endpoint: Endpoint, method: str, path: str, document: object = None)
     return answer
 
 
-def ec2(endpoint: Endpoint, region: str, action: str, params: Mapping[str, str]) -> str:
-    """Return the XML of an EC2 response."""
-    body = urlencode({"Action": action, "Version": _EC2_VERSION, **params}).encode()
-    headers = {
-        "Authorization": _authorization(endpoint, region, "ec2"),
-        "Content-Type": "application/x-www-form-urlencoded; charset=utf-8",
-    }
-    status, text = send(endpoint.url, "POST", "/", body, headers)
-    answer = text.decode("utf-8", "replace")
-    if status != _OK:
-        raise ApiError(_element(answer, "Code"), _element(answer, "Message"))
-    return answer
-
-
 def ssm(endpoint: Endpoint, region: str, action: str, params: Mapping[str, object]) -> dict[str, Any]:
+    # Like moto, the sandbox reads key and scope but does not check the signature.
+    scope = f"{machine_key(endpoint.access_key, endpoint.instance_id)}/20260101/{region}/ssm/aws4_request"
     headers = {
-        "Authorization": _authorization(endpoint, region, "ssm"),
+        "Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0",
         "Content-Type": "application/x-amz-json-1.1",
         "X-Amz-Target": f"AmazonSSM.{action}",
     }
@@ -139,14 +119,3 @@ def ssm(endpoint: Endpoint, region: str, action: str, params: Mapping[str, objec
         code = str(answer.get("__type", "InternalServerError")).rpartition("#")[2]
         raise ApiError(code, str(answer.get("message", "")))
     return answer
-
-
-def user_data(endpoint: Endpoint, region: str, instance_id: str) -> str:
-    """Return an instance's user data as in the API: base64, empty if there is none."""
-    answer = ec2(endpoint, region, "DescribeInstanceAttribute", {"Attribute": "userData", "InstanceId": instance_id})
-    return _element(_element(answer, "userData"), "value").strip()
-
-
-def _element(text: str, name: str) -> str:
-    found = re.search(rf"<{name}>(.*?)</{name}>", text, re.DOTALL)
-    return found[1] if found else ""

@@ -1,4 +1,4 @@
-"""Injected faults: failures of the real cloud that moto does not simulate.
+"""Injected faults: failures of the real cloud that moto does not simulate. Named ones are in `faults.json`.
 
 A fault of a call (`CallFault`) is matched when a request arrives; a fault of a machine (`MachineFault`) when an
 instance is launched. Each is used up after `times`.
@@ -6,35 +6,49 @@ instance is launched. Each is used up after `times`.
 
 from __future__ import annotations
 
-import math
+import json
+import os
+import random
 import re
+import signal
 import threading
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from tgi_deploy.sandbox import signals
-from tgi_deploy.sandbox.storm import Storm, Weather
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tgi_deploy.sandbox.wire import Call
 
 ANY_ACTION: Final = "*"
+# The calling process opts in with its id in the SDK's application id (`AWS_SDK_UA_APP_ID=pid-4711`).
+_CALLER: Final = re.compile(r"\bapp/pid-([1-9]\d{0,9})\b", re.ASCII)
+_NAMED: Final = re.compile(
+    r"^(InstanceId|GroupId|GroupName|LaunchTemplateId|LaunchTemplateName|ResourceId|SecurityGroupId)(\.\d+)?$"
+    r"|^NetworkInterface\.\d+\.SecurityGroupId\.\d+$|^LaunchTemplate\.",
+)
+# No clock can wait for ever.
+Amount = Annotated[float, Meta(ge=0, le=1e9)]
+Signal = Literal["", "KILL", "INT", "TERM", "HUP"]
 
 
 class BadFaultError(ValueError):
     """An invalid fault."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallFault:
+class CallFault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An error, a delay or a lost reply for matching calls. `when` compares parameters of the request.
 
     `delay_s` is real seconds. `after` means that the call takes effect and its reply is lost. An empty `code` with a
     delay only delays. `explicit_only` restricts it to calls that name their resources. The first `skip` matching calls
-    pass. `signal` (KILL, INT, TERM, HUP) is sent to the calling process when the call arrives, with `after` when it has
-    taken effect, with `replied` when its reply is sent. `vcpus` replaces the value of a quota response.
+    pass. `signal` is sent to the calling process when the call arrives, with `after` when it has taken effect, with
+    `replied` when its reply is sent. `vcpus` replaces the value of a quota response.
     """
 
     action: str
@@ -42,25 +56,24 @@ class CallFault:
     message: str = ""
     status: int = 400
     times: int = 1
-    when: Mapping[str, str] = field(default_factory=dict)
+    when: dict[str, str] = {}
     after: bool = False
-    delay_s: float = 0.0
+    delay_s: Amount = 0.0
     explicit_only: bool = False
     skip: int = 0
-    signal: str = ""
+    signal: Signal = ""
     replied: bool = False
-    vcpus: float | None = None
+    vcpus: Amount | None = None
 
     def matches(self, call: Call) -> bool:
         if self.action not in {ANY_ACTION, call.action_name} or not call.action:
             return False
-        if self.explicit_only and not _names_something(call):
+        if self.explicit_only and not any(_NAMED.match(name) for name in call.params):
             return False
         return all(str(call.params.get(name, "")) == value for name, value in self.when.items())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineFault:
+class MachineFault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What happens to the next launched machines. `when` compares InstanceType, AvailabilityZone, SubnetId, Market.
 
     Times are real seconds. `reason` ends the instance `after_s` after its launch; `boot_s` replaces the boot's
@@ -69,130 +82,51 @@ class MachineFault:
     """
 
     reason: str = ""
-    after_s: float = 2.0
-    boot_s: float | None = None
+    after_s: Amount = 2.0
+    boot_s: Amount | None = None
     engine: str = ""
     failed_pulls: int = 0
-    pull_mb_per_s: float | None = None
+    pull_mb_per_s: Amount | None = None
     dark: bool = False
     times: int = 1
-    when: Mapping[str, str] = field(default_factory=dict)
+    when: dict[str, str] = {}
 
     def matches(self, facts: Mapping[str, str]) -> bool:
         return all(facts.get(name, "") == value for name, value in self.when.items())
 
 
+class Storm(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Probabilities from 0 to 1. `capacity` is for launches only, `not_found` for calls that name their resources.
+
+    With the same seed, the n-th call of an action always has the same outcome, regardless of other calls.
+    """
+
+    seed: int = 0
+    throttle: Amount = 0.3
+    lost_reply: Amount = 0.1
+    capacity: Amount = 0.2
+    not_found: Amount = 0.1
+
+    def strikes(self, action: str, ordinal: int) -> str:
+        """Return the fault of the `ordinal`-th call of `action`, or empty."""
+        chance = random.Random(f"{self.seed}/{action}/{ordinal}")  # noqa: S311 -- weather, no secret
+        share = (
+            ("throttle", self.throttle),
+            ("lost-reply", self.lost_reply),
+            ("capacity", self.capacity if action == "RunInstances" else 0.0),
+            ("not-found-yet", self.not_found),
+        )
+        return next((name for name, likely in share if chance.random() < likely), "")
+
+
 Fault = CallFault | MachineFault | Storm
-
-_NOT_FOUND: Final = {
-    "DescribeInstances": "InvalidInstanceID.NotFound",
-    "DescribeInstanceStatus": "InvalidInstanceID.NotFound",
-    "DescribeSecurityGroups": "InvalidGroup.NotFound",
-    "AuthorizeSecurityGroupIngress": "InvalidGroup.NotFound",
-    "RevokeSecurityGroupIngress": "InvalidGroup.NotFound",
-    "DescribeLaunchTemplates": "InvalidLaunchTemplateId.NotFound",
-    "DescribeLaunchTemplateVersions": "InvalidLaunchTemplateId.NotFound",
-    "CreateTags": "InvalidID",
-    "RunInstances": "InvalidGroup.NotFound",
-    "TerminateInstances": "InvalidInstanceID.NotFound",
-    "DeleteSecurityGroup": "InvalidGroup.NotFound",
-    "DeleteLaunchTemplate": "InvalidLaunchTemplateId.NotFound",
+_TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_KNOWN: Final[Mapping[str, tuple[type[Fault], dict[str, Any]]]] = {
+    **{name: (CallFault, fields) for name, fields in _TABLE["call"].items()},
+    **{name: (MachineFault, fields) for name, fields in _TABLE["machine"].items()},
+    "storm": (Storm, {}),
 }
-
-
-def _not_found(action: str) -> CallFault:
-    code = _NOT_FOUND.get(action, "InvalidParameterValue")
-    return CallFault(action=action, code=code, message="The ID does not exist (yet)", explicit_only=True)
-
-
-_CALL_FAULTS: Final[Mapping[str, Callable[[str], CallFault]]] = {
-    "capacity": lambda action: CallFault(
-        action=action or "RunInstances",
-        code="InsufficientInstanceCapacity",
-        status=500,
-        message="We currently do not have sufficient capacity in the Availability Zone you requested.",
-    ),
-    "throttle": lambda action: CallFault(
-        action=action or ANY_ACTION, code="RequestLimitExceeded", status=503, message="Request limit exceeded."
-    ),
-    "quota": lambda action: CallFault(
-        action=action or "RunInstances",
-        code="VcpuLimitExceeded",
-        message="You have requested more vCPU capacity than your current vCPU limit of 0 allows for.",
-    ),
-    "low-quota": lambda action: CallFault(action=action or "GetServiceQuota", vcpus=0.0),
-    "spot-quota": lambda action: CallFault(
-        action=action or "RunInstances", code="MaxSpotInstanceCountExceeded", message="Max spot instance count exceeded"
-    ),
-    "unauthorized": lambda action: CallFault(
-        action=action or "RunInstances",
-        code="UnauthorizedOperation",
-        status=403,
-        message="You are not authorized to perform this operation.",
-    ),
-    "unavailable": lambda action: CallFault(
-        action=action or ANY_ACTION, code="Unavailable", status=503, message="The service is unavailable."
-    ),
-    "lost-reply": lambda action: CallFault(action=action or "RunInstances", after=True),
-    "slow-reply": lambda action: CallFault(action=action or ANY_ACTION, delay_s=1.0),
-    "not-found-yet": lambda action: _not_found(action or "DescribeInstances"),
-    "signal": lambda action: CallFault(action=action or ANY_ACTION, signal="KILL"),
-}
-_MACHINE_FAULTS: Final[Mapping[str, MachineFault]] = {
-    "insufficient-after-accept": MachineFault(reason="Server.InsufficientInstanceCapacity", after_s=0.0),
-    "dead-host": MachineFault(reason="Server.InternalError"),
-    "spot-reclaim": MachineFault(reason="Server.SpotInstanceTermination"),
-    "slow-boot": MachineFault(boot_s=20.0),
-    "engine": MachineFault(engine="oom-load"),
-    "failed-pull": MachineFault(failed_pulls=1),
-    "slow-pull": MachineFault(pull_mb_per_s=100.0),
-    "dark": MachineFault(dark=True),
-}
-_STORM: Final = "storm"
-NAMES: Final = tuple(sorted({*_CALL_FAULTS, *_MACHINE_FAULTS, _STORM}))
-
-
-def _flag(value: object) -> bool:
-    """Parse a flag, because `bool` takes any string, even "false", as true."""
-    if isinstance(value, bool):
-        return value
-    raise TypeError
-
-
-def _amount(value: Any) -> float:  # noqa: ANN401 -- any JSON
-    """Parse an amount, because `float` accepts values that no clock can wait for."""
-    amount = float(value)
-    if not (math.isfinite(amount) and amount >= 0):
-        raise ValueError(value)
-    return amount
-
-
-_FIELD_TYPES: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "action": str,
-    "code": str,
-    "message": str,
-    "status": int,
-    "times": int,
-    "after": _flag,
-    "delay_s": _amount,
-    "reason": str,
-    "after_s": _amount,
-    "boot_s": _amount,
-    "engine": str,
-    "failed_pulls": int,
-    "pull_mb_per_s": _amount,
-    "explicit_only": _flag,
-    "skip": int,
-    "signal": str,
-    "replied": _flag,
-    "dark": _flag,
-    "vcpus": _amount,
-    "seed": int,
-    "throttle": _amount,
-    "lost_reply": _amount,
-    "capacity": _amount,
-    "not_found": _amount,
-}
+NAMES: Final = tuple(sorted(_KNOWN))
 
 
 def read_fault(document: Mapping[str, Any]) -> Fault:
@@ -202,77 +136,51 @@ def read_fault(document: Mapping[str, Any]) -> Fault:
         BadFaultError: unknown name or member, or a value of the wrong type.
     """
     name = None if document.get("name") is None else str(document["name"])
-    changes = _changes({key: value for key, value in document.items() if key != "name"})
-    if name is None:
-        base: Fault = CallFault(action=str(changes.get("action") or _missing_action()))
-    elif name in _CALL_FAULTS:
-        base = _CALL_FAULTS[name](str(changes.pop("action", "")))
-    elif name in _MACHINE_FAULTS:
-        base = _MACHINE_FAULTS[name]
-    elif name == _STORM:
-        base = Storm()
-    else:
+    if name is not None and name not in _KNOWN:
         raise BadFaultError(f"no fault is called {name!r}; there are {', '.join(NAMES)}")
-    return _checked(name, base, changes)
-
-
-def _checked(name: object, base: Fault, changes: dict[str, Any]) -> Fault:
+    kind, base = (CallFault, {}) if name is None else _KNOWN[name]
+    fields = {**base, **{key: value for key, value in document.items() if key != "name"}}
+    if name == "not-found-yet":
+        fields = {"code": _TABLE["not_found"].get(str(fields["action"]), "InvalidParameterValue"), **fields}
     try:
-        fault: Fault = replace(base, **changes)
-    except TypeError as problem:
-        raise BadFaultError(f"{name or 'this'} fault takes no such member: {problem}") from problem
-    if isinstance(fault, CallFault) and fault.signal and fault.signal not in signals.NAMES:
-        raise BadFaultError(f"signal cannot be {fault.signal!r}; there are {', '.join(signals.NAMES)}")
-    return fault
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as problem:
+        raise BadFaultError(f"{name or 'this'} fault: {problem}") from problem
 
 
-def _missing_action() -> str:
-    raise BadFaultError("a fault needs a name or an action")
-
-
-def _changes(document: Mapping[str, Any]) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    for key, value in document.items():
-        if key == "when" and isinstance(value, dict):
-            changes["when"] = {str(name): str(wanted) for name, wanted in value.items()}
-        elif key in _FIELD_TYPES:
-            changes[key] = _converted(key, value)
-        else:
-            raise BadFaultError(f"a fault has no member {key!r}")
-    return changes
-
-
-def _converted(key: str, value: object) -> object:
-    try:
-        return _FIELD_TYPES[key](value)
-    except (TypeError, ValueError, OverflowError) as problem:
-        raise BadFaultError(f"{key} cannot be {value!r}") from problem
+def send_signal(call: Call, name: str) -> None:
+    """Signal the caller, to test kills at the worst moment, unless it did not opt in or has ended."""
+    found = _CALLER.search(call.headers.get("HTTP_USER_AGENT", ""))
+    if found is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(int(found[1]), signal.Signals[f"SIG{name}"])
 
 
 class FaultTable:
-    """The injected faults, in order; the first match with uses left applies."""
+    """The injected faults, in order; the first match with uses left applies. A storm comes after them."""
 
     def __init__(self) -> None:
         self._faults: list[CallFault | MachineFault] = []
-        self._weather = Weather()
+        self._storm: Storm | None = None
+        self._seen: Counter[str] = Counter()
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> None:
-        if isinstance(fault, Storm):
-            self._weather.set(fault)
-            return
         with self._lock:
-            self._faults.append(fault)
+            if isinstance(fault, Storm):
+                self._storm = fault
+                self._seen.clear()
+            else:
+                self._faults.append(fault)
 
     def clear(self) -> None:
-        self._weather.set(None)
         with self._lock:
+            self._storm = None
             self._faults.clear()
 
     def pending(self) -> tuple[Fault, ...]:
-        storm = self._weather.now()
         with self._lock:
-            return (*self._faults, *([storm] if storm else []))
+            return (*self._faults, *([self._storm] if self._storm else []))
 
     def take_for_call(self, call: Call) -> CallFault | None:
         """Return the fault for this call: an injected one, else a random one."""
@@ -284,12 +192,15 @@ class FaultTable:
                     self._use_up(fault)
                     return fault
                 self._faults[index] = replace(fault, skip=fault.skip - 1)
-        return self._struck(call)
+            return self._struck(call)
 
     def _struck(self, call: Call) -> CallFault | None:
-        name = self._weather.strikes(call)
-        fault = _CALL_FAULTS[name](call.action) if name else None
-        return fault if fault and fault.matches(call) else None
+        if self._storm is None or not call.action:
+            return None
+        self._seen[call.action] += 1
+        name = self._storm.strikes(call.action, self._seen[call.action])
+        fault = read_fault({"name": name, "action": call.action}) if name else None
+        return fault if isinstance(fault, CallFault) and fault.matches(call) else None
 
     def take_for_machine(self, facts: Mapping[str, str]) -> tuple[MachineFault, ...]:
         """Return all matching machine faults: a machine may boot slowly and also die."""
@@ -305,13 +216,3 @@ class FaultTable:
             del self._faults[index]
         else:
             self._faults[index] = replace(fault, times=fault.times - 1)
-
-
-_NAMED: Final = re.compile(
-    r"^(InstanceId|GroupId|GroupName|LaunchTemplateId|LaunchTemplateName|ResourceId|SecurityGroupId)(\.\d+)?$"
-    r"|^NetworkInterface\.\d+\.SecurityGroupId\.\d+$|^LaunchTemplate\.",
-)
-
-
-def _names_something(call: Call) -> bool:
-    return any(_NAMED.match(name) for name in call.params)

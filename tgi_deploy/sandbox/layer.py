@@ -1,17 +1,33 @@
-"""The layer around moto: log, faults, tokens, rules and canned responses before it; machines synchronized after it."""
+"""The layer around moto: log, faults, tokens, rules and canned responses before it; machines synchronized after it.
+
+Only the owner's access key is accepted; no web pages, no other accounts of the computer: RunInstances runs commands as
+the owner, and the call log and the parameters hold the owner's secrets.
+"""
 
 from __future__ import annotations
 
+import hmac
+import re
 import socket
 import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox import access, api, canned, roles, rules, schedules, signals
-from tgi_deploy.sandbox.faults import BadFaultError, CallFault, Fault, FaultTable, MachineFault, read_fault
+from msgspec import to_builtins
+
+from tgi_deploy.sandbox import api, canned, roles, rules, schedules
+from tgi_deploy.sandbox.faults import (
+    BadFaultError,
+    CallFault,
+    Fault,
+    FaultTable,
+    MachineFault,
+    read_fault,
+    send_signal,
+)
 from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import (
     Answer,
@@ -26,9 +42,44 @@ from tgi_deploy.sandbox.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tgi_deploy.sandbox.machines import Machines
+
+# With DNS rebinding, a page's own host name appears here.
+_OWN_HOST: Final = re.compile(r"(?:127\.0\.0\.1|localhost)(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
+_BEARER: Final = "Bearer "
+_STRANGER: Final = "the sandbox accepts only the access key that 'tgi-deploy sandbox start' prints"
+
+
+def _refuse_page(call: Call) -> Answer | None:
+    """Reject requests from web pages."""
+    if not _OWN_HOST.fullmatch(call.headers.get("HTTP_HOST", "")):
+        return json_answer({"error": "the sandbox answers only at 127.0.0.1 and localhost"}, 421)
+    if "HTTP_ORIGIN" in call.headers:
+        return json_answer({"error": "the sandbox does not answer web pages"}, 403)
+    return None
+
+
+def _refuse_control(call: Call, access_key: str) -> Answer | None:
+    """Reject a call of the control interface without the access key."""
+    given = call.headers.get("HTTP_AUTHORIZATION", "")
+    if given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), access_key):
+        return None
+    return json_answer({"error": _STRANGER}, 401)
+
+
+def _reject_unsigned(call: Call, access_key: str) -> Answer | None:
+    """Reject an AWS call that is neither the owner's nor a machine's."""
+    if _is_same(call.access_key, access_key) or api.machine_of(call.access_key, access_key) is not None:
+        return None
+    return error(call, "AuthFailure", _STRANGER, 401)
+
+
+def _is_same(given: str, key: str) -> bool:
+    """Compare in constant time."""
+    return hmac.compare_digest(given.encode(), key.encode())
+
 
 _KEPT_CALLS: Final = 10_000
 _CONTROL: Final = "/_sandbox/"
@@ -70,15 +121,15 @@ class Layer:
         if answer.drop:
             _hang_up(environ)
         body = _sent(answer, start_response)
-        return signals.Afterwards(answer.body, lambda: signals.send(call, answer.then)) if answer.then else body
+        return _Afterwards(answer.body, lambda: send_signal(call, answer.then)) if answer.then else body
 
     def _answer(self, environ: Environ, call: Call) -> Answer:
-        page = access.refuse_page(call)
+        page = _refuse_page(call)
         if page is not None:
             return page
         if call.path.startswith(_CONTROL):
             return self._control(environ, call)
-        refused = access.reject_unsigned(call, self._access_key)
+        refused = _reject_unsigned(call, self._access_key)
         if refused is not None:
             return refused
         self._record(call)
@@ -115,7 +166,7 @@ class Layer:
         if fault and fault.code and not fault.after:
             return error(call, fault.code, fault.message or fault.code, fault.status)
         if fault and fault.signal and not (fault.after or fault.replied):
-            signals.send(call, fault.signal)
+            send_signal(call, fault.signal)
             if fault.signal == "KILL":
                 return Answer(status=500, body=b"", drop=True)
         with self._lock:
@@ -141,7 +192,7 @@ class Layer:
         """Answer a control call. Health is public; everything else requires the key."""
         what = call.path.removeprefix(_CONTROL).strip("/")
         is_health = (call.method, what) == ("GET", "health")
-        refused = None if is_health else access.refuse_control(call, self._access_key)
+        refused = None if is_health else _refuse_control(call, self._access_key)
         if refused is not None:
             return refused
         try:
@@ -187,7 +238,7 @@ class Layer:
         return json_answer({})
 
     def _list_faults(self) -> Answer:
-        return json_answer({"faults": [asdict(fault) for fault in self._faults.pending()]})
+        return json_answer({"faults": [to_builtins(fault) for fault in self._faults.pending()]})
 
     def _add_fault(self, document: dict[str, Any]) -> Answer:
         instance_id = document.pop("instance_id", None)
@@ -199,7 +250,7 @@ class Layer:
             self._faults.add(fault)
         elif not self._end_by_fault(str(instance_id), fault):
             return json_answer({"error": f"nothing to do to {instance_id}"}, 404)
-        return json_answer({"fault": asdict(fault)})
+        return json_answer({"fault": to_builtins(fault)})
 
     def _end_by_fault(self, instance_id: str, fault: Fault) -> bool:
         """Apply a fault to a running machine, which can only be an end."""
@@ -235,6 +286,17 @@ class Layer:
         return json_answer({})
 
 
+class _Afterwards:
+    """A WSGI body with a callback after it was sent."""
+
+    def __init__(self, body: bytes, then: Callable[[], None]) -> None:
+        self._body = body
+        self.close = then
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield self._body
+
+
 def _sent(answer: Answer, start_response: Callable[..., object]) -> list[bytes]:
     start_response(answer.status_line, answer.header_list())
     return [answer.body]
@@ -262,7 +324,7 @@ def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
     if fault.signal and fault.replied:
         return replace(answer, then=fault.signal)
     if fault.signal and fault.after:
-        signals.send(call, fault.signal)
+        send_signal(call, fault.signal)
     return Answer(status=answer.status, body=b"", drop=True) if fault.after else answer
 
 

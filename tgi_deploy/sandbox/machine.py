@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from tgi_deploy.sandbox import api
+from tgi_deploy.sandbox.guest import NVME_MOUNT
 from tgi_deploy.sandbox.guest.cloudinit import VERSION, CloudInit
-from tgi_deploy.sandbox.guest.commands import Commands
-from tgi_deploy.sandbox.guest.console import Console, serve_device
+from tgi_deploy.sandbox.guest.commands import Commands, Power
+from tgi_deploy.sandbox.guest.console import Console, Network, serve_device
 from tgi_deploy.sandbox.guest.docker import Docker
-from tgi_deploy.sandbox.guest.hardware import Hardware, hardware_of
 from tgi_deploy.sandbox.guest.init import Init
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
-from tgi_deploy.sandbox.guest.network import Network
-from tgi_deploy.sandbox.guest.power import Power
 from tgi_deploy.sandbox.guest.server import Client, CommandServer, write_date
 from tgi_deploy.sandbox.guest.services import Host
 from tgi_deploy.sandbox.guest.spawn import Spawner
@@ -53,8 +51,7 @@ class Machine:
         self._console.kernel(f"DMI: Amazon EC2 {self._spec.instance_type}/, BIOS 1.0")
         if self.down.wait(self._spec.boot_s / self._spec.speed):
             return
-        hardware = hardware_of(self._spec.instance_type)
-        self._serve(hardware)
+        self._serve()
         self._console.kernel("systemd[1]: Reached target Network is Online.")
         self._show_uptime()
         threading.Thread(target=self._keep_uptime, name="uptime", daemon=True).start()
@@ -74,35 +71,30 @@ class Machine:
 
     def end(self) -> None:
         self.down.set()
-        self._init.shut_down()
+        self._init.stop_all()
         self._spawner.end_all(grace_s=_GRACE_S)
         self._console.kernel("reboot: Power down")
 
-    def _serve(self, hardware: Hardware) -> None:
+    def _serve(self) -> None:
         for device in ("/dev/console", "/dev/ttyS0"):
             serve_device(self._console, self._layout.at(device))
-        if hardware.nvme:
-            self._layout.at("/opt/dlami/nvme").mkdir(parents=True, exist_ok=True)
+        if self._spec.hardware.nvme:
+            self._layout.at(NVME_MOUNT).mkdir(parents=True, exist_ok=True)
         network = Network(self._layout.at("/proc/net/dev"))
-        docker = Docker(
-            spec=self._spec,
-            hardware=hardware,
-            spawner=self._spawner,
-            network=network,
-            images=self._layout.at("/var/lib/docker/images"),
-        )
-        commands = Commands(spec=self._spec, hardware=hardware, console=self._console, mapper=self._layout.mapper())
+        images = self._layout.at("/var/lib/docker/images")
+        docker = Docker(spec=self._spec, spawner=self._spawner, network=network, images=images)
+        commands = Commands(spec=self._spec, mapper=self._layout.mapper())
         server = CommandServer(
             {
                 "aws": commands.aws,
                 "curl": commands.curl,
                 "docker": docker.command,
-                "journalctl": self._journalctl,
-                "logger": commands.logger,
                 "mountpoint": commands.mountpoint,
                 "nvidia-smi": commands.nvidia_smi,
                 "systemctl": self._systemctl,
-                **dict.fromkeys(("halt", "poweroff", "shutdown", "reboot"), self._power.command),
+                "shutdown": self._power.shutdown,
+                "poweroff": self._power.off,
+                "reboot": self._power.reboot,
             }
         )
         server.write_shims(self._layout, speed=self._spec.speed)
@@ -123,26 +115,17 @@ class Machine:
         new.replace(path)
 
     def _systemctl(self, client: Client) -> int:
-        if client.argv[:1] in (["poweroff"], ["halt"], ["reboot"]):
-            client.command = client.argv[0]
-            return self._power.command(client)
-        reply = self._init.systemctl(client.argv)
-        client.out(reply.out)
-        client.err(reply.err)
-        return reply.rc
-
-    def _journalctl(self, client: Client) -> int:
-        client.out(self._init.journalctl(client.argv).out)
-        return 0
+        power = {"poweroff": self._power.off, "reboot": self._power.reboot}
+        return power.get(client.argv[0] if client.argv else "", self._init.systemctl)(client)
 
     def _first_boot(self) -> None:
         cloud_init = CloudInit(layout=self._layout, console=self._console, spawner=self._spawner)
         cloud_init.say(
             f"Cloud-init v. {VERSION} running 'init' at {_now()}. Up {self._console.uptime_s():.2f} seconds."
         )
-        spec = self._spec
+        path = f"/_sandbox/machines/{self._spec.instance_id}/metadata"
         try:
-            cloud_init.run(api.user_data(spec.endpoint, spec.region, spec.instance_id))
+            cloud_init.run(api.control(self._spec.endpoint, "GET", path)["user_data"])
         except api.ApiError as problem:
             cloud_init.say(f"[CRITICAL]: user data could not be read: {problem}")
         self._layout.at("/var/lib/cloud/instance/boot-finished").touch()

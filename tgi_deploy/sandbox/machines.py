@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
+from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox import roles, rules, schedules, world
-from tgi_deploy.sandbox.fast_clock import FastClock
-from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
-from tgi_deploy.sandbox.metadata import Metadata
+from tgi_deploy.sandbox.addresses import Routes
+from tgi_deploy.sandbox.guest.layout import FastClock, Layout, MachineSpec
+from tgi_deploy.sandbox.hardware import hardware_of, image_sizes, proxy_image
 from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
-from tgi_deploy.sandbox.routes import Routes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,11 @@ _GRACE_S: Final = 1.5
 # "If the instance OS does not cleanly shut down within a few minutes, a hard shutdown is performed": EC2 User Guide,
 # "How instance stop and start works".
 _SHUTDOWN_S: Final = 180.0
+_RECLAIMED: Final = "Server.SpotInstanceTermination"
+# EC2 gives two minutes' notice, best effort (EC2 User Guide, "Spot Instance interruption notices").
+_NOTICE_S: Final = 120.0
+# Real seconds: an engine must have time to drain even with fast timers.
+_LEAST_NOTICE_S: Final = 30.0
 _DIED: Final = "Server.InternalError"
 
 
@@ -80,7 +86,6 @@ class Machines:
         self._speed = speed
         self._timer_speed = timer_speed
         self._clock = FastClock(epoch=time.time(), speed=timer_speed)
-        self._metadata = Metadata(self._clock)
         self._routes = Routes()
         self._lock = lock
         self._machines: dict[str, HostedMachine] = {}
@@ -123,13 +128,29 @@ class Machines:
         return True
 
     def metadata(self, instance_id: str) -> dict[str, object] | None:
-        """Return metadata that changes while the machine runs; None for an unknown machine."""
+        """Return user data and what changes while the machine runs: tags if enabled, and a spot notice if there is one.
+
+        None for an unknown machine.
+        """
         with self._lock:
             machine = self._machines.get(instance_id)
             for region, instance in world.instances():
                 if machine is not None and instance.id == instance_id:
-                    return self._metadata.describe(region, instance, machine.ends)
+                    shown = instance.metadata_options.instance_metadata_tags == "enabled"
+                    return {
+                        "tags": dict(world.tags_of(region, instance.id)) if shown else None,
+                        "spot_action": self._spot_action(machine),
+                        "user_data": str(instance.user_data or ""),
+                    }
         return None
+
+    def _spot_action(self, machine: HostedMachine) -> dict[str, str] | None:
+        now = time.monotonic()
+        due = min((moment for moment, reason in machine.ends if reason == _RECLAIMED), default=None)
+        if due is None or due - now > max(_NOTICE_S / self._clock.speed, _LEAST_NOTICE_S):
+            return None
+        at = self._clock.text(time.time() + due - now).replace("+00:00", "Z")
+        return {"action": "terminate", "time": at}
 
     def schedule_end(self, instance_id: str, fault: MachineFault) -> bool:
         """Schedule the end of a running machine by a fault. Return False for an unknown machine."""
@@ -253,9 +274,11 @@ class Machines:
         return MachineSpec(
             instance_id=instance.id,
             region=region,
-            zone=str(instance.availability_zone),
             instance_type=instance.instance_type,
-            image_id=instance.image_id,
+            hardware=hardware_of(instance.instance_type),
+            images=image_sizes(),
+            proxy_image=proxy_image(),
+            engine_environment={KEPT_MODELS: str(models_folder(os.environ).absolute())},
             address=instance.sandbox_address,
             endpoint_url=self.endpoint_url,
             access_key=self.access_key,

@@ -1,12 +1,17 @@
-"""Rules of EC2 that moto lacks: completes requests like EC2, and rejects what EC2 would reject."""
+"""Rules of EC2 that moto lacks: completes requests like EC2, and rejects what EC2 would reject.
+
+Requests about deleted resources, on which moto fails with a server error or which it accepts, happen when two runs
+work under one name.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox import gone, world
+from tgi_deploy.sandbox import world
 from tgi_deploy.sandbox.wire import Answer, Call, error
 
 if TYPE_CHECKING:
@@ -14,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_USER_DATA_BYTES: Final = 16 * 1024
 _ALL: Final = 1_000_000
+_GROUP: Final = re.compile(r"(NetworkInterface\.\d+\.)?SecurityGroupId\.\d+$")
 _RESOLVE: Final = "resolve:ssm:"
 _LEAVING: Final = ("shutting-down", "terminated")
 # Elastic IP addresses of a region, by default: Amazon VPC User Guide, "Amazon VPC quotas".
@@ -62,11 +68,17 @@ def refuse(call: Call) -> Answer | None:
     """Return the error that EC2 would raise but moto would not, or None."""
     if not world.is_region(call.region):
         return error(call, "InvalidRegion", f"the region {call.region!r} does not exist")
-    missing = gone.refuse(call)
-    if missing:
-        return missing
+    if call.action == "CancelSpotInstanceRequests":
+        return _spot_requests(call)
     if call.action == "RunInstances":
-        return _user_data(call, "UserData") or _profile(call) or _zone(call) or _image(call)
+        return (
+            _lost_template(call)
+            or _lost_group(call)
+            or _user_data(call, "UserData")
+            or _profile(call)
+            or _zone(call)
+            or _image(call)
+        )
     if call.action in {"CreateLaunchTemplate", "CreateLaunchTemplateVersion"}:
         return _user_data(call, "LaunchTemplateData.UserData")
     if call.action in {"AllocateAddress", "AssociateAddress", "ReleaseAddress"}:
@@ -218,6 +230,34 @@ def _group_in_use(call: Call) -> Answer | None:
     if not group or not world.group_users(call.region, group):
         return None
     return error(call, "DependencyViolation", f"resource {group} has a dependent object")
+
+
+def _lost_template(call: Call) -> Answer | None:
+    named = call.text("LaunchTemplate.LaunchTemplateId")
+    if not named or named in world.backend(call.region).launch_templates:
+        return None
+    message = f"The specified launch template, with template ID {named}, does not exist."
+    return error(call, "InvalidLaunchTemplateId.NotFound", message)
+
+
+def _lost_group(call: Call) -> Answer | None:
+    gone = [named for named in _groups_named(call) if not world.has_group(call.region, named)]
+    return error(call, "InvalidGroup.NotFound", f"The security group '{gone[0]}' does not exist") if gone else None
+
+
+def _groups_named(call: Call) -> Iterator[str]:
+    """Return the groups named by the request and by its launch template."""
+    yield from (str(value) for name, value in call.params.items() if _GROUP.match(name))
+    yield from world.template_data(call.region, call.params).get("SecurityGroupIds", ())
+
+
+def _spot_requests(call: Call) -> Answer | None:
+    known = world.backend(call.region).spot_instance_requests
+    gone = [named for named in call.values("SpotInstanceRequestId") if named not in known]
+    if not gone:
+        return None
+    message = f"The spot instance request ID '{gone[0]}' does not exist"
+    return error(call, "InvalidSpotInstanceRequestID.NotFound", message)
 
 
 def launch_facts(region: str, instance: Any) -> Mapping[str, str]:  # noqa: ANN401 -- a moto instance

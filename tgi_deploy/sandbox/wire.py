@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
-from tgi_deploy.sandbox import rest
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -20,6 +18,12 @@ if TYPE_CHECKING:
 _LARGEST_BODY_BYTES: Final = 1024 * 1024
 _DEEPEST: Final = 16
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
+
+# The service whose actions are in the method and the path.
+_REST: Final = "scheduler"
+_KINDS: Final = {"schedule-groups": "ScheduleGroup", "schedules": "Schedule"}
+_VERBS: Final = {"POST": "Create", "PUT": "Update", "GET": "Get", "DELETE": "Delete"}
+_TAGGING: Final = {"POST": "TagResource", "GET": "ListTagsForResource", "DELETE": "UntagResource"}
 
 Environ = dict[str, Any]
 
@@ -48,7 +52,7 @@ class Call:
 
     @property
     def speaks_json(self) -> bool:
-        return "HTTP_X_AMZ_TARGET" in self.headers or rest.speaks_rest(self.service)
+        return "HTTP_X_AMZ_TARGET" in self.headers or self.service == _REST
 
     @property
     def action_name(self) -> str:
@@ -108,10 +112,10 @@ def read_call(environ: Environ) -> Call:
     found = _CREDENTIAL.search(headers.get("HTTP_AUTHORIZATION", ""))
     access_key, region, service = (found[1], found[2], found[3]) if found else ("", "", "")
     target = headers.get("HTTP_X_AMZ_TARGET", "")
-    as_rest = rest.speaks_rest(service)
+    as_rest = service == _REST
     params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target) or as_rest)
     method, path = str(environ.get("REQUEST_METHOD", "GET")), str(environ.get("PATH_INFO", "/"))
-    named = rest.action_of(method, path) if as_rest else target.rpartition(".")[2]
+    named = _rest_action(method, path) if as_rest else target.rpartition(".")[2]
     return Call(
         method=method,
         path=path,
@@ -123,6 +127,16 @@ def read_call(environ: Environ) -> Call:
         headers=headers,
         access_key=access_key,
     )
+
+
+def _rest_action(method: str, path: str) -> str:
+    """Return the action of an EventBridge Scheduler call; empty for an unknown path."""
+    folder, _, name = path.strip("/").partition("/")
+    if folder == "tags":
+        return _TAGGING.get(method, "")
+    if folder not in _KINDS or method not in _VERBS:
+        return ""
+    return f"List{_KINDS[folder]}s" if method == "GET" and not name else f"{_VERBS[method]}{_KINDS[folder]}"
 
 
 def _body(environ: Environ) -> bytes:

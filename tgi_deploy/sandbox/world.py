@@ -16,7 +16,8 @@ from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix
 from moto.iam.models import iam_backends
 
-from tgi_deploy.sandbox.routes import Way
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.sandbox.addresses import Way
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,35 +39,9 @@ _REASONS: Final = {
     "Server.InsufficientInstanceCapacity": "Server.InsufficientInstanceCapacity: Insufficient capacity",
     "Client.InstanceInitiatedShutdown": "Client.InstanceInitiatedShutdown: Instance initiated shutdown",
 }
-_DLAMI: Final = "/aws/service/deeplearning/ami/{arch}/{kind}/latest/ami-id"
-_BASE: Final = "base-oss-nvidia-driver-gpu"
-# parameter → (image name, architecture, root device)
-IMAGES: Final[Mapping[str, tuple[str, str, str]]] = {
-    _DLAMI.format(arch="x86_64", kind=f"{_BASE}-ubuntu-22.04"): (
-        "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261016",
-        "x86_64",
-        "/dev/sda1",
-    ),
-    _DLAMI.format(arch="x86_64", kind=f"{_BASE}-ubuntu-24.04"): (
-        "Deep Learning Base OSS Nvidia Driver GPU AMI (Ubuntu 24.04) 20261016",
-        "x86_64",
-        "/dev/sda1",
-    ),
-    _DLAMI.format(arch="x86_64", kind=f"{_BASE}-amazon-linux-2023"): (
-        "Deep Learning Base OSS Nvidia Driver GPU AMI (Amazon Linux 2023) 20261016",
-        "x86_64",
-        "/dev/xvda",
-    ),
-    _DLAMI.format(arch="arm64", kind=f"{_BASE}-ubuntu-22.04"): (
-        "Deep Learning ARM64 Base OSS Nvidia Driver GPU AMI (Ubuntu 22.04) 20261016",
-        "arm64",
-        "/dev/sda1",
-    ),
-    "/aws/service/ecs/optimized-ami/amazon-linux-2023/gpu/recommended/image_id": (
-        "al2023-ami-ecs-gpu-hvm-2023.0.20261012-kernel-6.1-x86_64-ebs",
-        "x86_64",
-        "/dev/xvda",
-    ),
+# By the name of the public parameter that has their id.
+IMAGES: Final[Mapping[str, Mapping[str, str]]] = {
+    item["name"]: item for item in Store.behind().json("aws/amis.json")["parameters"]
 }
 
 
@@ -191,20 +166,20 @@ def image_id(region: str, parameter: str) -> str:
 
 
 def _image(owner: object, region: str, parameter: str) -> Ami:
-    name, architecture, root_device = IMAGES[parameter]
+    image = IMAGES[parameter]
     return Ami(
         owner,
         image_id(region, parameter),
-        name=name,
-        description=f"{name} (sandbox)",
+        name=parameter,
+        description=image["note"],
         owner_id="898082745236",
         owner_alias="amazon",
         public=True,
         virtualization_type="hvm",
-        architecture=architecture,
+        architecture=image["arch"],
         hypervisor="xen",
         root_device_type="ebs",
-        root_device_name=root_device,
+        root_device_name=image["root_device"],
         region_name=region,
     )
 

@@ -11,8 +11,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
-from tgi_deploy.sandbox.faults import BadFaultError, FaultTable, read_fault
-from tgi_deploy.sandbox.storm import Storm
+from tgi_deploy.sandbox.faults import BadFaultError, FaultTable, Storm, read_fault
 from tgi_deploy.sandbox.wire import Call
 
 

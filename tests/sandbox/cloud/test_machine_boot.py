@@ -13,7 +13,7 @@ import time
 import pytest
 from botocore.exceptions import ClientError
 
-from tgi_deploy.sandbox.guest.hardware import hardware_of
+from tgi_deploy.sandbox.hardware import hardware_of
 
 IMAGE = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 TINY = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
@@ -63,15 +63,12 @@ def test_the_guest_does_not_inherit_the_environment(cloud):
 def test_the_hardware_matches_the_instance_type(cloud):
     _, console = cloud.booted(
         script(
-            "nvidia-smi -L | wc -l",
-            "nvidia-smi --query-gpu=name,memory.total,compute_cap --format=csv,noheader,nounits | head -1",
+            "nvidia-smi -L",
             "mountpoint -q /opt/dlami/nvme && echo nvme is there",
         ),
         InstanceType="g6e.12xlarge",
     )
-    assert "]: 4\n" in console
-    assert "NVIDIA L40S, " in console
-    assert ", 8.9" in console
+    assert console.count(": NVIDIA L40S\n") == 4
     assert "nvme is there" in console
 
 
@@ -300,21 +297,19 @@ def test_an_occupied_port_gives_dockers_error(cloud):
     assert "status 125" in console
 
 
-def test_a_container_is_stopped_inspected_and_removed(cloud):
+def test_a_container_is_stopped_and_removed(cloud):
     _, console = cloud.booted(
         script(
             f"docker run -d --name tgi --gpus all -p 8125:80 {IMAGE} --model-id {TINY} >/dev/null",
-            "docker ps",
             f"docker run --name tgi {IMAGE}; echo twice $?",
-            'docker stop -t 60 tgi; docker inspect tgi | grep -o \'"Status": "exited"\'',
-            "docker rm tgi; docker ps -a | wc -l",
+            "docker stop -t 60 tgi; echo stopped $?",
+            "docker rm tgi; docker stop tgi; echo gone $?",
         )
     )
-    assert f"{IMAGE}   Up   tgi" in console
     assert "is already in use by container" in console
     assert "twice 125" in console
-    assert '"Status": "exited"' in console
-    assert console.rstrip().splitlines()[-2].endswith("]: 1")
+    assert "stopped 0" in console
+    assert "gone 1" in console
 
 
 def test_a_failed_pull_can_be_retried(cloud):

@@ -12,16 +12,15 @@ from io import StringIO
 import pytest
 
 from tgi_deploy.sandbox.engine.bodies import Parameters
+from tgi_deploy.sandbox.engine.container import Container, start
+from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.host import Host, image_environment
 from tgi_deploy.sandbox.engine.inference import Asked, Inference
 from tgi_deploy.sandbox.engine.logs import Log
-from tgi_deploy.sandbox.engine.pace import Pace
-from tgi_deploy.sandbox.engine.replies import ApiError
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.service import Service
-from tgi_deploy.sandbox.engine.situation import Stage
-from tgi_deploy.sandbox.engine.startup import Container, start
+from tgi_deploy.sandbox.engine.situation import Pace, Stage
 
 JSON = {"Content-Type": "application/json"}
 REAL_TIME = 1

@@ -9,13 +9,11 @@ import pytest
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.sandbox.engine.container import Run, run
+from tgi_deploy.sandbox.engine.container import Container, Run, run, start
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.host import Host, image_environment
 from tgi_deploy.sandbox.engine.logs import Log
-from tgi_deploy.sandbox.engine.pace import Pace
-from tgi_deploy.sandbox.engine.situation import Stage
-from tgi_deploy.sandbox.engine.startup import Container, start
+from tgi_deploy.sandbox.engine.situation import Pace, Stage
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
@@ -65,7 +63,6 @@ def test_the_same_command_on_less_memory_fails(catalog):
     options = Run(
         listen=("127.0.0.1", 0),
         pace=Pace(speed=1e9, stopping=threading.Event()),
-        chat_template=True,
         out=out,
         err=err,
     )

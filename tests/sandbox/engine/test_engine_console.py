@@ -12,12 +12,10 @@ from builders.machine import Machine
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.container import Run, run
-from tgi_deploy.sandbox.engine.faults import parse_faults
-from tgi_deploy.sandbox.engine.host import Host, image_environment
+from tgi_deploy.sandbox.engine.container import Container, Run, run
+from tgi_deploy.sandbox.engine.host import Fault, Host, image_environment
 from tgi_deploy.sandbox.engine.logs import Log
-from tgi_deploy.sandbox.engine.pace import Pace
-from tgi_deploy.sandbox.engine.startup import Container
+from tgi_deploy.sandbox.engine.situation import Pace
 from tgi_deploy.wiring import written
 
 REQUESTS = 10_000
@@ -35,12 +33,12 @@ def crashed(catalog):
             release=release,
             host=Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes),
             environ=image_environment(release) | ({} if coloured else {"NO_COLOR": "1"}),
-            faults=parse_faults(["crash-after-ready"]),
+            faults=frozenset(map(Fault, ["crash-after-ready"])),
             models=catalog,
         )
         out = StringIO()
         args = ["--model-id", "HuggingFaceTB/SmolLM2-135M-Instruct", "--num-shard", "1"]
-        settings = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), chat_template=True, out=out, err=out)
+        settings = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), out=out, err=out)
         assert run(container, [*args, *(["--json-output"] if json_output else [])], settings) == 1
         lines = out.getvalue().splitlines(keepends=True)
         border = next(place for place, line in enumerate(lines) if "Connected" in line) + 1

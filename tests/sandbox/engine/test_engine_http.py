@@ -273,7 +273,7 @@ def test_http_faults_are_visible(start_engine):
     [
         (["--model-id", "bigcode/starcoder2-3b"], [], 422),
         (["--model-id", "bigcode/starcoder2-3b", "--tokenizer-config-path", "/data/chat.json"], [], 200),
-        ([], ["--no-chat-template"], 422),
+        ([], ["--fault", "no-chat-template"], 422),
     ],
 )
 def test_base_models_have_no_chat_template(start_engine, args, options, status):

@@ -10,22 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.capacity import Load, fits
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint, served_weights
 from tgi_deploy.sandbox.engine.download import cache_folder
 from tgi_deploy.sandbox.engine.failures import StoppedError, UsageError
-from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
 from tgi_deploy.sandbox.engine.flags import parse
-from tgi_deploy.sandbox.engine.generator import generate
+from tgi_deploy.sandbox.engine.generator import Tokenizer, generate
 from tgi_deploy.sandbox.engine.host import Host, devices_found, image_environment
 from tgi_deploy.sandbox.engine.inference import Asked, Prepared
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.pace import Pace
 from tgi_deploy.sandbox.engine.parameters import example
-from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
+from tgi_deploy.sandbox.engine.situation import Pace
 from tgi_deploy.values.engine import Flag
 
 FLAGS = {
@@ -84,13 +81,6 @@ def test_the_debug_form_prints_the_key_on_its_own_line():
     assert lines[lines.index("    api_key: Some(") + 1] == '        "a\\"b",'
     assert lines[lines.index("    dtype: Some(") + 1] == "        Bfloat16,"
     assert "    trust_remote_code: false," in lines
-
-
-def test_unknown_faults_are_refused():
-    assert parse_faults(["gated", "gated"]) == {Fault.GATED}
-    with pytest.raises(InputError) as refused:
-        parse_faults(["gate"])
-    assert refused.value.code == "unknown_fault"
 
 
 @pytest.mark.parametrize(

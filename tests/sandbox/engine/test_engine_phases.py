@@ -204,7 +204,7 @@ def test_requests_beyond_the_promise_are_not_proved(start_engine, fault, changes
 
 
 def test_a_missing_chat_template_is_a_warning(start_engine):
-    with start_engine(*LIMITS, options=["--no-chat-template"]) as engine:
+    with start_engine(*LIMITS, options=["--fault", "no-chat-template"]) as engine:
         wait(engine)
         proof = proof_by(HttpEngine(engine.url))
         assert [warning.code for warning in proof.warnings] == ["no_chat_template"]

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.container import Run, run
-from tgi_deploy.sandbox.engine.faults import parse_faults
-from tgi_deploy.sandbox.engine.host import Host, image_environment
-from tgi_deploy.sandbox.engine.pace import Pace
-from tgi_deploy.sandbox.engine.startup import Container
+from tgi_deploy.sandbox.engine.container import Container, Run, run
+from tgi_deploy.sandbox.engine.host import Fault, Host, image_environment
+from tgi_deploy.sandbox.engine.situation import Pace
 
 CASES = sorted((Path(__file__).parents[2] / "cases/engine/starts").glob("*.json"))
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -32,7 +30,7 @@ def _container(case, catalog):
         release=release,
         host=Host(accelerator=accelerator, gpus=case.get("gpus", 1), memory_bytes=accelerator.memory_bytes),
         environ={**image_environment(release), "NO_COLOR": "1", **case.get("environ", {})},
-        faults=parse_faults(case.get("faults", [])),
+        faults=frozenset(map(Fault, case.get("faults", []))),
         models=catalog,
     )
 
@@ -44,9 +42,7 @@ def test_start(path, catalog, watched):
     stopping = threading.Event()
     out = watched(case.get("stop_at", "Connected"), case.get("stop_count", 1), stopping)
     err = StringIO()
-    options = Run(
-        listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), chat_template=True, out=out, err=err
-    )
+    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), out=out, err=err)
 
     code = run(_container(case, catalog), case.get("args", []), options)
 
@@ -62,9 +58,7 @@ def test_start(path, catalog, watched):
 def test_a_local_directory_needs_no_hub(catalog, watched, tiny_model):
     stopping = threading.Event()
     out, err = watched("Connected", 1, stopping), StringIO()
-    options = Run(
-        listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), chat_template=True, out=out, err=err
-    )
+    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), out=out, err=err)
     assert run(_container({"faults": ["network"]}, catalog), ["--model-id", str(tiny_model)], options) == 0
     assert "Files are already present on the host. Skipping download." in out.getvalue()
     assert "Using the Hugging Face API" not in out.getvalue()
@@ -84,7 +78,7 @@ def test_a_local_directory_that_lacks_a_file_ends_the_shard(catalog, tiny_model,
         if not file.name.startswith(missing):
             (model / file.name).write_bytes(file.read_bytes())
     out, err = StringIO(), StringIO()
-    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), chat_template=True, out=out, err=err)
+    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), out=out, err=err)
     assert run(_container({}, catalog), ["--model-id", str(model)], options) == 1
     assert reason.format(model=model) in out.getvalue()
     assert err.getvalue() == "Error: ShardCannotStart\n"
@@ -94,7 +88,7 @@ def test_sharding_without_a_number_panics(catalog):
     container = _container({}, catalog)
     environ = {name: value for name, value in container.environ.items() if name != "NVIDIA_VISIBLE_DEVICES"}
     out, err = StringIO(), StringIO()
-    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), chat_template=True, out=out, err=err)
+    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), out=out, err=err)
     assert run(replace(container, environ=environ), ["--sharded", "true"], options) == 101
     words = "--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES/ZE_AFFINITY_MASK are not set"
     assert err.getvalue().splitlines()[-1] == words
@@ -103,9 +97,7 @@ def test_sharding_without_a_number_panics(catalog):
 def test_a_port_in_use_is_detected_after_connecting(catalog):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         out, err = StringIO(), StringIO()
-        options = Run(
-            listen=taken.getsockname(), pace=Pace(speed=1e7), chat_template=True, out=out, err=err, port_held=False
-        )
+        options = Run(listen=taken.getsockname(), pace=Pace(speed=1e7), out=out, err=err, port_held=False)
         assert run(_container({}, catalog), ["--model-id", SMALL, "--num-shard", "1"], options) == 1
     said = [
         "server.rs:2302: Connected", "Failed to bind to 127.0.0.1:", "Address already in use (os error 98)",

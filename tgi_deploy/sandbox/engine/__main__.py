@@ -16,15 +16,12 @@ from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
-from tgi_deploy.sandbox.engine.container import Run, run
-from tgi_deploy.sandbox.engine.faults import Fault, parse_faults
-from tgi_deploy.sandbox.engine.host import NO_ACCELERATOR, Host, image_environment
-from tgi_deploy.sandbox.engine.pace import Pace
-from tgi_deploy.sandbox.engine.startup import Container
+from tgi_deploy.sandbox.engine.container import Container, Run, run
+from tgi_deploy.sandbox.engine.host import NO_ACCELERATOR, Fault, Host, image_environment
+from tgi_deploy.sandbox.engine.situation import Pace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import BinaryIO
 
     from tgi_deploy.sandbox.engine.checkpoint import EngineCatalog
 
@@ -35,12 +32,11 @@ _DEFAULT_SPEED: Final = 60.0
 
 def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None) -> int:
     """Run one container in the foreground and return the launcher's exit code."""
-    own, launcher_args = _split(list(sys.argv[1:] if argv is None else argv))
-    options = _parser().parse_args(own)
+    options = _parser().parse_args(argv)
     pace = Pace(speed=options.speed)
     _stop_on_signal(pace.stopping)
     try:
-        environ = _read_environment(sys.stdin.buffer) if options.environment_from_stdin else os.environ
+        environ = json.load(sys.stdin.buffer) if options.environment_from_stdin else os.environ
         container = _container(options, catalog or _catalog(os.environ), environ)
     except DeployError as error:
         hint = f" ({error.hint})" if error.hint else ""
@@ -49,13 +45,12 @@ def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None
     settings = Run(
         listen=options.listen,
         pace=pace,
-        chat_template=not options.no_chat_template,
         out=sys.stdout,
         err=sys.stderr,
         port_held=options.port_held,
     )
     try:
-        return run(container, launcher_args, settings)
+        return run(container, options.launcher, settings)
     except BrokenPipeError:
         # The reader of the log is gone, and so is this container's machine.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,12 +61,6 @@ def _catalog(environ: Mapping[str, str]) -> Catalog:
     """Return the catalog with previously planned hub models, because the stub also replaces the hub."""
     folder = environ.get(KEPT_MODELS)
     return Catalog.open(more=KeptModels(Path(folder)) if folder else None, engines=(Tgi(),))
-
-
-def _read_environment(stdin: BinaryIO) -> dict[str, str]:
-    """Return the container's variables, which a machine passes as JSON, apart from this process's environment."""
-    variables: dict[str, str] = json.load(stdin)
-    return variables
 
 
 def _stop_on_signal(stopping: threading.Event) -> None:
@@ -85,17 +74,10 @@ def _stop_on_signal(stopping: threading.Event) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    if "--" not in argv:
-        return argv, []
-    border = argv.index("--")
-    return argv[:border], argv[border + 1 :]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tgi_deploy.sandbox.engine", allow_abbrev=False,
-        description="A stub server that imitates the TGI container. Arguments after -- are the launcher's.",
+        description="A stub server that imitates the TGI container.",
     )  # fmt: skip
     parser.add_argument("--version", required=True, help="TGI release, e.g. 3.3.7")
     parser.add_argument("--listen", required=True, type=_address, metavar="HOST:PORT")
@@ -106,9 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speed", type=_speed, default=_DEFAULT_SPEED, help="divides real durations; 1 is real time")
     parser.add_argument("--data", type=Path, help="folder mounted at /data; keeps what was downloaded")
     parser.add_argument("--environment-from-stdin", action="store_true", help="the container's, as a JSON object")
-    parser.add_argument("--no-chat-template", action="store_true", help="serve a checkpoint without a chat template")
-    faults = ", ".join(Fault)
-    parser.add_argument("--fault", action="append", default=[], metavar="NAME", help=f"make go wrong: {faults}")
+    parser.add_argument("--fault", action="append", default=[], choices=list(map(str, Fault)), help="make go wrong")
+    parser.add_argument("launcher", nargs="*", help="the launcher's arguments, after --")
     return parser
 
 
@@ -142,7 +123,7 @@ def _container(options: argparse.Namespace, catalog: EngineCatalog, environ: Map
             data=options.data,
         ),
         environ={**image_environment(release), **environ},
-        faults=parse_faults(options.fault),
+        faults=frozenset(map(Fault, options.fault)),
         models=catalog,
     )
 

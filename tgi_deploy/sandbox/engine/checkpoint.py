@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.sandbox.engine.tokenizer import Tokenizer
+from tgi_deploy.sandbox.engine.generator import Tokenizer
 from tgi_deploy.sandbox.engine.weights import (
     UNQUANTIZED,
     Weights,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import hub_token
 from tgi_deploy.sandbox.engine.failures import LauncherError
-from tgi_deploy.sandbox.engine.faults import Fault
+from tgi_deploy.sandbox.engine.host import Fault
 from tgi_deploy.sandbox.engine.tracebacks import Kind, traceback
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.values.hardware import Accelerator
@@ -12,6 +13,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.engines.tgi.release import TgiRelease
+
+
+class Fault(StrEnum):
+    OOM_LOAD = "oom-load"
+    OOM_WARMUP = "oom-warmup"
+    BAD_FLAG = "bad-flag"
+    GATED = "gated"
+    DISK_FULL = "disk-full"
+    NETWORK = "network"
+    SHM_TOO_SMALL = "shm-too-small"
+    NCCL_HANG = "nccl-hang"
+    HANG_SHARD = "hang-shard"
+    OOM_SERVING = "oom-serving"
+    CRASH_AFTER_READY = "crash-after-ready"
+    SLOW_DOWNLOAD = "slow-download"
+    WRONG_MODEL = "wrong-model"
+    NO_CHAT_TEMPLATE = "no-chat-template"
+    OVERLOADED = "overloaded"
+
 
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 _EVERY_DEVICE: Final = frozenset({"all", "void"})

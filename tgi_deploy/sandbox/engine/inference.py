@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine import cpu
-from tgi_deploy.sandbox.engine.faults import Fault
+from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.generator import Step, generate
+from tgi_deploy.sandbox.engine.host import Fault
 from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.parameters import Bounds, check_parameters, forced_text
-from tgi_deploy.sandbox.engine.replies import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tgi_deploy.sandbox.engine.bodies import Parameters
+    from tgi_deploy.sandbox.engine.generator import Piece
     from tgi_deploy.sandbox.engine.situation import Situation, Stage
-    from tgi_deploy.sandbox.engine.tokenizer import Piece
     from tgi_deploy.sandbox.engine.warmup import TokenLimits
 
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
@@ -204,6 +204,13 @@ class Inference:
             yield step
         timing.inferred = timing.total_s - timing.validated
         self._count_success(prepared, produced, timing)
+
+    def stream(self, asked: Asked) -> Generator[tuple[Prepared, Step, int]]:
+        """Yield each step with its number."""
+        with self.admitted(asked) as timing:
+            prepared = self.prepare(asked, timing, streaming=True)
+            for index, step in enumerate(self.steps(prepared, timing), start=1):
+                yield prepared, step, index
 
     def _work(self, method: str, real_s: float) -> None:
         """Record one step of the batch, which consists of the forward pass and small remainders."""

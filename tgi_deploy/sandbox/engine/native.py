@@ -1,26 +1,93 @@
-"""The engine's own inference routes."""
+"""The engine's own routes: health, information, metrics, inference."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from tgi_deploy.sandbox.engine.bodies import Chat, Generate, Tokenize, Vertex
 from tgi_deploy.sandbox.engine.chat import chat_request
+from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.inference import Asked
 from tgi_deploy.sandbox.engine.reading import typed
-from tgi_deploy.sandbox.engine.replies import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Generator, Iterable, Mapping
 
-    from tgi_deploy.sandbox.engine.exchange import Exchange
-    from tgi_deploy.sandbox.engine.generator import Step, Token
+    from tgi_deploy.sandbox.engine.generator import Piece, Step, Token
     from tgi_deploy.sandbox.engine.inference import Answer, Inference, Prepared
+    from tgi_deploy.sandbox.engine.server import Exchange
     from tgi_deploy.sandbox.engine.service import Service
-    from tgi_deploy.sandbox.engine.tokenizer import Piece
+
+DESCRIPTION: Final = "/api-doc/openapi.json"
+
+
+def health(service: Service, exchange: Exchange) -> None:
+    """Answer the health check: healthy while all shards run; after one died, the router answers until it is stopped."""
+    if service.inference.dead.is_set():
+        service.inference.complain_of_shard()
+        raise ApiError("healthcheck", "unhealthy")
+    exchange.send(200)
+
+
+def metrics(service: Service, exchange: Exchange) -> None:
+    exchange.send_text(200, service.inference.metrics.render(), kind="text/plain; charset=utf-8")
+
+
+def docs(_service: Service, exchange: Exchange) -> None:
+    exchange.send(303, headers={"location": "/docs/"})
+
+
+def docs_page(service: Service, exchange: Exchange) -> None:
+    """Answer with a link to the API description in place of the engine's Swagger UI."""
+    title = f"<title>Text Generation Inference {service.version}</title>"
+    page = f"<!-- HTML for static distribution bundle build -->\n<!DOCTYPE html>{title}<a href={DESCRIPTION}>API</a>"
+    exchange.send_text(200, page, kind="text/html")
+
+
+def info(service: Service, exchange: Exchange) -> None:
+    exchange.send_json(200, _info(service))
+
+
+def _info(service: Service) -> dict[str, Any]:
+    inference = service.inference
+    arguments, limits, checkpoint = inference.situation.arguments, inference.limits, inference.situation.checkpoint
+    # The limit was renamed in the release that added LoRA adapters.
+    input_name = "max_input_tokens" if service.has("lora-adapters") else "max_input_length"
+    return {
+        "model_id": service.model_id,
+        "model_sha": None if checkpoint.is_local else checkpoint.commit,
+        **_older_fields(service),
+        "model_pipeline_tag": None if checkpoint.is_local else "text-generation",
+        "max_concurrent_requests": arguments.number("max-concurrent-requests"),
+        "max_best_of": inference.bounds.max_best_of,
+        "max_stop_sequences": inference.bounds.max_stop_sequences,
+        input_name: limits.max_input_tokens,
+        "max_total_tokens": limits.max_total_tokens,
+        "validation_workers": arguments.number("validation-workers"),
+        "max_client_batch_size": arguments.number("max-client-batch-size"),
+        "router": "text-generation-router",
+        "version": service.version,
+        "sha": service.commit,
+        "docker_label": service.docker_label,
+    }
+
+
+def _older_fields(service: Service) -> dict[str, Any]:
+    """Fields of older releases: the release that added `--api-key` moved the backend out of the router."""
+    if service.has("api-key"):
+        return {}
+    situation = service.inference.situation
+    dtype = situation.arguments.text("dtype")
+    default = situation.model_class.default_dtype
+    return {
+        "model_dtype": f"torch.{'float32' if situation.host.on_cpu else dtype or default}",
+        "model_device_type": "cpu" if situation.host.on_cpu else "cuda",
+        "waiting_served_ratio": situation.arguments.fraction("waiting-served-ratio", 0.3),
+        "max_batch_total_tokens": service.inference.limits.max_batch_total_tokens,
+        "max_waiting_tokens": situation.arguments.number("max-waiting-tokens"),
+    }
 
 
 def generate(service: Service, exchange: Exchange) -> None:
@@ -91,8 +158,9 @@ def _shown_text(asked: Asked, text: str) -> str:
 
 def _details(answer: Answer) -> dict[str, Any]:
     parameters = answer.prepared.asked.parameters
+    sequence = _sequence_details(answer.finish_reason, len(answer.steps), answer.prepared)
     prefill = _prefill(answer.prepared.pieces) if parameters.decoder_input_details else []
-    details = {**_sequence_details(answer), "prefill": prefill, "tokens": [_token(step.token) for step in answer.steps]}
+    details = {**sequence, "prefill": prefill, "tokens": [_token(step.token) for step in answer.steps]}
     if parameters.top_n_tokens:
         details["top_tokens"] = [[_token(token) for token in step.top] for step in answer.steps]
     if (parameters.best_of or 1) > 1:
@@ -102,12 +170,8 @@ def _details(answer: Answer) -> dict[str, Any]:
     return details
 
 
-def _sequence_details(answer: Answer) -> dict[str, Any]:
-    return {
-        "finish_reason": answer.finish_reason,
-        "generated_tokens": len(answer.steps),
-        "seed": answer.prepared.seed,
-    }
+def _sequence_details(reason: str | None, produced: int, prepared: Prepared) -> dict[str, Any]:
+    return {"finish_reason": reason, "generated_tokens": produced, "seed": prepared.seed}
 
 
 def _prefill(pieces: tuple[Piece, ...]) -> list[dict[str, Any]]:
@@ -122,22 +186,15 @@ def _token(token: Token) -> dict[str, Any]:
 
 
 def _send_stream(service: Service, exchange: Exchange, asked: Asked) -> None:
-    exchange.start_events(service.stream_headers(asked.inputs))
-    try:
-        _stream(service.inference, exchange, asked)
-    except ApiError as error:
-        exchange.send_event(error.body())
-    exchange.end_events()
+    headers = service.stream_headers(asked.inputs)
+    exchange.send_events(headers, _events(service.inference, asked), failure=ApiError.body)
 
 
-def _stream(inference: Inference, exchange: Exchange, asked: Asked) -> None:
-    with inference.admitted(asked) as timing:
-        prepared = inference.prepare(asked, timing, streaming=True)
-        text = ""
-        with closing(inference.steps(prepared, timing)) as steps:
-            for index, step in enumerate(steps, start=1):
-                text += "" if step.token.special else step.token.text
-                exchange.send_event(_event(prepared, step, index, text))
+def _events(inference: Inference, asked: Asked) -> Generator[dict[str, Any]]:
+    text = ""
+    for prepared, step, index in inference.stream(asked):
+        text += "" if step.token.special else step.token.text
+        yield _event(prepared, step, index, text)
 
 
 def _event(prepared: Prepared, step: Step, index: int, text: str) -> dict[str, Any]:
@@ -146,14 +203,8 @@ def _event(prepared: Prepared, step: Step, index: int, text: str) -> dict[str, A
     if parameters.top_n_tokens:
         event["top_tokens"] = [_token(token) for token in step.top]
     event["generated_text"] = _shown_text(prepared.asked, text) if ended else None
-    event["details"] = _stream_details(prepared, step, index) if ended and parameters.details else None
+    event["details"] = None
+    if ended and parameters.details:
+        sequence = _sequence_details(step.finish_reason, index, prepared)
+        event["details"] = {**sequence, "input_length": len(prepared.pieces)}
     return event
-
-
-def _stream_details(prepared: Prepared, step: Step, index: int) -> dict[str, Any]:
-    return {
-        "finish_reason": step.finish_reason,
-        "generated_tokens": index,
-        "seed": prepared.seed,
-        "input_length": len(prepared.pieces),
-    }

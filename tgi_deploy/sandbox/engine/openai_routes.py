@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import time
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.sandbox.engine import native
 from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate
 from tgi_deploy.sandbox.engine.chat import ChatRequest, apply_template, chat_request
+from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.inference import Asked
 from tgi_deploy.sandbox.engine.reading import typed, undeserializable
-from tgi_deploy.sandbox.engine.replies import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
-    from tgi_deploy.sandbox.engine.exchange import Exchange
     from tgi_deploy.sandbox.engine.generator import Step
     from tgi_deploy.sandbox.engine.inference import Answer
+    from tgi_deploy.sandbox.engine.server import Exchange
     from tgi_deploy.sandbox.engine.service import Service
-
-_DONE: Final = "[DONE]"
 
 
 def chat_completions(service: Service, exchange: Exchange) -> None:
@@ -126,21 +123,14 @@ def _envelope(service: Service, kind: str, **fields: object) -> dict[str, Any]:
 
 
 def _stream(service: Service, exchange: Exchange, asked: Asked, chunks: Generator[dict[str, Any]]) -> None:
-    """Stream an answer. Errors from here on are reported inside a 200."""
-    exchange.start_events(service.stream_headers(asked.inputs))
-    with closing(chunks):
-        try:
-            for chunk in chunks:
-                exchange.send_event(chunk)
-        except ApiError as error:
-            exchange.send_event(error.chat_event())
-    exchange.send_event(_DONE)
-    exchange.end_events()
+    headers = service.stream_headers(asked.inputs)
+    exchange.send_events(headers, chunks, failure=ApiError.chat_event, last="[DONE]")
 
 
 def _chat_chunks(service: Service, asked: Asked, request: ChatRequest) -> Generator[dict[str, Any]]:
     used = (0, 0)
-    for step, used in _steps(service, asked):  # noqa: B007 -- what was used last is reported after the last step
+    for prepared, step, produced in service.inference.stream(asked):
+        used = (len(prepared.pieces), produced)
         reason = None if step.finish_reason is None else _finish(step.finish_reason)
         choice = {
             "index": 0,
@@ -160,15 +150,6 @@ def _delta(request: ChatRequest, step: Step) -> dict[str, Any]:
     return {"role": "assistant", "tool_calls": [{"index": 0, **_tool_call(request.tool, text)}]}
 
 
-def _steps(service: Service, asked: Asked) -> Generator[tuple[Step, tuple[int, int]]]:
-    """Yield each step with the number of prompt tokens and of answer tokens so far."""
-    inference = service.inference
-    with inference.admitted(asked) as timing:
-        prepared = inference.prepare(asked, timing, streaming=True)
-        for produced, step in enumerate(inference.steps(prepared, timing), start=1):
-            yield step, (len(prepared.pieces), produced)
-
-
 def _complete(service: Service, exchange: Exchange, body: Completion) -> None:
     if body.suffix is not None:
         problem = "Suffix is not supported and can be achieved by preprocessing the prompt."
@@ -185,11 +166,8 @@ def _complete(service: Service, exchange: Exchange, body: Completion) -> None:
     choices = [_choice(place, answer.text, _finish(answer.finish_reason)) for place, answer in enumerate(answers)]
     reply = _envelope(service, "text_completion", choices=choices, usage=_usage(answers))
     headers = service.timing_headers(answers[-1])
-    exchange.send_json(200, reply, headers={name: value for name, value in headers.items() if name != _WHOLE_TIME})
-
-
-# The only route whose answers lack it.
-_WHOLE_TIME: Final = "x-compute-time"
+    del headers["x-compute-time"]  # the only route whose answers lack it
+    exchange.send_json(200, reply, headers=headers)
 
 
 def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
@@ -199,8 +177,8 @@ def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
 def _completion_chunks(service: Service, every: list[Asked]) -> Generator[dict[str, Any]]:
     """Return a chunk; a prompt's last one has the form of a whole answer with usage, the others have no usage."""
     for place, asked in enumerate(every):
-        for step, used in _steps(service, asked):
+        for prepared, step, produced in service.inference.stream(asked):
             reason = "" if step.finish_reason is None else _finish(step.finish_reason)
             choices = [_choice(place, "" if step.token.special else step.token.text, reason)]
-            usage = {"usage": _usage_of(*used)} if reason else {}
+            usage = {"usage": _usage_of(len(prepared.pieces), produced)} if reason else {}
             yield _envelope(service, "text_completion", choices=choices, **usage)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.sandbox.engine.replies import ApiError
+from tgi_deploy.sandbox.engine.failures import ApiError
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters

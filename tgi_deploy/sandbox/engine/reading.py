@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from tgi_deploy.sandbox.engine.bodies import EXPECTED, Prompts
-from tgi_deploy.sandbox.engine.replies import RejectionError
+from tgi_deploy.sandbox.engine.failures import RejectionError
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')

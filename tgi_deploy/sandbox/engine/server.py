@@ -1,24 +1,157 @@
-"""The HTTP server: routes, access, and a graceful shutdown."""
+"""The HTTP server: exchanges, which read bodies like the web framework, routes, access, and a graceful shutdown."""
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from tgi_deploy.sandbox.engine import native, openai_routes, pages
-from tgi_deploy.sandbox.engine.exchange import Exchange
-from tgi_deploy.sandbox.engine.replies import ApiError, RejectionError
+import msgspec
+
+from tgi_deploy.sandbox.engine import native, openai_routes, reading
+from tgi_deploy.sandbox.engine.failures import ApiError, RejectionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from tgi_deploy.sandbox.engine.service import Service
 
-    Handler = Callable[[Service, Exchange], None]
+    Handler = Callable[[Service, "Exchange"], None]
+
+Body = TypeVar("Body", bound=msgspec.Struct)
+JSON: Final = "application/json"
+_EVERY_ANSWER: Final = {
+    "vary": "origin, access-control-request-method, access-control-request-headers",
+    "access-control-allow-origin": "*",
+}
+_LARGEST_DISCARD_BYTES: Final = 64 * 1024**2
+_PART_BYTES: Final = 64 * 1024
+
+
+class Exchange:
+    """Wraps the standard library's handler, so that routes don't deal with sockets."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler, payload_limit: int) -> None:
+        self._handler = handler
+        self._payload_limit = payload_limit
+        self._unread = _length(handler.headers.get("Content-Length"))
+        self._chunked = "chunked" in (handler.headers.get("Transfer-Encoding") or "")
+
+    def header(self, name: str) -> str | None:
+        return self._handler.headers.get(name)
+
+    def read(self, kind: type[Body]) -> Body:
+        """Return the body.
+
+        Raises:
+            RejectionError: 400, 413, 415 or 422, like the web framework.
+        """
+        return reading.read(self._body(), kind)
+
+    def read_object(self) -> tuple[dict[str, Any], str]:
+        """Return a body whose type follows from its members, and its text.
+
+        Raises:
+            RejectionError: as `read`.
+        """
+        return reading.read_object(self._body())
+
+    def _body(self) -> bytes:
+        kind = (self.header("Content-Type") or "").partition(";")[0]
+        if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
+            raise RejectionError(415, "Expected request with `Content-Type: application/json`")
+        raw = b"".join(self._chunks()) if self._chunked else b""
+        if max(self._unread, len(raw)) > self._payload_limit:
+            raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
+        raw += self._handler.rfile.read(self._unread)
+        self._unread = 0
+        return raw
+
+    def _chunks(self) -> list[bytes]:
+        file, chunks = self._handler.rfile, []
+        while size := int(file.readline().partition(b";")[0] or b"0", 16):
+            chunks.append(file.read(size))
+            file.readline()
+        while file.readline().strip():
+            pass
+        self._chunked = False
+        return chunks
+
+    def send(
+        self, status: int, body: bytes = b"", *, kind: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._settle()
+        handler = self._handler
+        kinds = {"content-type": kind} if kind is not None else {}
+        ends = {"connection": "close"} if handler.close_connection else {}
+        self._start(status, {**kinds, **(headers or {}), "content-length": str(len(body)), **ends})
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
+
+    def send_json(self, status: int, value: object, *, headers: Mapping[str, str] | None = None) -> None:
+        self.send(status, _compact(value).encode(), kind=JSON, headers=headers)
+
+    def send_text(self, status: int, text: str, *, kind: str = "text/plain; charset=utf-8") -> None:
+        self.send(status, text.encode(), kind=kind)
+
+    def send_events(
+        self,
+        headers: Mapping[str, str],
+        events: Generator[object],
+        *,
+        failure: Callable[[ApiError], object],
+        last: str | None = None,
+    ) -> None:
+        """Send a stream of server-sent events: the status is 200 whatever happens later."""
+        self._settle()
+        stream = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+        self._start(200, {**stream, **headers, "transfer-encoding": "chunked"})
+        with closing(events):
+            try:
+                for event in events:
+                    self._send_event(_compact(event))
+            except ApiError as error:
+                self._send_event(_compact(failure(error)))
+        if last is not None:
+            self._send_event(last)
+        self._chunk(b"")
+
+    def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        handler = self._handler
+        handler.send_response_only(status)
+        for name, value in {**headers, **_EVERY_ANSWER, "date": handler.date_time_string()}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+
+    def _send_event(self, data: str) -> None:
+        self._chunk(f"data: {data}\n\n".encode())
+
+    def _chunk(self, body: bytes) -> None:
+        self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
+
+    def _settle(self) -> None:
+        """Read the rest of the body, which would otherwise be taken for the connection's next request."""
+        if self._unread > _LARGEST_DISCARD_BYTES or self._chunked:
+            self._handler.close_connection = True
+            return
+        while self._unread:
+            part = self._handler.rfile.read(min(self._unread, _PART_BYTES))
+            if not part:
+                break
+            self._unread -= len(part)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _length(header: str | None) -> int:
+    return int(header) if header is not None and header.isascii() and header.isdigit() else 0
+
 
 _DEFAULT_PAYLOAD_LIMIT: Final = 2_000_000
 _BACKLOG: Final = 128
@@ -48,14 +181,14 @@ def _describe(service: Service, exchange: Exchange) -> None:
 
 
 _OPEN_GET: Final[Mapping[str, Handler]] = {
-    "/": pages.health,
-    "/health": pages.health,
-    "/ping": pages.health,
-    "/info": pages.info,
-    "/metrics": pages.metrics,
-    "/docs": pages.docs,
-    "/docs/": pages.docs_page,
-    pages.DESCRIPTION: _describe,
+    "/": native.health,
+    "/health": native.health,
+    "/ping": native.health,
+    "/info": native.info,
+    "/metrics": native.metrics,
+    "/docs": native.docs,
+    "/docs/": native.docs_page,
+    native.DESCRIPTION: _describe,
     "/v1/models": openai_routes.models,
 }
 _OPEN_POST: Final[Mapping[str, Handler]] = {"/chat_tokenize": openai_routes.chat_tokenize}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from tgi_deploy.sandbox.engine.capacity import fits
 from tgi_deploy.sandbox.engine.cpu import warn_of_attention
 from tgi_deploy.sandbox.engine.failures import LauncherError
-from tgi_deploy.sandbox.engine.faults import Fault
+from tgi_deploy.sandbox.engine.host import Fault
 from tgi_deploy.sandbox.engine.refusals import load_refusal
 from tgi_deploy.sandbox.engine.tracebacks import Kind, traceback
 

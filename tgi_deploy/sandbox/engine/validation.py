@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tgi_deploy.sandbox.engine.failures import ArgumentValidationError, LauncherError, PanicError
 
 if TYPE_CHECKING:
-    from tgi_deploy.sandbox.engine.arguments import Arguments
+    from tgi_deploy.sandbox.engine.flags import Arguments
 
 
 def validate(arguments: Arguments) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from tgi_deploy.sandbox.engine.capacity import Capacity, fits
 from tgi_deploy.sandbox.engine.cpu import assumed_batch_tokens
 from tgi_deploy.sandbox.engine.failures import LauncherError
-from tgi_deploy.sandbox.engine.faults import Fault
+from tgi_deploy.sandbox.engine.host import Fault
 from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, MAIN
 from tgi_deploy.sandbox.engine.refusals import warmup_refusal
 from tgi_deploy.sandbox.engine.shards import stop_shards

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tgi_deploy.sandbox.guest.console import Console
@@ -103,19 +102,9 @@ class CloudInit:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o700)
-        status = self._spawner.run([str(path)], line=self._tee())
+        status = self._spawner.run([str(path)], line=self.say)
         if status != 0:
             self.say(f"[WARNING]: Running {path.name} failed: exit code {status}")
-
-    def _tee(self) -> Callable[[str], None]:
-        log = self._layout.at("/var/log/cloud-init-output.log")
-
-        def write(line: str) -> None:
-            with log.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-            self.say(line)
-
-        return write
 
 
 def decode(encoded: str) -> str:

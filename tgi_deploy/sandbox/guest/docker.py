@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import signal
 import sys
@@ -14,18 +13,15 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
-from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, RunOptions, parse_run
-from tgi_deploy.sandbox.guest.hardware import image_bytes_of, proxy_image, repositories
-from tgi_deploy.sandbox.guest.words import value_of
+from tgi_deploy.sandbox.guest.server import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.sandbox.guest.hardware import Hardware
+    from tgi_deploy.sandbox.guest.console import Network
     from tgi_deploy.sandbox.guest.layout import MachineSpec
-    from tgi_deploy.sandbox.guest.network import Network
     from tgi_deploy.sandbox.guest.server import Client
     from tgi_deploy.sandbox.guest.spawn import Job, Spawner
 
@@ -36,7 +32,6 @@ _PULL_BYTES_PER_S: Final = 150e6
 _DEFAULT_STOP_S: Final = 10.0
 _MIN_STOP_S: Final = 1.0
 _USAGE_STATUS: Final = 125
-_LOG_LINES: Final = 20000
 # Names of faults of the machine, not of the engine.
 PORT_TAKEN: Final = "port-taken"
 DRIVER_TOO_OLD: Final = "driver-too-old"
@@ -50,12 +45,6 @@ _TOO_OLD: Final = (
     "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.4, please update your driver to a newer "
     "version, or use an earlier cuda container: unknown"
 )
-_SAID: Final = {
-    "info": "Server Version: 29.0.0\nRuntimes: nvidia runc\n",
-    "version": "29.0.0\n",
-    "--version": "Docker version 29.0.0, build sandbox\n",
-    "login": "Login Succeeded\n",
-}
 
 
 class DockerError(Exception):
@@ -64,7 +53,7 @@ class DockerError(Exception):
 
 @dataclass(kw_only=True, slots=True)
 class Container:
-    """A created container. `attached` are the clients that show its output."""
+    """A created container. `show` prints its output for an attached client."""
 
     name: str
     options: RunOptions
@@ -72,25 +61,20 @@ class Container:
     listen: str = ""
     job: Job | None = None
     status: int | None = None
-    lines: list[str] = field(default_factory=list)
-    attached: list[Callable[[str], None]] = field(default_factory=list)
+    show: Callable[[str], None] = lambda _text: None
     done: threading.Event = field(default_factory=threading.Event)
 
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-        del self.lines[:-_LOG_LINES]
-        for show in tuple(self.attached):
-            show(text + "\n")
+    def kill(self) -> None:
+        if self.job and self.status is None:
+            self.job.signal(signal.SIGKILL)
+            self.done.wait(_DEFAULT_STOP_S)
 
 
 class Docker:
-    def __init__(
-        self, *, spec: MachineSpec, hardware: Hardware, spawner: Spawner, network: Network, images: Path
-    ) -> None:
+    def __init__(self, *, spec: MachineSpec, spawner: Spawner, network: Network, images: Path) -> None:
         """`images`: the file on the root volume that lists the pulled images."""
         self._spec = spec
         self._network = network
-        self._hardware = hardware
         self._spawner = spawner
         self._kept = images
         self._images = set(images.read_text(encoding="utf-8").split()) if images.exists() else set[str]()
@@ -100,26 +84,12 @@ class Docker:
 
     def command(self, client: Client) -> int:
         verb, argv = (client.argv[0], client.argv[1:]) if client.argv else ("", [])
-        action = {
-            "pull": self._pull,
-            "run": self._run,
-            "stop": self._stop,
-            "kill": self._kill,
-            "rm": self._rm,
-            "ps": self._ps,
-            "inspect": self._inspect,
-            "logs": self._logs,
-            "image": self._image,
-            "images": self._list_images,
-        }.get(verb)
-        if verb in _SAID:
-            client.out(_SAID[verb])
-            return 0
-        if action is None:
+        actions = {"pull": self._pull, "run": self._run, "stop": self._stop, "rm": self._rm, "image": self._image}
+        if verb not in actions:
             client.err(f"docker: '{verb}' is not a docker command (or not one that the sandbox simulates).\n")
             return 1
         try:
-            return action(client, argv)
+            return actions[verb](client, argv)
         except DockerUsageError as problem:
             client.err(f"docker: {problem}\n\nRun 'docker {verb} --help' for more information\n")
             return _USAGE_STATUS if verb == "run" else 1
@@ -131,31 +101,27 @@ class Docker:
         images = [word for word in argv if not word.startswith("-")]
         if len(images) != 1:
             raise DockerUsageError('"docker pull" requires exactly 1 argument.')
-        quiet = bool({"-q", "--quiet"} & set(argv))
-        self._fetch(images[0], (lambda _text: None) if quiet else client.out)
+        self._fetch(images[0])
         client.out(f"{images[0]}\n")
         return 0
 
-    def _fetch(self, image: str, say: Callable[[str], None]) -> None:
-        size = image_bytes_of(image)
-        repository, _, tag = image.rpartition(":")
-        if size is None and repository not in repositories():
+    def _fetch(self, image: str) -> None:
+        repository = image.rpartition(":")[0]
+        size = self._spec.images.get(image)
+        if size is None and not any(name.startswith(f"{repository}:") for name in self._spec.images):
             raise DockerError(
                 f"pull access denied for {repository or image}, repository does not exist or may require 'docker login'"
             )
         if size is None:
             raise DockerError(f"manifest for {image} not found: manifest unknown: manifest unknown")
         if image in self._images:
-            say(f"Status: Image is up to date for {image}\n")
             return
-        say(f"{tag}: Pulling from {repository.partition('/')[2]}\n")
         self._receive(size)
         if self._failed_pulls > 0:
             self._failed_pulls -= 1
             raise DockerError("Get https://ghcr.io/v2/: net/http: TLS handshake timeout")
         self._images.add(image)
         self._kept.write_text("\n".join(sorted(self._images)), encoding="utf-8")
-        say(f"Status: Downloaded newer image for {image}\n")
 
     def _receive(self, size_bytes: int) -> None:
         """Receive the packed bytes within the time of both the download and the unpacking."""
@@ -167,21 +133,21 @@ class Docker:
         options = parse_run(argv)
         try:
             container = self._create(client, options)
-            self._start(client, container)
+            job = self._start(client, container)
         except (DockerError, DockerUsageError) as problem:
             client.err(f"docker: Error response from daemon: {problem}\n")
             return _USAGE_STATUS
-        if "--detach" in options.switches:
+        if "--detach" in options.values:
             client.out(f"{container.identity}\n")
             return 0
-        client.on_signal = lambda number: container.job.signal(number, whole_group=False) if container.job else None
+        client.on_signal = lambda number: job.signal(number, whole_group=False)
         container.done.wait()
         return container.status or 0
 
     def _create(self, client: Client, options: RunOptions) -> Container:
         if options.image not in self._images:
             client.err(f"Unable to find image '{options.image}' locally\n")
-            self._fetch(options.image, client.err)
+            self._fetch(options.image)
         name = options.one("--name") or f"sandbox_{secrets.token_hex(4)}"
         with self._lock:
             if name in self._containers:
@@ -194,51 +160,51 @@ class Docker:
             self._containers[name] = container
         return container
 
-    def _start(self, client: Client, container: Container) -> None:
+    def _start(self, client: Client, container: Container) -> Job:
         options = container.options
         try:
             environment = options.environment(client.env)
-            if options.image == proxy_image():
+            if options.image == self._spec.proxy_image:
                 argv = self._proxy_command(options)
             else:
                 container.listen = self._listen(options, environment)
                 argv = self._engine_command(options, container.listen)
-            if "--detach" not in options.switches:
-                container.attached.append(client.out)
+            if "--detach" not in options.values:
+                container.show = client.out
             with TemporaryFile(dir=self._spawner.environment["HOME"]) as variables:
                 variables.write(json.dumps(environment).encode())
                 variables.seek(0)
-                container.job = self._spawner.start(
-                    argv, line=container.line, environment=self._engine_environment(), stdin=variables
+                job = container.job = self._spawner.start(
+                    argv,
+                    line=lambda text: container.show(f"{text}\n"),
+                    environment=self._engine_environment(),
+                    stdin=variables,
                 )
         except (OSError, DockerError, DockerUsageError) as problem:
             del self._containers[container.name]
             raise DockerError(str(problem)) from problem
-        threading.Thread(target=self._watch, args=(container,), name=container.name, daemon=True).start()
+        threading.Thread(target=self._watch, args=(container, job), name=container.name, daemon=True).start()
+        return job
 
-    def _watch(self, container: Container) -> None:
-        job = container.job
-        if job is None:
-            return
+    def _watch(self, container: Container, job: Job) -> None:
         status = job.wait()
         job.sweep()
         container.status = status if status >= 0 else 128 - status
-        if "--rm" in container.options.switches:
+        if "--rm" in container.options.values:
             self._containers.pop(container.name, None)
         container.done.set()
 
     def _engine_command(self, options: RunOptions, listen: str) -> list[str]:
         version = options.image.rpartition(":")[2]
         faults = [word for fault in self._spec.engine_faults if fault not in FAULTS for word in ("--fault", fault)]
-        hardware = ["--accelerator", *self._visible(options)]
         return [
             *(sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.engine"),
             "--environment-from-stdin",
             *("--version", version),
             *("--listen", listen),
             *(("--port-held",) if int(listen.rpartition(":")[2]) in self._spec.held_ports else ()),
-            *hardware,
-            *("--memory-bytes", str(self._hardware.memory_bytes)),
+            *self._visible(options),
+            *("--memory-bytes", str(self._spec.hardware.memory_bytes)),
             *("--speed", f"{self._spec.speed:g}"),
             *(word for folder in _data_folders(options) for word in ("--data", folder)),
             *faults,
@@ -250,24 +216,25 @@ class Docker:
         folder = options.one("--volume").partition(":")[0]
         return [sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.guest.tls_proxy", folder, self._spec.address]
 
-    def _visible(self, options: RunOptions) -> tuple[str, str, str]:
-        """Return the accelerator in the container and their number."""
-        gpus = options.gpus(self._hardware.gpu_count)
-        if DRIVER_TOO_OLD in self._spec.engine_faults and gpus:
+    def _visible(self, options: RunOptions) -> tuple[str, ...]:
+        """Return the options for the accelerator in the container and their number."""
+        hardware, faults = self._spec.hardware, self._spec.engine_faults
+        gpus = options.gpus(hardware.gpu_count)
+        if DRIVER_TOO_OLD in faults and gpus:
             raise DockerError(_TOO_OLD)
-        if NO_GPU in self._spec.engine_faults:
-            return "none", "--gpus", "0"
-        return self._hardware.accelerator or "none", "--gpus", str(gpus)
+        if NO_GPU in faults:
+            return "--accelerator", "none", "--gpus", "0"
+        return "--accelerator", hardware.accelerator or "none", "--gpus", str(gpus)
 
     def _listen(self, options: RunOptions, environment: dict[str, str]) -> str:
         """Return where the engine is reachable: the published port, if it maps to the launcher's port."""
         inside = int(value_of("--port", options.arguments) or environment.get("PORT") or "80")
-        if "host" in {options.one("--network"), options.one("--net")}:
+        if options.one("--network") == "host":
             return f"{self._spec.address}:{self._free(inside)}"
-        for port in options.ports:
-            self._free(port.host)
-            if port.container == inside:
-                return f"{self._spec.address}:{port.host}"
+        for outside, port in options.ports:
+            self._free(outside)
+            if port == inside:
+                return f"{self._spec.address}:{outside}"
         # Reachable only from inside the container.
         return "127.0.0.1:0"
 
@@ -291,110 +258,45 @@ class Docker:
         It runs with -P and -s instead of -I because it needs PYTHONPATH if the package is not installed.
         """
         package = str(Path(tgi_deploy.__file__).resolve().parent.parent)
-        home = self._spawner.environment["HOME"]
-        return {"PYTHONPATH": package, "HOME": home, KEPT_MODELS: str(models_folder(os.environ).absolute())}
+        return {"PYTHONPATH": package, "HOME": self._spawner.environment["HOME"], **self._spec.engine_environment}
 
     def _stop(self, client: Client, argv: list[str]) -> int:
-        words, timeout_s = list(argv), None
-        for flag in ("-t", "--time", "--timeout"):
-            if flag in words:
-                index = words.index(flag)
-                timeout_s = float(words[index + 1])
-                del words[index : index + 2]
-        for name in words:
+        timeout_s = value_of("-t", argv)
+        for name in [word for word in argv if word not in {"-t", timeout_s}]:
             self._end(self._named(name), timeout_s)
             client.out(f"{name}\n")
         return 0
 
-    def _end(self, container: Container, timeout_s: float | None) -> None:
-        own = container.options.one("--stop-timeout")
-        grace_s = timeout_s if timeout_s is not None else float(own or _DEFAULT_STOP_S)
+    def _end(self, container: Container, timeout_s: str) -> None:
+        grace_s = float(timeout_s or container.options.one("--stop-timeout") or _DEFAULT_STOP_S)
         if container.job:
             container.job.signal(signal.SIGTERM, whole_group=False)
             if not container.done.wait(max(_MIN_STOP_S, grace_s / self._spec.speed)):
-                container.job.signal(signal.SIGKILL)
-                container.done.wait(_DEFAULT_STOP_S)
-
-    def _kill(self, client: Client, argv: list[str]) -> int:
-        for name in [word for word in argv if not word.startswith("-")]:
-            container = self._named(name)
-            if container.job:
-                container.job.signal(signal.SIGKILL)
-                container.done.wait(_DEFAULT_STOP_S)
-            client.out(f"{name}\n")
-        return 0
+                container.kill()
 
     def _rm(self, client: Client, argv: list[str]) -> int:
-        force = bool({"-f", "--force"} & set(argv))
-        status = 0
+        """Remove as with --force, which ends what runs."""
         for name in [word for word in argv if not word.startswith("-")]:
-            container = self._containers.get(name)
+            container = self._containers.pop(name, None)
             if container is None:
                 client.err(f"Error response from daemon: No such container: {name}\n")
-                status = status if force else 1
-                continue
-            if container.status is None and not force:
-                raise DockerError(f'cannot remove container "{name}": container is running: stop the container first')
-            if container.job and container.status is None:
-                container.job.signal(signal.SIGKILL)
-                container.done.wait(_DEFAULT_STOP_S)
-            self._containers.pop(name, None)
-            client.out(f"{name}\n")
-        return status
+            else:
+                container.kill()
+                client.out(f"{name}\n")
+        return 0
 
     def _named(self, name: str) -> Container:
         if name not in self._containers:
             raise DockerError(f"No such container: {name}")
         return self._containers[name]
 
-    def _ps(self, client: Client, argv: list[str]) -> int:
-        everything = bool({"-a", "--all", "-aq"} & set(argv))
-        quiet = bool({"-q", "-aq", "--quiet"} & set(argv))
-        shown = [one for one in self._containers.values() if everything or one.status is None]
-        if not quiet:
-            client.out("CONTAINER ID   IMAGE   STATUS   NAMES\n")
-        for one in shown:
-            state = "Up" if one.status is None else f"Exited ({one.status})"
-            client.out(f"{one.identity[:12]}" + ("\n" if quiet else f"   {one.options.image}   {state}   {one.name}\n"))
-        return 0
-
-    def _inspect(self, client: Client, argv: list[str]) -> int:
-        names = [word for word in argv if word in self._containers]
-        if not names:
-            client.err(f"Error: No such object: {argv[-1] if argv else ''}\n")
-            return 1
-        client.out(json.dumps([self._described(self._containers[name]) for name in names], indent=1) + "\n")
-        return 0
-
-    def _described(self, one: Container) -> dict[str, object]:
-        running = one.status is None
-        return {
-            "Id": one.identity,
-            "Name": f"/{one.name}",
-            "Config": {"Image": one.options.image, "Cmd": list(one.options.arguments)},
-            "State": {"Running": running, "Status": "running" if running else "exited", "ExitCode": one.status or 0},
-        }
-
-    def _logs(self, client: Client, argv: list[str]) -> int:
-        names = [word for word in argv if word in self._containers]
-        if not names:
-            raise DockerError(f"No such container: {argv[-1] if argv else ''}")
-        client.out("".join(line + "\n" for line in self._containers[names[0]].lines))
-        return 0
-
     def _image(self, client: Client, argv: list[str]) -> int:
         if argv[:1] != ["inspect"]:
             raise DockerUsageError(f"unknown command: docker image {' '.join(argv[:1])}")
-        images = [word for word in argv[1:] if not word.startswith("-")]
-        missing = [image for image in images if image not in self._images]
-        if missing:
-            client.out("[]\n")
-            raise DockerError(f"No such image: {missing[0]}")
-        client.out(json.dumps([{"RepoTags": [image], "Size": image_bytes_of(image)} for image in images]) + "\n")
-        return 0
-
-    def _list_images(self, client: Client, _argv: list[str]) -> int:
-        client.out("".join(f"{image}\n" for image in sorted(self._images)))
+        for image in argv[1:]:
+            if image not in self._images:
+                raise DockerError(f"No such image: {image}")
+        client.out(json.dumps([{"RepoTags": [image]} for image in argv[1:]]) + "\n")
         return 0
 
 

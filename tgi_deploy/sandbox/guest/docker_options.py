@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from getopt import GetoptError, getopt
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,67 +12,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SHORT: Final = {
-    "-d": "--detach",
-    "-e": "--env",
-    "-i": "--interactive",
-    "-p": "--publish",
-    "-t": "--tty",
-    "-v": "--volume",
-    "-w": "--workdir",
-    "-u": "--user",
-    "-m": "--memory",
-    "-h": "--hostname",
-    "-l": "--label",
-    "-q": "--quiet",
-}
+    "-d": "--detach", "-e": "--env", "-i": "--interactive", "-p": "--publish", "-t": "--tty", "-v": "--volume"
+}  # fmt: skip
+_SWITCHES: Final = "rm detach interactive tty init privileged read-only quiet"
+_VALUED: Final = (
+    "name= gpus= shm-size= stop-timeout= publish= volume= env= env-file= restart= entrypoint= network= ipc= ulimit= "
+    "label= log-driver= memory= user= cap-add= cap-drop= security-opt= device= runtime="
+)
 # A container port alone (docker chooses the host's) is not simulated.
-_PUBLISHED: Final = re.compile(r"^(?:(?P<address>[\d.]+|\[[\da-f:]+\])?:)?(?P<host>\d+):(?P<container>\d+)(?:/tcp)?$")
-_SWITCHES: Final = frozenset(
-    {"--rm", "--detach", "--interactive", "--tty", "--init", "--privileged", "--read-only", "--quiet"}
-)
-_VALUED: Final = frozenset(
-    {
-        "--name",
-        "--gpus",
-        "--shm-size",
-        "--stop-timeout",
-        "--stop-signal",
-        "--publish",
-        "--volume",
-        "--env",
-        "--env-file",
-        "--restart",
-        "--pull",
-        "--entrypoint",
-        "--network",
-        "--net",
-        "--ipc",
-        "--ulimit",
-        "--label",
-        "--log-driver",
-        "--log-opt",
-        "--memory",
-        "--cpus",
-        "--cpuset-cpus",
-        "--user",
-        "--workdir",
-        "--hostname",
-        "--mount",
-        "--tmpfs",
-        "--cap-add",
-        "--cap-drop",
-        "--security-opt",
-        "--device",
-        "--runtime",
-        "--platform",
-        "--pids-limit",
-        "--memory-swap",
-        "--health-cmd",
-        "--add-host",
-        "--dns",
-        "--cidfile",
-    }
-)
+_PUBLISHED: Final = re.compile(r"^(?:(?:[\d.]+|\[[\da-f:]+\])?:)?(?P<host>\d+):(?P<container>\d+)(?:/tcp)?$")
 
 
 class DockerUsageError(ValueError):
@@ -79,24 +28,19 @@ class DockerUsageError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Port:
-    address: str
-    host: int
-    container: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
+    """The options, by their long names."""
+
     image: str
     arguments: tuple[str, ...]
-    switches: frozenset[str]
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, ...]]
 
-    def one(self, name: str, default: str = "") -> str:
-        return self.values.get(name, (default,))[-1]
+    def one(self, name: str) -> str:
+        return self.values.get(name, ("",))[-1]
 
     @property
-    def ports(self) -> tuple[Port, ...]:
+    def ports(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of a port of the host and of the container."""
         return tuple(_port(text) for text in self.values.get("--publish", ()))
 
     def environment(self, caller: Mapping[str, str]) -> dict[str, str]:
@@ -133,10 +77,9 @@ def _gpu_count(wanted: str, available: int) -> int:
         unknown = [device for device in devices if not device.isdigit() or int(device) >= available]
         count = len(set(devices))
     else:
-        number = wanted.removeprefix("count=")
-        if not number.isdigit():
+        if not wanted.isdigit():
             raise DockerUsageError(f'invalid argument "{wanted}" for "--gpus" flag: count must be an integer')
-        count = int(number)
+        count = int(wanted)
         unknown = [str(available)] if count > available else []
     if unknown:
         raise DockerUsageError(
@@ -148,54 +91,31 @@ def _gpu_count(wanted: str, available: int) -> int:
 
 def parse_run(argv: list[str]) -> RunOptions:
     """Raises DockerUsageError for an unknown flag, a missing value or a missing image."""
-    switches: set[str] = set()
-    values: dict[str, tuple[str, ...]] = {}
-    words = list(argv)
-    while words and words[0].startswith("-"):
-        name, value = _next_option(words)
-        if value is None:
-            switches.add(name)
-        else:
-            values[name] = (*values.get(name, ()), value)
+    try:
+        options, words = getopt(argv, "de:ip:tv:", [*_SWITCHES.split(), *_VALUED.split()])
+    except GetoptError as problem:
+        raise DockerUsageError(_usage(problem)) from problem
     if not words:
         raise DockerUsageError('"docker run" requires at least 1 argument.\nSee "docker run --help".')
-    return RunOptions(image=words[0], arguments=tuple(words[1:]), switches=frozenset(switches), values=values)
+    values: dict[str, tuple[str, ...]] = {}
+    for option, value in options:
+        name = _SHORT.get(option, option)
+        values[name] = (*values.get(name, ()), value)
+    return RunOptions(image=words[0], arguments=tuple(words[1:]), values=values)
 
 
-def _next_option(words: list[str]) -> tuple[str, str | None]:
-    """Pop one option from `words`. A switch has no value."""
-    word = words.pop(0)
-    name, equals, attached = word.partition("=")
-    if not word.startswith("--") and len(word) > len("-x"):
-        name, equals, attached = word[:2], "=", word[2:].removeprefix("=")
-        if _SHORT.get(name) in _SWITCHES:
-            words.insert(0, f"-{attached}")
-            equals = ""
-    name = _SHORT.get(name, name)
-    if name in _SWITCHES and not equals:
-        return name, None
-    if name in _SWITCHES and attached in {"true", "false"}:
-        return (name if attached == "true" else "--no-op"), None
-    if name not in _VALUED:
-        raise DockerUsageError(_unknown(word))
-    if equals:
-        return name, attached
-    if not words:
-        raise DockerUsageError(f"flag needs an argument: {word}")
-    return name, words.pop(0)
+def _usage(problem: GetoptError) -> str:
+    dashes = "-" if len(problem.opt) == 1 else "--"
+    if "requires argument" in problem.msg:
+        return f"flag needs an argument: {dashes}{problem.opt}"
+    return f"unknown {'shorthand ' if dashes == '-' else ''}flag: {dashes}{problem.opt}"
 
 
-def _unknown(word: str) -> str:
-    if word.startswith("--"):
-        return f"unknown flag: {word.partition('=')[0]}"
-    return f"unknown shorthand flag: '{word[1]}' in {word}"
-
-
-def _port(text: str) -> Port:
+def _port(text: str) -> tuple[int, int]:
     found = _PUBLISHED.match(text)
     if not found:
         raise DockerUsageError(f'invalid argument "{text}" for "-p, --publish" flag: invalid hostPort')
-    return Port(address=found["address"] or "", host=int(found["host"]), container=int(found["container"]))
+    return int(found["host"]), int(found["container"])
 
 
 def _env_file(name: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 spec.json     what the cloud tells the machine about itself
 console.log   the serial console
-journal/      one log a unit
 bin/          the commands of the machine image, first on the PATH
 groups/       a file for each started process group, to end it if the machine cannot
 root/         the guest's file system, as far as it is mapped
@@ -14,13 +13,14 @@ import json
 import re
 import shutil
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.api import Endpoint
-from tgi_deploy.sandbox.fast_clock import FastClock
 from tgi_deploy.sandbox.guest import NVME_MOUNT
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 # Longer prefixes first. Other paths are the host's, so custom user data should use only these.
@@ -51,9 +51,6 @@ COMMANDS: Final = (
     "aws",
     "curl",
     "docker",
-    "halt",
-    "journalctl",
-    "logger",
     "mountpoint",
     "nvidia-smi",
     "poweroff",
@@ -67,19 +64,53 @@ _ENDS_A_PART: Final = r"(?![\w-])"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FastClock:
+    """A machine's accelerated clock, the same after a reboot.
+
+    Real and guest time are the same at `epoch` (seconds since 1970), and `speed` times as fast from there.
+    """
+
+    epoch: float
+    speed: float
+
+    def at(self, real: float) -> float:
+        """Return the guest's time at a real time."""
+        return self.epoch + (real - self.epoch) * self.speed
+
+    def text(self, real: float) -> str:
+        return datetime.fromtimestamp(self.at(real), UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hardware:
+    """`memory_bytes` is per GPU, `card_name` the name in nvidia-smi.
+
+    Empty for types without GPUs, or unknown to the catalog.
+    """
+
+    accelerator: str = ""
+    card_name: str = ""
+    gpu_count: int = 0
+    memory_bytes: int = 0
+    nvme: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MachineSpec:
     """A machine's specification from the cloud.
 
     Durations are simulated seconds, divided by `speed`. Timers run `timer_speed` times as fast as real time, so
     does the machine's clock from `epoch` on. `pull_mb_per_s` is in real seconds. The cloud reserves `held_ports` of
-    its address for the owner's programs.
+    its address for the owner's programs. `images` are the sizes in bytes of what can be pulled.
     """
 
     instance_id: str
     region: str
-    zone: str
     instance_type: str
-    image_id: str
+    hardware: Hardware
+    images: Mapping[str, int]
+    proxy_image: str
+    engine_environment: Mapping[str, str]
     address: str
     endpoint_url: str
     access_key: str = field(repr=False)
@@ -108,7 +139,7 @@ class MachineSpec:
     def read(cls, path: Path) -> MachineSpec:
         document = json.loads(path.read_text(encoding="utf-8"))
         lists = {name: tuple(document[name]) for name in ("engine_faults", "held_ports")}
-        return cls(**{**document, **lists})
+        return cls(**{**document, **lists, "hardware": Hardware(**document["hardware"])})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,10 +157,6 @@ class Layout:
     @property
     def console(self) -> Path:
         return self.folder / "console.log"
-
-    @property
-    def journal(self) -> Path:
-        return self.folder / "journal"
 
     @property
     def bin(self) -> Path:
@@ -153,7 +180,7 @@ class Layout:
     def make(self) -> None:
         """Create the folders; in-memory ones are empty after every boot."""
         shutil.rmtree(self.at("/run/tgi-deploy"), ignore_errors=True)
-        for folder in (self.root, self.journal, self.bin, self.groups, self.units):
+        for folder in (self.root, self.bin, self.groups, self.units):
             folder.mkdir(parents=True, exist_ok=True)
         for path in ("/root", "/var/lib/cloud/instance", "/var/log", "/dev", "/var/lib/docker", "/run/tgi-deploy"):
             self.at(path).mkdir(parents=True, exist_ok=True)

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.sandbox.guest.layout import COMMANDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from tgi_deploy.sandbox.fast_clock import FastClock
-    from tgi_deploy.sandbox.guest.layout import Layout
+    from tgi_deploy.sandbox.guest.layout import FastClock, Layout
 
 _SHIM: Final = Path(__file__).with_name("shim.py")
 _SOCKET: Final = "commands.sock"
@@ -30,8 +29,6 @@ _SLEEP: Final = """exec /bin/sleep "$(awk -v text="${{1:-0}}" 'BEGIN {{
   unit["m"] = 60; unit["h"] = 3600; unit["d"] = 86400
   last = substr(text, length(text)); printf "%.3f", text * (last in unit ? unit[last] : 1) / {speed:g}
 }}')" """
-
-
 _DATE: Final = """case " $*" in *" -d"* | *" --date"*) exec /bin/date "$@" ;; esac
 exec /bin/date -d "@$(/bin/date +%s.%N | awk '{{ printf "%.3f", {epoch!r} + ($1 - {epoch!r}) * {speed:g} }}')" "$@" """
 
@@ -43,7 +40,6 @@ class Client:
         self.command: str = request["command"]
         self.argv: list[str] = list(request["argv"])
         self.env: dict[str, str] = dict(request["env"])
-        self.stdin: str = request["stdin"]
         self.on_signal: Callable[[int], None] = lambda _number: None
         self._send = send
 
@@ -52,6 +48,19 @@ class Client:
 
     def err(self, text: str) -> None:
         self._send({"err": text})
+
+    def value_of(self, option: str) -> str:
+        return value_of(option, self.argv)
+
+
+def value_of(option: str, words: Sequence[str]) -> str:
+    """Return an option's value, as the next argument or after `=`; empty if not given."""
+    for index, word in enumerate(words):
+        if word == option and index + 1 < len(words):
+            return words[index + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return ""
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):

@@ -11,24 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from tgi_deploy.sandbox.guest.units import BadUnitError, CommandLine, Unit, parse_command, parse_environment, parse_span
+from tgi_deploy.sandbox.guest.units import BadUnitError, parse_command, parse_span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tgi_deploy.sandbox.guest.console import Console
     from tgi_deploy.sandbox.guest.layout import Layout
     from tgi_deploy.sandbox.guest.spawn import Job, Spawner
+    from tgi_deploy.sandbox.guest.units import Unit
 
 ActiveState = Literal["inactive", "activating", "active", "deactivating", "failed"]
 
-_CLEAN_SIGNALS: Final = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE}
+_CLEAN: Final = {0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE}
 _EXEC_FAILED: Final = 203
-_DEFAULT_BURST: Final = 5
-_DEFAULT_INTERVAL_S: Final = 10.0
-_DEFAULT_STOP_S: Final = 90.0
-_DEFAULT_RESTART_S: Final = 0.1
 _MIN_STOP_S: Final = 0.5
+_ENDS_S: Final = 90.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,14 +39,14 @@ class Host:
 
 
 class Service:
-    def __init__(self, unit: Unit, host: Host) -> None:
-        self.unit = unit
+    def __init__(self, name: str, unit: Unit, host: Host) -> None:
         self.state: ActiveState = "inactive"
-        self.result = "success"
-        self.exit_status = 0
-        self.restarts = 0
+        self._name = name
+        self._settings = unit["Service"]
+        self._about = unit["Unit"]
         self._host = host
         self._job: Job | None = None
+        self._restarts = 0
         self._stop_wanted = threading.Event()
         self._settled = threading.Event()
         self._ended = threading.Event()
@@ -59,23 +55,18 @@ class Service:
         self._lock = threading.Lock()
 
     @property
-    def main_pid(self) -> int:
-        job = self._job
-        return job.pid if job and job.running() else 0
-
-    @property
-    def _kind(self) -> str:
-        return self.unit.one("Service", "Type", "simple")
+    def stops_by_command(self) -> bool:
+        """Whether it runs and has a command for its end."""
+        return "ExecStop" in self._settings and self._job is not None and self._job.running()
 
     def start(self, *, wait: bool = True) -> bool:
         """Start unless it runs; wait until it is up (a oneshot: done). Return False on failure."""
         with self._lock:
             if self._ended.is_set():
-                self._stop_wanted.clear()
-                self._settled.clear()
-                self._ended.clear()
+                for event in (self._stop_wanted, self._settled, self._ended):
+                    event.clear()
                 self.state = "activating"
-                threading.Thread(target=self._run, name=self.unit.name, daemon=True).start()
+                threading.Thread(target=self._run, name=self._name, daemon=True).start()
         if wait:
             self._settled.wait()
         return self.state != "failed"
@@ -86,26 +77,23 @@ class Service:
         job = self._job
         if job is not None and job.running():
             self.state = "deactivating"
-            self._commands("ExecStop", {"MAINPID": str(job.pid)})
+            if "ExecStop" in self._settings:
+                argv = parse_command(self._settings["ExecStop"], self._environment())
+                self._host.spawner.run(argv, line=lambda line: self._write(argv[0], line))
             job.signal(signal.SIGTERM)
-            if not self._ended.wait(self._stop_timeout_s()):
-                self._say(f"{self.unit.name}: State 'stop-sigterm' timed out. Killing.")
+            if not self._ended.wait(max(_MIN_STOP_S, self._span("TimeoutStopSec", "90s"))):
+                self._say(f"{self._name}: State 'stop-sigterm' timed out. Killing.")
                 job.signal(signal.SIGKILL)
-        self._ended.wait(_DEFAULT_STOP_S)
+        self._ended.wait(_ENDS_S)
         if self.state != "failed":
             self.state = "inactive"
-
-    def reset_failed(self) -> None:
-        self._starts.clear()
-        if self.state == "failed":
-            self.state, self.result = "inactive", "success"
 
     def _run(self) -> None:
         try:
             while self._once():
-                self.restarts += 1
+                self._restarts += 1
         except BadUnitError as problem:
-            self._say(f"{self.unit.name}: {problem}")
+            self._say(f"{self._name}: {problem}")
             self._fail("bad-setting")
         finally:
             self._settled.set()
@@ -114,162 +102,91 @@ class Service:
     def _once(self) -> bool:
         """Run the service once. Return True if it should restart."""
         if self._over_start_limit():
-            self._say(f"{self.unit.name}: Start request repeated too quickly.")
+            self._say(f"{self._name}: Start request repeated too quickly.")
             self._fail("start-limit-hit")
             return False
         self.state = "activating"
-        status = self._main() if self._commands("ExecStartPre", {}) else 1
+        status = self._life()
         self._job = None
-        self.exit_status = abs(status)
-        self._commands("ExecStopPost", {})
         return self._after(status)
 
-    def _main(self) -> int:
-        commands = self._parsed("ExecStart", {})
-        if not commands:
-            raise BadUnitError("Service has no ExecStart= setting. Refusing.")
-        status = 0
-        for command in commands:
-            status = self._life(command)
-            if status != 0 and not command.ignore_failure:
-                return status
-        return status
-
-    def _life(self, command: CommandLine) -> int:
+    def _life(self) -> int:
+        environment = self._environment()
+        argv = parse_command(self._settings.get("ExecStart", ""), environment)
         try:
-            job = self._spawn(command)
+            job = self._host.spawner.start(argv, line=lambda line: self._write(argv[0], line), environment=environment)
         except OSError as problem:
-            self._say(f"{self.unit.name}: Failed at step EXEC spawning {command.argv[0]}: {problem.strerror}")
+            self._say(f"{self._name}: Failed at step EXEC spawning {argv[0]}: {problem.strerror}")
             return _EXEC_FAILED
         self._job = job
-        if self._kind != "oneshot":
+        if self._settings.get("Type") != "oneshot":
             self.state = "active"
             self._settled.set()
-        self._inform(f"Started {self.unit.one('Unit', 'Description', self.unit.name)}.")
+        self._inform(f"Started {self._about.get('Description', self._name)}.")
         status = job.wait()
         job.sweep()
         return status
 
     def _after(self, status: int) -> bool:
-        clean = status == 0 or status in _CLEAN_SIGNALS or status in self.unit.numbers("Service", "SuccessExitStatus")
         if self._stop_wanted.is_set() or self._host.down.is_set():
             self.state = "inactive"
             return False
+        clean = status in _CLEAN
         if not clean:
             how = f"code=exited, status={status}" if status >= 0 else f"code=killed, signal={-status}"
-            self._say(f"{self.unit.name}: Main process exited, {how}")
+            self._say(f"{self._name}: Main process exited, {how}")
         if self._restarts_after(status, clean=clean):
             return self._pause()
-        return self._finish(clean=clean)
-
-    def _finish(self, *, clean: bool) -> bool:
         if clean:
-            remains = self._kind == "oneshot" and self.unit.flag("Service", "RemainAfterExit")
-            self.state = "active" if remains else "inactive"
-            self._inform(f"{self.unit.name}: Deactivated successfully.")
+            self.state = "inactive"
+            self._inform(f"{self._name}: Deactivated successfully.")
         else:
             self._fail("exit-code")
         return False
 
     def _restarts_after(self, status: int, *, clean: bool) -> bool:
-        if abs(status) in self.unit.numbers("Service", "RestartPreventExitStatus"):
+        if str(abs(status)) in self._settings.get("RestartPreventExitStatus", "").split():
             return False
-        policy = self.unit.one("Service", "Restart", "no")
-        return policy == "always" or (policy == "on-failure" and not clean) or (policy == "on-success" and clean)
+        policy = self._settings.get("Restart", "no")
+        return policy == "always" or (policy == "on-failure" and not clean)
 
     def _pause(self) -> bool:
         self.state = "activating"
         self._settled.set()
-        pause_s = self._span("RestartSec", _DEFAULT_RESTART_S) / self._host.speed
-        self._say(f"{self.unit.name}: Scheduled restart job, restart counter is at {self.restarts + 1}.")
-        if self._stop_wanted.wait(pause_s) or self._host.down.is_set():
+        self._say(f"{self._name}: Scheduled restart job, restart counter is at {self._restarts + 1}.")
+        if self._stop_wanted.wait(self._span("RestartSec", "100ms")) or self._host.down.is_set():
             self.state = "inactive"
             return False
         return True
 
     def _over_start_limit(self) -> bool:
-        burst = int(self._limit("StartLimitBurst", str(_DEFAULT_BURST)))
-        interval_s = parse_span(self._limit("StartLimitIntervalSec", str(_DEFAULT_INTERVAL_S))) / self._host.speed
+        burst = int(self._about.get("StartLimitBurst", "5"))
+        interval_s = parse_span(self._about.get("StartLimitIntervalSec", "10s")) / self._host.speed
         now = time.monotonic()
         self._starts = [*(start for start in self._starts if now - start < interval_s), now]
         return 0 < burst < len(self._starts)
 
-    def _limit(self, key: str, default: str) -> str:
-        return self.unit.one("Unit", key) or self.unit.one("Service", key) or default
-
-    def _span(self, key: str, default: float) -> float:
-        text = self.unit.one("Service", key)
-        return parse_span(text) if text else default
-
-    def _stop_timeout_s(self) -> float:
-        return max(_MIN_STOP_S, self._span("TimeoutStopSec", _DEFAULT_STOP_S) / self._host.speed)
+    def _span(self, key: str, default: str) -> float:
+        return parse_span(self._settings.get(key, default)) / self._host.speed
 
     def _fail(self, result: str) -> None:
-        self.state, self.result = "failed", result
-        self._say(f"{self.unit.name}: Failed with result '{result}'.")
-
-    def _commands(self, key: str, extra: dict[str, str]) -> bool:
-        """Run the commands of a key in order. Return False if one failed that must not."""
-        for command in self._parsed(key, extra):
-            environment = {**self._environment(), **extra}
-            line = self._writer(command)
-            status = self._host.spawner.run(command.argv, line=line, environment=environment)
-            if status != 0 and not command.ignore_failure:
-                self._say(f"{self.unit.name}: {key} process exited, status={status}")
-                return False
-        return True
-
-    def _parsed(self, key: str, extra: dict[str, str]) -> tuple[CommandLine, ...]:
-        environment = {**self._environment(), **extra}
-        lines = self.unit.all("Service", key)
-        return tuple(parse_command(text, environment, self.unit.name) for text in lines)
-
-    def _spawn(self, command: CommandLine) -> Job:
-        return self._host.spawner.start(
-            command.argv, line=self._writer(command), environment=self._environment(), folder=self._folder()
-        )
-
-    def _folder(self) -> Path | None:
-        folder = self.unit.one("Service", "WorkingDirectory")
-        return Path(folder) if folder and os.path.isabs(folder) else None  # noqa: PTH117 -- `~` is not a path here
+        self.state = "failed"
+        self._say(f"{self._name}: Failed with result '{result}'.")
 
     def _environment(self) -> dict[str, str]:
-        environment = dict(self._host.spawner.environment)
-        for text in self.unit.all("Service", "Environment"):
-            environment.update(_pair(part) for part in shlex.split(text) if "=" in part)
-        for name in self.unit.all("Service", "EnvironmentFile"):
-            environment.update(self._environment_file(name))
-        return environment
+        pairs = (text.partition("=") for text in shlex.split(self._settings.get("Environment", "")))
+        return {**self._host.spawner.environment, **{name: value for name, _, value in pairs}}
 
-    def _environment_file(self, name: str) -> dict[str, str]:
-        try:
-            return parse_environment(Path(name.removeprefix("-")).read_text(encoding="utf-8"))
-        except OSError as problem:
-            if name.startswith("-"):
-                return {}
-            raise BadUnitError(f"Failed to load environment files: {problem.strerror}") from problem
-
-    def _writer(self, command: CommandLine) -> Callable[[str], None]:
-        where = self.unit.one("Service", "StandardOutput", "journal")
-        identity = self.unit.one("Service", "SyslogIdentifier") or Path(command.argv[0]).name
-
-        def write(line: str) -> None:
-            self._host.console.journal(self.unit.name, line)
-            if "console" in where or where == "tty":
-                self._host.console.program(identity, self.main_pid or os.getpid(), line)
-
-        return write if where != "null" else lambda _line: None
+    def _write(self, program: str, line: str) -> None:
+        """Write a line of a program's output, where the console has it."""
+        if "console" in self._settings.get("StandardOutput", "journal"):
+            job = self._job
+            self._host.console.program(Path(program).name, job.pid if job else os.getpid(), line)
 
     def _inform(self, text: str) -> None:
         """Log at systemd's level "info", which a unit can suppress."""
-        if self.unit.one("Service", "LogLevelMax", "debug") in {"debug", "info"}:
+        if self._settings.get("LogLevelMax", "debug") in {"debug", "info"}:
             self._say(text)
 
     def _say(self, text: str) -> None:
-        self._host.console.journal(self.unit.name, text)
         self._host.console.program("systemd", 1, text)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value

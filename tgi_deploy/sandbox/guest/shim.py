@@ -16,10 +16,6 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _UNREACHABLE = 69
 
 
-def _piped_input(command: str) -> str:
-    return sys.stdin.read() if command == "logger" and not sys.stdin.isatty() else ""
-
-
 def _connect(path: str) -> socket.socket:
     """Connect from the socket's folder, because its full path may exceed the limit."""
     folder, _, name = path.rpartition("/")
@@ -36,12 +32,7 @@ def main(argv: list[str]) -> int:
     except OSError as problem:
         sys.stderr.write(f"{command}: the machine does not answer: {problem}\n")
         return _UNREACHABLE
-    request = {
-        "command": command,
-        "argv": arguments,
-        "env": dict(os.environ),
-        "stdin": _piped_input(command) if not arguments else "",
-    }
+    request = {"command": command, "argv": arguments, "env": dict(os.environ)}
     link.sendall(json.dumps(request).encode() + b"\n")
     for number in _FORWARDED:
         signal.signal(number, lambda got, _frame: link.sendall(json.dumps({"signal": got}).encode() + b"\n"))

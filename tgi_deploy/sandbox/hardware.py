@@ -1,0 +1,46 @@
+"""What the catalog knows of a machine: its accelerators, and the images that it can pull."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.engines.tgi import Tgi
+from tgi_deploy.errors import InputError
+from tgi_deploy.sandbox.guest.layout import Hardware
+
+_PROXY_BYTES: Final = 110_000_000  # unpacked
+
+
+@cache
+def hardware_of(instance_type: str) -> Hardware:
+    try:
+        found = Catalog.open().instance_type(instance_type)
+    except InputError:
+        return Hardware()
+    if found.accelerator.compute_capability is None:
+        return Hardware(nvme=found.nvme_bytes > 0)
+    return Hardware(
+        accelerator=found.accelerator.name,
+        card_name=found.accelerator.driver_name or found.accelerator.name,
+        gpu_count=found.accelerator_count,
+        memory_bytes=found.memory_bytes_per_accelerator,
+        nvme=found.nvme_bytes > 0,
+    )
+
+
+@cache
+def proxy_image() -> str:
+    """Return the image that answers over TLS before an engine."""
+    image: str = Store.behind().json("aws/tls.json")["image"]
+    return image
+
+
+@cache
+def image_sizes() -> dict[str, int]:
+    """Return the unpacked sizes of the engine's images and of the proxy's."""
+    catalog = Catalog.open(engines=(Tgi(),))
+    releases = [catalog.release(version) for version in catalog.release_versions()]
+    return {proxy_image(): _PROXY_BYTES, **{release.image: release.image_bytes for release in releases}}
