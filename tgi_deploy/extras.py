@@ -1,4 +1,4 @@
-"""The command that adds an extra's packages to this installation, whether by pip, pipx, uv or from a clone."""
+"""Missing extras, and the command that adds their packages to this installation: by pip, pipx, uv or from a clone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _NAME: Final = "tgi-deploy"
 _OF_AN_EXTRA: Final = re.compile(r"^(?P<requirement>[^;]+?)\s*;\s*extra\s*==\s*['\"](?P<extra>[\w-]+)['\"]$")
+
+
+def extra_missing(extra: str, doing: str, error: ImportError) -> InputError:
+    return InputError("extra_missing", f"{doing} needs the package {error.name!r}", hint=install_command(extra))
 
 
 def install_command(extra: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy import __version__
 from tgi_deploy.data_files import state_home
-from tgi_deploy.errors import DeployError, InputError
+from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen, replaced
 
 if TYPE_CHECKING:
@@ -290,17 +290,13 @@ def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
 
 
 def _hub() -> HuggingFaceHub:
-    """Raises InputError `hub_extra_missing` without its extra."""
+    """Raises InputError `extra_missing` without its extra."""
     try:
         from tgi_deploy.hub.client import HuggingFaceHub  # noqa: PLC0415 -- only unknown models need it
     except ImportError as error:
-        from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
+        from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- only an installation without it pays for it
 
-        raise InputError(
-            "hub_extra_missing",
-            f"The model is not in the catalog, and reading the hub needs the package {error.name!r}.",
-            hint=install_command("hub"),
-        ) from error
+        raise extra_missing("hub", "looking on the hub for a model that the catalog lacks", error) from error
     return HuggingFaceHub(os.environ.get("HF_ENDPOINT"))
 
 
@@ -309,17 +305,13 @@ def sandbox_home() -> Path:
 
 
 def sandbox_start(home: Path | None = None) -> SandboxInfo:
-    """Raises DeployError `sandbox_not_installed` without its extra."""
+    """Raises InputError `extra_missing` without its extra."""
     try:
         from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
     except ImportError as error:
-        from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
+        from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- only an installation without it pays for it
 
-        raise DeployError(
-            "sandbox_not_installed",
-            f"starting the sandbox: the package '{error.name}' is missing",
-            hint=install_command("sandbox"),
-        ) from error
+        raise extra_missing("sandbox", "starting the sandbox", error) from error
     return control.start(home or sandbox_home())
 
 

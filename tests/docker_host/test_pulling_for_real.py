@@ -72,7 +72,7 @@ def test_a_pull_reports_its_megabytes_and_happens_once(api, noise):
 def test_a_registry_that_requires_a_login_is_explained(api, noise):
     with serving(noise, locked=True) as registry, pytest.raises(HostRefusedError) as caught:
         pull(api, registry.reference(), listener=RecordingListener(), clock=EagerClock())
-    assert caught.value.code == "image_denied"
+    assert caught.value.code == "image_access_denied"
     assert "docker login" in caught.value.hint
 
 

@@ -111,7 +111,7 @@ class Catalog:
 
         Raises:
             InputError: `unknown_model`, `bad_model_name`, `unreadable_path`, `bad_model_config`, `bad_profile`,
-                `bad_checkpoint`, and with `more` `hub_offline`, `hub_extra_missing`, `hub_unreachable`,
+                `bad_checkpoint`, and with `more` `hub_offline`, `extra_missing`, `hub_unreachable`,
                 `hub_not_found`, `hub_gated`.
         """
         return self._models.resolve(model)

@@ -39,7 +39,7 @@ _LONGEST_NAME: Final = 200
 _LONGEST_PATH: Final = 1024
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9._-]+(@[A-Za-z0-9._-]+)?)?")
 _PATH_STARTS: Final = ("/", "./", "../")
-_PERHAPS_MISSPELT: Final = frozenset({"hub_not_found", "hub_offline", "hub_unreachable", "hub_extra_missing"})
+_PERHAPS_MISSPELT: Final = frozenset({"hub_not_found", "hub_offline", "hub_unreachable", "extra_missing"})
 
 _PROFILE: Final = {
     "hub_id": REQUIRED_TEXT,

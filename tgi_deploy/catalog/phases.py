@@ -22,7 +22,7 @@ def read_phases(engine: str, *, user_dir: Path | None = None) -> Mapping[str, An
     The engine's and the machine's tables are lists with the same names. A user's file replaces ours.
 
     Raises:
-        InputError: `bad_phase_table` when a file can't be read as a JSON object.
+        InputError: `bad_profile` when a file can't be read as a JSON object.
     """
     machine, own = _read(_MACHINE, user_dir), _read(f"engines/{engine}/phases.json", user_dir)
     lists = {key: _joined(machine.get(key), own.get(key)) for key in {**machine, **own}}
@@ -53,7 +53,7 @@ def logged_engines() -> tuple[str, ...]:
 
 
 def read_signs() -> dict[str, list[str]]:
-    """Return patterns of typical log lines, by engine. Raises InputError `bad_phase_table`."""
+    """Return patterns of typical log lines, by engine. Raises InputError `bad_profile`."""
     return {name: _read(f"engines/{name}/phases.json", None).get("signs", []) for name in logged_engines()}
 
 
@@ -61,7 +61,7 @@ def read_failures(engine: str, *, user_dir: Path | None = None) -> list[dict[str
     """Return all failures that an engine's logs can show, as plain data, in the table's order.
 
     The engine's patterns and remedy for a failure are added to those common to all engines. `versions` are the engine
-    versions of the patterns. Raises InputError `bad_phase_table`.
+    versions of the patterns. Raises InputError `bad_profile`.
     """
     below = f"engines/{engine}/failures.json"
     own = {item.get("code"): item for item in _codes(below, user_dir)}
@@ -79,7 +79,7 @@ def _failure(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 
 
 def read_tool_codes() -> list[dict[str, str]]:
-    """Return the tool's errors and rejections: code, kind, meaning, remedy. Raises InputError `bad_phase_table`."""
+    """Return the tool's errors and rejections: code, kind, meaning, remedy. Raises InputError `bad_profile`."""
     return _codes("diagnosis/codes.json", None)
 
 
@@ -95,7 +95,7 @@ def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
     """Return the plan changes that can fix a failure, by its code, in the order to try them.
 
     Raises:
-        InputError: `bad_phase_table`.
+        InputError: `bad_profile`.
     """
     below = "diagnosis/heal.json"
     edits = _read(below, user_dir).get("edits")
@@ -123,4 +123,4 @@ def _path(below: str, user_dir: Path | None) -> Path:
 
 
 def _bad(path: Path, reason: str) -> InputError:
-    return InputError("bad_phase_table", f"reading the phase table {path}: {reason}", hint="fix the file, or remove it")
+    return InputError("bad_profile", f"reading the phase table {path}: {reason}", hint="fix the file, or remove it")

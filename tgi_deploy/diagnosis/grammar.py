@@ -110,7 +110,7 @@ def grammar_from(data: Mapping[str, Any]) -> LogGrammar:
     """Return an engine's log grammar.
 
     Raises:
-        InputError: `bad_phase_table` with the missing or invalid key.
+        InputError: `bad_profile` with the missing or invalid key.
     """
     try:
         return _grammar(data)

@@ -50,7 +50,7 @@ def log_filter_from(data: Mapping[str, Any]) -> LogFilter:
     """Return the filter of an engine's table, plain data with the failures as `codes`.
 
     Raises:
-        InputError: `bad_phase_table` for a pattern that bash can't read.
+        InputError: `bad_profile` for a pattern that bash can't read.
     """
     final = (text for page in data["codes"] for text in page["signatures"] if text.get("final", False))
     ready = next(phase for phase in data["phases"] if phase["name"] == STARTUP_PHASES[-1])
@@ -64,7 +64,7 @@ def _any_of(patterns: Iterable[str]) -> str:
 
 
 def extended(pattern: str) -> str:
-    """Convert a Python pattern to a POSIX extended one. Raises InputError `bad_phase_table` if that is impossible."""
+    """Convert a Python pattern to a POSIX extended one. Raises InputError `bad_profile` if that is impossible."""
 
     def replaced(token: re.Match[str]) -> str:
         if token.lastgroup in _REFUSED:

@@ -125,7 +125,7 @@ def pages_from(codes: Iterable[Mapping[str, Any]]) -> dict[str, Page]:
     """Return the pages by code, in the table's order.
 
     Raises:
-        InputError: `bad_phase_table` for an unknown phase or a duplicate code.
+        InputError: `bad_profile` for an unknown phase or a duplicate code.
     """
     pages: dict[str, Page] = {}
     for item in codes:
@@ -140,7 +140,7 @@ def patterns_from(codes: Sequence[Mapping[str, Any]]) -> tuple[FailurePattern, .
     """Return the failure patterns in the table's order.
 
     Raises:
-        InputError: `bad_phase_table` for an unknown phase, strength or twin.
+        InputError: `bad_profile` for an unknown phase, strength or twin.
     """
     pages = pages_from(codes)
     found = tuple(_pattern(pages[item["code"]], text) for item in codes for text in item["signatures"])
@@ -210,7 +210,7 @@ def _phase(code: str, name: str) -> str:
 
 
 def any_of(patterns: Sequence[Any], flags: int = 0) -> re.Pattern[str]:
-    """Return one pattern for a list. Raises InputError `bad_phase_table` for an empty list or anything but text."""
+    """Return one pattern for a list. Raises InputError `bad_profile` for an empty list or anything but text."""
     if not patterns or not all(isinstance(text, str) and text for text in patterns):
         raise bad_table("a list of patterns is empty or has non-strings")
     return re.compile("|".join(f"(?:{text})" for text in patterns), flags)
@@ -225,7 +225,7 @@ def most_signs(text: str, signs: Mapping[str, Sequence[str]], otherwise: str) ->
 
 def bad_table(reason: str) -> InputError:
     return InputError(
-        "bad_phase_table",
+        "bad_profile",
         f"reading the engine's phase table: {reason}",
         hint="fix phases.json, or the files of profiles/diagnosis",
     )

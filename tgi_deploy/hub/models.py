@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import Profile
 
 # Errors after which the cache is used.
-_NO_ANSWER: Final = frozenset({"hub_unreachable", "hub_extra_missing", "bad_hub_answer"})
+_NO_ANSWER: Final = frozenset({"hub_unreachable", "extra_missing", "bad_hub_answer"})
 
 
 class Hub(Protocol):
@@ -42,7 +42,7 @@ class HubModels:
         """Return the model at a revision (default: the newest of its main branch), pinned to the commit.
 
         Raises:
-            InputError: `hub_extra_missing`, `hub_unreachable`, `bad_hub_answer`, `hub_not_found`, `hub_gated`,
+            InputError: `extra_missing`, `hub_unreachable`, `bad_hub_answer`, `hub_not_found`, `hub_gated`,
                 `bad_checkpoint`, `bad_model_config`.
         """
         wanted = revision or MAIN

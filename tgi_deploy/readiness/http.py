@@ -346,7 +346,7 @@ def _header_safe(key: str) -> str:
     """Check the key here because the library's error for a bad header would quote it."""
     if not key.isascii() or not key.isprintable():
         raise InputError(
-            "bad_api_key", "the API key has characters that an HTTP header can't carry", hint="no newlines"
+            "secret_unusable", "the API key has characters that an HTTP header can't carry", hint="no newlines"
         )
     return key
 

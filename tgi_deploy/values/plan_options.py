@@ -22,8 +22,8 @@ _MOST_REPLICAS: Final = 1000
 class PlanOption(NamedTuple):
     """One option. `reader` is its parser, `lands` the request field that it sets, or `ENDS`.
 
-    `profile`: a model's profile may set it; `sweeps`: `plan --sweep` accepts it. `code` is that of the parse error.
-    `unit` is a number's unit, empty for a share; `most` is its maximum, and `example` is shown in a hint. `default` is
+    `profile`: a model's profile may set it; `sweeps`: `plan --sweep` accepts it. `code` is the error for a bad number,
+    `unit` is its unit, empty for a share; `most` is its maximum, and `example` is shown in a hint. `default` is
     the default, as text.
     """
 
@@ -104,7 +104,7 @@ PLAN_OPTIONS: Final = (
     ),
     PlanOption(
         "--slo", LOAD, "LEVEL", "default, or none: only the limits that you set.",
-        "choice", "slo", code="bad_slo", choices=("default", "none"), default="default",
+        "choice", "slo", choices=("default", "none"), default="default",
     ),
     PlanOption(
         "--confidence", LOAD, "SHARE", "Required probability of meeting each limit.  [default: 0.5]",
@@ -121,23 +121,23 @@ PLAN_OPTIONS: Final = (
     ),
     PlanOption(
         "--prefer", LOAD, "WHAT", "cost, quality, speed or value.  [default: cost]",
-        "choice", "prefer", code="bad_prefer",
+        "choice", "prefer",
         choices=("cost", "quality", "speed", "value"), default="cost", profile=True, sweeps=True,
     ),
     PlanOption(
         "--quality", LOAD, "CLASS", "Minimum quality: exact, near-lossless or any.",
-        "choice", "quality", code="bad_quality", choices=("exact", "near-lossless", "any"), default="auto", sweeps=True,
+        "choice", "quality", choices=("exact", "near-lossless", "any"), default="auto", sweeps=True,
     ),
     PlanOption(
         "--min-bits", LOAD, "N", "Minimum bits per weight.", "whole", "min_bits", most=16, example="8"
     ),
     PlanOption(
         "--quantize", LOAD, "METHOD", "auto, none, or one of the engine's methods.  [default: auto]",
-        "text", "quantize", code="bad_quantize", default="auto", profile=True, sweeps=True,
+        "text", "quantize", default="auto", profile=True, sweeps=True,
     ),
     PlanOption(
         "--replicas", HARDWARE, "N", "auto, a number, or a range like 1..4.  [default: auto]",
-        "replicas", "replicas", code="bad_replicas", default="auto", most=_MOST_REPLICAS, sweeps=True,
+        "replicas", "replicas", default="auto", most=_MOST_REPLICAS, sweeps=True,
     ),
     PlanOption(
         "--max-machines", HARDWARE, "N", "At most this many machines.",
@@ -157,7 +157,7 @@ PLAN_OPTIONS: Final = (
     ),
     PlanOption(
         "--driver", HARDWARE, "NAME", "Driver in your machine image: grid.",
-        "choice", "driver", code="bad_option_value", choices=("grid",), example="grid",
+        "choice", "driver", choices=("grid",), example="grid",
     ),
     PlanOption("--hardware", HARDWARE, "NxGPU", "Use your own machine: 2xRTX-4090.", lands="hardware"),
     PlanOption(
@@ -165,8 +165,7 @@ PLAN_OPTIONS: Final = (
     ),
     PlanOption(
         "--market", HARDWARE, "MARKET", "on-demand, spot or any.  [default: on-demand]",
-        "choice", code="bad_market",
-        choices=("on-demand", "spot", "any"), default="on-demand", profile=True, sweeps=True,
+        "choice", choices=("on-demand", "spot", "any"), default="on-demand", profile=True, sweeps=True,
     ),
     PlanOption(
         "--engine-version", ENGINE, "VERSION", "Exact engine version.",

@@ -101,7 +101,7 @@ def broken(**changes):
 def test_a_broken_table_error_names_the_key(data, says):
     with pytest.raises(InputError, match=re.escape(says)) as caught:
         grammar_from(data)
-    assert caught.value.code == "bad_phase_table"
+    assert caught.value.code == "bad_profile"
 
 
 @pytest.mark.parametrize("before", [[], [{"kind": "message", "match": "^never said$"}]])

@@ -40,7 +40,7 @@ def test_a_pattern_matches_the_same_in_bash(pattern, posix):
 def test_a_pattern_that_bash_cannot_read_is_rejected(pattern):
     with pytest.raises(InputError, match="which is final") as caught:
         grammar_from(with_final(pattern))
-    assert caught.value.code == "bad_phase_table"
+    assert caught.value.code == "bad_profile"
 
 
 def test_a_pattern_that_is_not_final_stays_with_the_reader():

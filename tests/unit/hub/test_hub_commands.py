@@ -103,7 +103,7 @@ def test_without_the_extra(hub, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.delitem(sys.modules, "tgi_deploy.hub.client", raising=False)
     found = error(capsys, "plan", "acme/llama")
-    assert found["code"] == "hub_extra_missing"
+    assert found["code"] == "extra_missing"
     assert "pip install 'huggingface" in found["hint"]
 
 

@@ -34,7 +34,7 @@ LOADING_OOM = (
     "[tgi-deploy] phase=starting-engine\nStarting shard rank=0\ntorch.OutOfMemoryError: CUDA out of memory.\n"
     "Error: ShardCannotStart\n[tgi-deploy] phase=engine-exited code=1\n[tgi-deploy] verdict=configuration exit=64\n"
 )
-MET = (InputError("bad_api_key", "it has a space"), ConflictError("locked", "by another run"))
+MET = (InputError("secret_unusable", "it has a space"), ConflictError("locked", "by another run"))
 
 
 @dataclass

@@ -293,7 +293,7 @@ def test_resources_of_a_lost_record_are_found_and_removed(host):
 def test_an_unknown_front_is_rejected():
     with pytest.raises(InputError) as caught:
         DockerOptions(front="balancer")
-    assert caught.value.code == "bad_front"
+    assert caught.value.code == "bad_option_value"
 
 
 def test_another_computer_reaches_it_through_the_proxy(host, tmp_path):

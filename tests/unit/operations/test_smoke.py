@@ -128,7 +128,7 @@ def test_an_up_that_created_nothing_is_not_removed(code):
 
 @pytest.mark.parametrize("made", [{"outcome": "kept", "phase": "proof"}, {"exists": [{"id": "i-1"}]}])
 def test_resources_created_before_an_input_error_are_removed(made):
-    result, programs = smoked(up=reply(2, made, "bad_api_key"))
+    result, programs = smoked(up=reply(2, made, "secret_unusable"))
     assert programs.commands == ["up", "down"]
     assert result.exit_code == 2
 

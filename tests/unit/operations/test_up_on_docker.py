@@ -276,7 +276,7 @@ def test_a_pull_that_is_denied_leaves_nothing(around, docker):
     docker.messages = [{"error": "pull access denied for x, repository does not exist or may require 'docker login'"}]
     with pytest.raises(BadRequestError) as caught:
         bring_up(around, docker)
-    assert caught.value.code == "image_denied"
+    assert caught.value.code == "image_access_denied"
     assert not around.store.names()
 
 

@@ -170,7 +170,7 @@ def test_a_redirect_is_not_followed_with_the_key():
 def test_an_invalid_key_is_not_quoted_in_the_error(key):
     with serving() as server, pytest.raises(InputError) as caught:
         HttpEngine(server.url, api_key=lambda: key).ask(get("/info"))
-    assert caught.value.code == "bad_api_key"
+    assert caught.value.code == "secret_unusable"
     assert key not in caught.value.message
 
 

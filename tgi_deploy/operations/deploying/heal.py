@@ -46,7 +46,7 @@ class Healer:
     """Selects changes.
 
     `edits` by code, in the order to try; `engine` defines some. `plan_again` plans with changed options.  Raises
-    InputError `bad_phase_table` for an unknown change.
+    InputError `bad_profile` for an unknown change.
     """
 
     engine: Engine
@@ -58,7 +58,7 @@ class Healer:
         unknown = next((name for names in self.edits.values() for name in names if name not in known), None)
         if unknown is not None:
             raise InputError(
-                "bad_phase_table",
+                "bad_profile",
                 f"reading the fixes for failures: there is no change {unknown[:60]!r}",
                 hint=f"diagnosis/heal.json may name {', '.join(known)}",
             )

@@ -48,7 +48,7 @@ class Limits:
 
     @classmethod
     def of(cls, *, min_memory_margin_tokens: int | None, **percents: Percent) -> Limits:
-        """Return the limits from the texts of their options. Raises InputError `bad_percent`."""
+        """Return the limits from the texts of their options. Raises InputError `bad_number`."""
         read = {
             f"{name}_percent": None if value is None else percent(str(value), f"--{name.replace('_', '-')}")
             for name, value in percents.items()
@@ -57,11 +57,11 @@ class Limits:
 
 
 def percent(text: str, option: str) -> Decimal:
-    """`10%` or `10` → 10. Raises InputError `bad_percent`."""
+    """`10%` or `10` → 10. Raises InputError `bad_number`."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise InputError(
-            "bad_percent", f"{option}: {text[:60]!r} is not a percentage", hint=f"write {option} 10%, for example"
+            "bad_number", f"{option}: {text[:60]!r} is not a percentage", hint=f"write {option} 10%, for example"
         )
     return Decimal(match.group(1))
 

@@ -377,7 +377,9 @@ def _choice(setting: Setting, row: PlanOption) -> str:
     if text in row.choices or setting.source == "default":
         return text
     raise InputError(
-        row.code, f"{setting.named(row.flag)} can't be {quoted(text)}", hint=_suggestions().choice(text, row.choices)
+        "bad_option_value",
+        f"{setting.named(row.flag)} can't be {quoted(text)}",
+        hint=_suggestions().choice(text, row.choices),
     )
 
 
@@ -390,9 +392,10 @@ def _replicas(setting: Setting, row: PlanOption) -> Replicas:
     if 1 <= least <= most <= row.most:
         return Replicas(least=least, most=most)
     raise InputError(
-        row.code, f"{setting.named(row.flag)}: {quoted(text)} is not a number of replicas",
+        "bad_option_value",
+        f"{setting.named(row.flag)}: {quoted(text)} is not a number of replicas",
         hint="write --replicas auto, --replicas 2, or --replicas 1..4",
-    )  # fmt: skip
+    )
 
 
 def _amount(setting: Setting, row: PlanOption) -> Decimal:

@@ -31,10 +31,10 @@ class PlanFiles(Frozen, frozen=True, kw_only=True):
     targets: tuple[Target, ...]
 
     def check(self) -> None:
-        """Check the file names before planning. Raises InputError `bad_plot_file`."""
+        """Check the file names before planning. Raises InputError `bad_option_value`."""
         if self.plot is not None and self.plot.suffix.lower() not in _PLOT_ENDINGS:
             raise InputError(
-                "bad_plot_file",
+                "bad_option_value",
                 f"plotting to {str(self.plot)!r}: unknown file extension",
                 hint=f"give --plot a file name ending in {' or '.join(_PLOT_ENDINGS)}",
             )

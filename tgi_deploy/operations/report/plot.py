@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.extras import install_command
+from tgi_deploy.extras import extra_missing
 from tgi_deploy.operations.report.scatter import Layout, chart
 from tgi_deploy.templating import render_html
 
@@ -38,17 +38,13 @@ def plot_svg(report: Report) -> str:
 
 
 def plot_png(report: Report) -> bytes:
-    """Return the picture as a PNG with a bundled font. Raises InputError `plot_extra_missing` without the extra."""
+    """Return the picture as a PNG with a bundled font. Raises InputError `extra_missing` without the extra."""
     svg = plot_svg(report)
     try:
         import font_lato  # noqa: PLC0415 -- an extra
         import resvg_py  # noqa: PLC0415 -- startup time
     except ImportError as error:
-        raise InputError(
-            "plot_extra_missing",
-            f"plotting {report.title} as PNG needs the package {error.name!r}",
-            hint=f"use a .svg file, or run: {install_command('plot')}",
-        ) from error
+        raise extra_missing("plot", f"plotting {report.title} as PNG, unlike SVG,", error) from error
     fonts = [font_lato.font_files[name] for name in ("Lato", "LatoBold")]
     return resvg_py.svg_to_bytes(
         svg_string=svg, zoom=_ZOOM, skip_system_fonts=True, font_files=fonts, font_family=_FONT,

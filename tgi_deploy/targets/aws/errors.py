@@ -123,7 +123,9 @@ def _not_sent(error: Exception, doing: str) -> DeployError:
         return InputError("unknown_aws_profile", f"{doing} failed: {error}", hint="check AWS_PROFILE")
     if isinstance(error, boto.ParamValidationError):
         return BadRequestError(f"{doing} was not sent, its parameters are wrong: {error}")
-    return DeployError("cloud_error", f"{doing} failed: {error}", hint="try again; check AWS_ENDPOINT_URL if it is set")
+    return DeployError(
+        "request_refused", f"{doing} failed: {error}", hint="try again; check AWS_ENDPOINT_URL if it is set"
+    )
 
 
 def _from_connection(error: Exception, doing: str, *, creating: bool) -> DeployError:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.clock import SystemClock
-from tgi_deploy.errors import InputError
 from tgi_deploy.targets.docker.endpoint import endpoint_of
 
 if TYPE_CHECKING:
@@ -39,17 +38,13 @@ class Hosts:
         return DockerCloud(api=api)
 
     def _api(self, place: str) -> Api:
-        """Raises InputError `docker_extra_missing` if the extra is not installed."""
+        """Raises InputError `extra_missing` if the extra is not installed."""
         try:
             from tgi_deploy.targets.docker.api import Api  # noqa: PLC0415 -- most commands ask no Docker host
             from tgi_deploy.targets.docker.errors import ErrorTable  # noqa: PLC0415 -- startup time
         except ImportError as error:
-            from tgi_deploy.extras import install_command  # noqa: PLC0415 -- only an installation without it pays for it
+            from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- only an installation without it pays for it
 
-            raise InputError(
-                "docker_extra_missing",
-                f"connecting to a Docker host: the package {error.name!r} is not installed",
-                hint=install_command("docker"),
-            ) from error
+            raise extra_missing("docker", "connecting to a Docker host", error) from error
         table = ErrorTable.of(Store.behind().json("docker/errors.json"))
         return Api(endpoint=endpoint_of(place, self._environ), table=table, environ=self._environ)

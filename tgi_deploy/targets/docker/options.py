@@ -14,7 +14,7 @@ FRONT: Final = "proxy"
 
 
 class DockerOptions(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_bind`, `world_exposed` or `bad_front`."""
+    """Raises InputError `bad_bind`, `world_exposed` or `bad_option_value`."""
 
     bind: Annotated[
         str | None,
@@ -35,7 +35,9 @@ class DockerOptions(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.front not in {None, FRONT}:
-            raise InputError("bad_front", f"--front {self.front[:60]!r} is not supported", hint=f"use --front {FRONT}")
+            raise InputError(
+                "bad_option_value", f"--front {self.front[:60]!r} is not supported", hint=f"use --front {FRONT}"
+            )
         if self.bind is None:
             return
         try:

@@ -65,7 +65,7 @@ class Layers:
 def pull(api: Api, image: str, *, listener: Listener, clock: Clock) -> bool:
     """Pull `image` unless the host has it, and return whether it was pulled.
 
-    Raises HostRefusedError (`image_not_found`, `image_denied`, `disk_full`, …), or the error of an unreachable host.
+    Raises HostRefusedError (`image_not_found`, `image_access_denied`, `disk_full`, …), or the unreachable host's error.
     """
     if api.look("looking for the image", lambda client: client.inspect_image(image), _has_id):
         return False

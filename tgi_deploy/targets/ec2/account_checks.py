@@ -150,7 +150,7 @@ def addresses_finding(subnet: str, free: int | DeployError) -> Problem:
 
 def static_ip_finding(region: str, answer: tuple[int, int] | DeployError) -> Problem:
     if isinstance(answer, DeployError):
-        return unanswered("address_quota", answer)
+        return unanswered("quota", answer)
     used, limit = answer
     message = f"{region} has {used} of at most {limit} Elastic IP addresses"
     if used < limit:
@@ -161,7 +161,7 @@ def static_ip_finding(region: str, answer: tuple[int, int] | DeployError) -> Pro
 def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool, static_ip: bool = False) -> Problem:
     """`public`: whether the machine gets a public address, `static_ip` whether it is reached at one that stays."""
     if isinstance(way_out, DeployError):
-        return unanswered("route", way_out)
+        return unanswered("subnet", way_out)
     if way_out is None:
         return ok("route", f"{subnet} is on this computer: its routes are not checked", subnet=subnet)
     if not way_out:

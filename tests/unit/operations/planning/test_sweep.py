@@ -100,7 +100,7 @@ def test_an_invalid_value_is_a_row_with_its_error(catalog):
 def test_a_request_invalid_for_every_value_is_an_error(catalog):
     with pytest.raises(InputError) as raised:
         plan_each(replaced(REQUEST, quantize="zip"), read_sweep("budget=1,2"), catalog, {})
-    assert raised.value.code == "bad_quantize"
+    assert raised.value.code == "bad_option_value"
 
 
 def test_the_table(tool):

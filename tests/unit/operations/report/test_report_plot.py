@@ -74,7 +74,7 @@ def test_without_the_extra_the_install_command_is_printed(reports, monkeypatch):
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     with pytest.raises(InputError) as caught:
         plot_png(reports["plan"])
-    assert caught.value.code == "plot_extra_missing"
+    assert caught.value.code == "extra_missing"
     assert "resvg-py" in caught.value.hint
 
 
@@ -104,7 +104,7 @@ def test_both_files_are_written_without_a_plan(tmp_path, capsys):
 @pytest.mark.parametrize("name", ["plan.pdf", "plan", "plan.svg.gz"])
 def test_an_unknown_file_extension_is_rejected_before_planning(name, tmp_path, capsys):
     assert run("plan", "no-such-model", "--plot", str(tmp_path / name)) == 2
-    assert "error[bad_plot_file]" in capsys.readouterr().err
+    assert "error[bad_option_value]" in capsys.readouterr().err
 
 
 def test_an_unwritable_file_error_names_the_option(tmp_path, capsys):

@@ -34,13 +34,13 @@ SAID = (
     ("disk_full", "failed to register layer: write /usr/lib/x: no space left on device"),
     ("image_not_found", "manifest for ghcr.io/x/y:9 not found: manifest unknown: manifest unknown"),
     ("image_not_found", "manifest unknown"),
-    ("image_denied", "pull access denied for x/y, repository does not exist or may require 'docker login'"),
-    ("image_denied", "Head https://ghcr.io/v2/x/y/manifests/9: unauthorized"),
-    ("image_denied", "Get http://127.0.0.1:5000/v2/x/manifests/9: no basic auth credentials"),
-    ("registry_limit", "toomanyrequests: You have reached your pull rate limit."),
+    ("image_access_denied", "pull access denied for x/y, repository does not exist or may require 'docker login'"),
+    ("image_access_denied", "Head https://ghcr.io/v2/x/y/manifests/9: unauthorized"),
+    ("image_access_denied", "Get http://127.0.0.1:5000/v2/x/manifests/9: no basic auth credentials"),
+    ("image_rate_limited", "toomanyrequests: You have reached your pull rate limit."),
     ("registry_unreachable", "Get https://ghcr.io/v2/: dial tcp: lookup ghcr.io on 127.0.0.11:53: no such host"),
     ("registry_unreachable", "Get https://ghcr.io/v2/: net/http: TLS handshake timeout"),
-    ("no_image_for_host", "no matching manifest for linux/arm64/v8 in the manifest list entries"),
+    ("image_arch_mismatch", "no matching manifest for linux/arm64/v8 in the manifest list entries"),
     ("model_folder_missing", 'invalid mount config for type "bind": bind source path does not exist: /models/x'),
 )
 
