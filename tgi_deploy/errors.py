@@ -69,7 +69,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
 
 class StillRunning(Struct, frozen=True, kw_only=True):
-    """A machine that is or may still be running: its cost, and the command that ends it."""
+    """A machine that is or may still be running: its cost, and the command that removes it."""
 
     machine: str | None
     region: str

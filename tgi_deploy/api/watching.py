@@ -105,7 +105,7 @@ class Watching(Planning):
         return logs_result(self._look(), name, tail=tail, raw=raw)
 
     def follow_logs(self, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
-        """Yield log lines as they arrive, until the machine ends."""
+        """Yield log lines as they arrive, until the machine terminates."""
         from tgi_deploy.operations.watching.logs import follow
 
         return follow(self._look(), name, tail=tail, raw=raw)

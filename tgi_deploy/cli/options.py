@@ -139,7 +139,8 @@ name_argument: Final = click.argument("name", shell_complete=complete.deployment
 strategy_option: Final = click.option(
     "--strategy",
     type=click.Choice(("rolling", "recreate")),
-    help="Start the new machine before (rolling) or after (recreate) the old one ends.  [default: rolling if possible]",
+    help="Start the new machine before (rolling) or after (recreate) the old one is removed.  "
+    "[default: rolling if possible]",
 )
 yes_option: Final = _option("--yes", "-y", is_flag=True, section="Output", help="Don't ask for confirmation.")
 

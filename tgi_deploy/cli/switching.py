@@ -49,7 +49,7 @@ def _consequences(proposal: SwitchProposal) -> Iterator[str]:
     if proposal.emptied and proposal.switch == "stop":
         yield "  its weights are on instance storage, which a stop erases: a start downloads them again"
     if proposal.switch == "stop" and not any(end.reason == "ttl" for end in proposal.ends):
-        yield "  no limit ends the billing of the disk"
+        yield "  no limit stops the billing of the disk"
 
 
 def _lines(came: SwitchOutcome) -> Iterator[str]:

@@ -103,7 +103,7 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
     """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
 
     A deployment that runs something else is updated: the new machine is proved while the old one still serves,
-    or with --strategy recreate after the old one has ended. If the new one fails, the old one keeps serving or is
+    or with --strategy recreate after the old one is removed. If the new one fails, the old one keeps serving or is
     restored. A deployment that is good enough stays.
     """
     from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- help is printed without it

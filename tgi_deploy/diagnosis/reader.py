@@ -73,7 +73,7 @@ class ErrorSeen:
 class EngineStart:
     """The state of one engine start. `phase` is a position in STARTUP_PHASES; `evident`: a line names it.
 
-    `exit_code`: -1 if the engine ended with an unknown code, None while it runs. `stranger` is the first exception
+    `exit_code`: -1 if the engine exited with an unknown code, None while it runs. `stranger` is the first exception
     without a matching pattern. `restarts` are the phases that this start has begun.
     """
 

@@ -56,7 +56,7 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
     else:
         code = reading.latest.exit_code
         ended = "repeatedly" if code in (None, -1) else f"with code {code}"
-        reason = f"the engine ended {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
+        reason = f"the engine exited {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
         hint = "read its whole log with 'logs NAME'; 'diagnose NAME' finds its cause"
     # The log may already be at the next start.
     phase = finding.phase if finding else reading.startup_phase

@@ -1,4 +1,4 @@
-"""When a machine's limits end it, by its tags and its record.
+"""When a machine's limits terminate it, by its tags and its record.
 
 A machine starts with its limits and rereads them from its tags, which its owner may change. The end of an idle timeout
 depends on requests, so it is unknown until it is reached.
@@ -94,12 +94,12 @@ def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) ->
 
 
 def ttl_end(deployment: Deployment | None, tags: Mapping[str, str]) -> datetime | None:
-    """Return when the time of a machine is up, by --ttl or by --max-spend; None where neither ends it."""
+    """Return when --ttl or --max-spend terminates a machine; None if neither does."""
     return next((end.at for end in ends_of(deployment, [tags]) if end.reason == "ttl"), None)
 
 
 def certain_end(ends: Iterable[End]) -> datetime | None:
-    """Return the time by which the machine will have ended unless the end is extended; None without a time limit."""
+    """Return the time by which the machine will terminate unless its limit is extended; None without a time limit."""
     return min((end.at for end in ends if end.at is not None), default=None)
 
 

@@ -89,7 +89,7 @@ class Pausing(Protocol):
         """Start it. Raises NoCapacityError if there is no room for it."""
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
-        """Begin a restart; return whether the old run has already ended."""
+        """Begin a restart; return whether the old run has already finished."""
 
 
 class Cloud(Protocol):
@@ -114,7 +114,7 @@ class Cloud(Protocol):
         """Return its output; empty if there is none."""
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
-        """Change when the machine is ended from outside, if such a resource is among `seen`.
+        """Change when the machine is terminated from outside, if such a resource is among `seen`.
 
         Raises InputError `external_end_stays` if that end can't be removed.
         """

@@ -53,12 +53,12 @@ def at_status(deployment: Deployment, status: DeploymentStatus) -> Deployment:
 
 
 def is_ending(deployment: Deployment) -> bool:
-    """Return whether an update still has to end its machine."""
+    """Return whether an update still has to remove its machine."""
     return deployment.rollout is not None and deployment.rollout.stage == "ending"
 
 
 def as_recreate(deployment: Deployment) -> Deployment:
-    """Turn a rolling update that has created nothing yet into one that ends the old machine first."""
+    """Turn a rolling update that has created nothing yet into one that removes the old machine first."""
     rollout = deployment.rollout
     if rollout is None:
         return deployment
@@ -67,7 +67,7 @@ def as_recreate(deployment: Deployment) -> Deployment:
 
 
 def mark_draining(deployment: Deployment, at: datetime) -> Deployment:
-    """Return the record when its old machine starts to end; in a resumed update it may have started before."""
+    """Return the record when its old machine starts to shut down; in a resumed update it may have started before."""
     rollout = deployment.rollout
     if rollout is None or rollout.refuses_since is not None:
         return deployment
@@ -147,12 +147,12 @@ def outdated_steps(deployment: Deployment, seen: Sequence[Found]) -> tuple[Step,
 
 
 def machines_to_end(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the machines that an update still has to end before it creates the next."""
+    """Return the machines that an update still has to remove before it creates the next."""
     return tuple(found for found in seen if found.is_machine and not found.attached) if is_ending(deployment) else ()
 
 
 def end_steps(deployment: Deployment, machines: Sequence[Found]) -> tuple[Step, ...]:
-    """Return the steps that end these machines, and, by id, a recorded machine that is not visible."""
+    """Return the steps that remove these machines, and, by id, a recorded machine that is not visible."""
     rollout, record = deployment.rollout, deployment.machine
     if rollout is None or not is_ending(deployment):
         return ()

@@ -129,6 +129,6 @@ def _locked(what: str, holder: dict[str, Any]) -> ConflictError:
     return ConflictError(
         "locked",
         f"deployment '{what}' is being changed by {who}",
-        hint="wait until that command has ended, then try again",
+        hint="wait until that command has finished, then try again",
         data={"holder": holder},
     )

@@ -42,7 +42,7 @@ def _check_ends(deployable: Deployable) -> None:
     for name, seconds in ends:
         if seconds is not None and seconds <= 0:
             hint = f"give a --{name.replace('_', '-')} above 0"
-            raise InputError(f"bad_{name}", f"a deployment can't end after {seconds} s", hint=hint)
+            raise InputError(f"bad_{name}", f"a limit of {seconds} s is not possible", hint=hint)
     engine, metrics = deployable.candidate.engine, deployable.candidate.engine.metrics
     if deployable.idle_s is not None and not (metrics.request_counters and metrics.path):
         raise InputError(

@@ -1,4 +1,4 @@
-"""The limits that end a machine, and how much of its spending limit is left."""
+"""The limits that terminate a machine, and how much of its spending limit is left."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
     lease_s: int | None = None
 
     def lifetime_s(self, usd_per_hour: Decimal) -> int | None:
-        """Return the seconds until a first machine ends: the earlier of --ttl and --max-spend at this price.
+        """Return the seconds until a first machine terminates: the earlier of --ttl and --max-spend at this price.
 
         Raises InputError `bad_max_spend` for an amount too small to start a machine.
         """
@@ -145,7 +145,7 @@ def endless(ends: Ends, usd_per_hour: Decimal | None) -> tuple[Problem, ...]:
     if ends.any or usd_per_hour is None:
         return ()
     message = (
-        f"no limit ends this machine: about ${usd_per_month(usd_per_hour):,.0f} a month; "
+        f"no limit terminates this machine: about ${usd_per_month(usd_per_hour):,.0f} a month; "
         "--ttl, --max-spend, --idle-timeout or --lease would"
     )
     return (warning("no_limit", message),)

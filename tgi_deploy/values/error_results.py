@@ -28,7 +28,7 @@ class ErrorThing(Document, frozen=True, kw_only=True):
 
 
 class StillCosts(Document, frozen=True, kw_only=True):
-    """A machine that is or may still be running: its cost, and the command that ends it."""
+    """A machine that is or may still be running: its cost, and the command that removes it."""
 
     machine: str | None
     region: str

@@ -73,8 +73,8 @@ def test_a_diagnosis_shows_phase_code_line_cause_and_remedy(capsys):
         (MachineState(state="running"), "Nothing wrong in this log."),
         (MachineState(state="missing"), "The machine is gone."),
         (
-            MachineState(state="stopped", reason_code="Exited", reason="the container ended with code 0"),
-            "The machine is stopped (Exited: the container ended with code 0).",
+            MachineState(state="stopped", reason_code="Exited", reason="the container exited with code 0"),
+            "The machine is stopped (Exited: the container exited with code 0).",
         ),
     ],
 )

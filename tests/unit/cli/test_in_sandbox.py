@@ -19,7 +19,7 @@ from tgi_deploy.errors import DeployError, Problem, warning
 @pytest.mark.parametrize(
     ("line", "reported"),
     [
-        ("'tgi-deploy down demo' ends it", "'tgi-deploy down --sandbox demo' ends it"),
+        ("'tgi-deploy down demo' removes it", "'tgi-deploy down --sandbox demo' removes it"),
         ("tgi-deploy up m --set 'x=a b'; more", "tgi-deploy up --sandbox m --set 'x=a b'; more"),
         ("tgi-deploy logs --sandbox demo", "tgi-deploy logs --sandbox demo"),
         ("by 'tgi-deploy up m --sandbox --yes' (process 1)", "by 'tgi-deploy up m --sandbox --yes' (process 1)"),

@@ -225,9 +225,9 @@ def test_every_limit_of_a_machine_is_listed(around):
         expected_serial=deployment.serial,
     )
     text = page(known_subject(around.context(), around.store.load("demo")))
-    assert "It ends at 2026-01-09T04:00+00:00, unless its lease is renewed before." in text
-    assert "It ends 1800 s after its last request." in text
-    assert "Nothing ends it by itself" not in text
+    assert "It terminates at 2026-01-09T04:00+00:00, unless its lease is renewed before." in text
+    assert "It terminates 1800 s after its last request." in text
+    assert "does not terminate by itself" not in text
 
 
 def test_every_limit_of_a_plan_is_listed():

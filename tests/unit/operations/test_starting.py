@@ -87,7 +87,7 @@ def test_an_engine_that_exited_is_reported(around):
     died = LOAD + "torch.OutOfMemoryError: CUDA out of memory.\n[tgi-deploy] phase=engine-exited code=1\n"
     found, _ = seen(around, died)
     assert (found.starting.exit_code, found.starting.cause) == (1, "oom_load")
-    assert "loading: the engine ended: oom_load; 'tgi-deploy diagnose demo' finds the cause" in status_text(found)
+    assert "loading: the engine exited: oom_load; 'tgi-deploy diagnose demo' finds the cause" in status_text(found)
 
 
 def test_the_log_of_a_responding_engine_is_not_read(around):

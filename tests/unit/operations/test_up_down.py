@@ -249,7 +249,7 @@ def test_a_launch_that_fails_midway_reports_what_runs_and_costs(around, call, er
     with pytest.raises(type(error)) as caught:
         bring_up(around)
     assert reported in caught.value.hint
-    assert "'tgi-deploy down demo' ends it" in caught.value.hint
+    assert "'tgi-deploy down demo' removes it" in caught.value.hint
     assert caught.value.data["deployment"] == "demo"
     assert caught.value.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
 

@@ -43,7 +43,7 @@ def test_an_unresponsive_engine_keeps_its_machine(around):
     assert error.data["outcome"] == "kept"
     assert error.data["still_costs"]["machine"] == machine.id
     assert "is older than this run and is kept and costs $1.861 an hour" in error.hint
-    assert "'tgi-deploy down demo' ends it" in error.hint
+    assert "'tgi-deploy down demo' removes it" in error.hint
     assert "is older than this run" in failure_text(error.problem, error.failure)
 
 
@@ -106,7 +106,7 @@ def test_only_the_new_machine_of_a_failed_up_is_removed(around):
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
     assert (error.data["outcome"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
     assert {item["kind"] for item in error.data["before"]} == {"security-group", "launch-template"}
-    assert "what already existed is kept: 'tgi-deploy down demo' ends it" in error.hint
+    assert "what already existed is kept: 'tgi-deploy down demo' removes it" in error.hint
     shown = failure_text(error.problem, error.failure)
     assert "nothing anymore" in shown
     assert "what already existed is kept" in shown
@@ -128,7 +128,7 @@ def test_a_rejected_launch_keeps_the_earlier_machine(around, error):
     refused = failed(around, remove_all=True)
     assert len(around.world.running()) == 1
     assert refused.data["outcome"] == "kept"
-    assert "'tgi-deploy down demo' ends it" in refused.hint
+    assert "'tgi-deploy down demo' removes it" in refused.hint
 
 
 def test_heal_does_not_replace_an_earlier_machine(around):

@@ -349,7 +349,7 @@ def test_a_paused_container_is_kept(around, docker):
         bring_up(around, docker, wait=True, on_failure=lambda _error: pytest.fail("asked"))
     assert list(docker.containers_by_id) == [item["Id"]]
     assert caught.value.data["outcome"] == "kept"
-    assert "'tgi-deploy down demo' ends it" in caught.value.hint
+    assert "'tgi-deploy down demo' removes it" in caught.value.hint
 
 
 def of_a_folder(path="/models/mine"):

@@ -49,7 +49,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
-        "  no price: the machine is yours; only 'down' ends the deployment"
+        "  no price: the machine is yours; only 'down' removes the deployment"
         if owned
         else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything; {end}",
         *credits_lines(proposal.credits, cost.usd_per_hour),
@@ -77,9 +77,9 @@ def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:
 def update_text(update: Update) -> str:
     """Return what the update changes, and how it affects clients."""
     how = (
-        "the old machine ends before the new one starts"
+        "the old machine is removed before the new one starts"
         if update.strategy == "recreate"
-        else "side by side, then the old one ends"
+        else "side by side, then the old one is removed"
     )
     rows = [f"  {what:<9} {before} -> {after}" for what, before, after in update.rows]
     notices = _recreating(update) if update.strategy == "recreate" else _rolling(update)
@@ -120,7 +120,7 @@ def _hourly(deployment: Deployment) -> str:
 
 
 def _surplus_text(proposal: Proposal) -> str:
-    """Return which machine ends and what that saves; the serving machine stays."""
+    """Return which machine is removed and what that saves; the serving machine stays."""
     deployment, surplus = proposal.deployment, proposal.surplus
     return "\n".join(
         (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Diagnosis, Failure, Problem
 
 _FROM_BEFORE: Final = "the machine is older than this run and is kept: 'tgi-deploy logs {name}' shows its log"
-_PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' ends it"
+_PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' removes it"
 _INDENT: Final = " " * 12
 _HINTS: Final = {
     "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
@@ -71,7 +71,7 @@ def _costs(failure: Failure) -> str:
         return f"nothing anymore{_spent(failure)}"
     price = f"{usd(still.usd_per_hour)} an hour" if still.usd_per_hour is not None else "no rent"
     until = f" until {still.ends_at.isoformat()}" if still.ends_at else ""
-    return f"{price}{until}: {still.machine} in {still.region} still runs; '{still.ends_with}' ends it"
+    return f"{price}{until}: {still.machine} in {still.region} still runs; '{still.ends_with}' removes it"
 
 
 def _spent(failure: Failure) -> str:

@@ -99,8 +99,9 @@ def _revision_words(recorded: Deployment, current: Revision) -> str:
     if rollout is None:
         return f"{current.number}, {current.state}"
     if rollout.stage == "promoted":
-        return f"{current.number}, {current.state}; the machine of revision {rollout.source} still runs: 'up' ends it"
-    stage = "serves" if recorded.rolling else "is ending" if rollout.stage == "ending" else "is gone"
+        old = f"the machine of revision {rollout.source} still runs: 'up' removes it"
+        return f"{current.number}, {current.state}; {old}"
+    stage = "serves" if recorded.rolling else "is being removed" if rollout.stage == "ending" else "is removed"
     back = f"; 'tgi-deploy rollback {recorded.name}' goes back to {rollout.source}" if rollout.source else ""
     return (
         f"{current.number}; an update to {rollout.destination} is not finished, the old machine {stage}: "
@@ -112,7 +113,7 @@ def _starting(starting: Starting, name: str) -> str:
     words = starting.phase.replace("_", " ")
     if starting.exit_code is not None:
         why = f": {starting.cause}" if starting.cause else ""
-        return f"{words}: the engine ended{why}; 'tgi-deploy diagnose {name}' finds the cause"
+        return f"{words}: the engine exited{why}; 'tgi-deploy diagnose {name}' finds the cause"
     return f"{words}: {starting.detail}" if starting.detail else words
 
 

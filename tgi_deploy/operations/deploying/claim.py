@@ -67,7 +67,7 @@ def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found])
 
 
 def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
-    """Raise ClaimedError if somebody else took over this deployment's id after our machine ended."""
+    """Raise ClaimedError if somebody else took over this deployment's id after our machine terminated."""
     known = {item.attributes.get("id") for item in recorded.resources}
     living = [item for item in ours if item.is_machine and item.alive]
     strangers = (item for item in living if item.id not in known)

@@ -74,7 +74,7 @@ def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[
     log = f"'tgi-deploy logs {name}' shows its log"
     return _report(
         error,
-        f"the machine {state}{price_words(deployment.usd_per_hour)}: {log}, 'tgi-deploy down {name}' ends it",
+        f"the machine {state}{price_words(deployment.usd_per_hour)}: {log}, 'tgi-deploy down {name}' removes it",
         Failure(deployment=name, outcome="kept", still_running=still_running(deployment), before=tuple(before)),
         command=_diagnosis(error).command
         or f"tgi-deploy {'down' if error.code in _SELF_EXPLANATORY else 'diagnose'} {name}",
@@ -105,7 +105,7 @@ def report_removed(
     unknown = diagnosis.cause is None and error.code not in _SELF_EXPLANATORY
     return _report(
         error,
-        f"{MADE_GONE}: 'tgi-deploy down {name}' ends it" if before else GONE,
+        f"{MADE_GONE}: 'tgi-deploy down {name}' removes it" if before else GONE,
         Failure(deployment=name, outcome="removed", receipt=receipt, before=tuple(before)),
         command=diagnosis.command or (again if error.code in _SELF_EXPLANATORY else f"{again} --on-failure keep"),
         remedy=_KEEP_HINT if unknown else None,
@@ -144,7 +144,7 @@ def report_not_restored(deployment: Deployment, error: DeployError, second: Depl
     """Return the error for an update that failed and could not be rolled back, because of `second`."""
     words = (
         f"what this update created was removed, but the previous revision could not be restored: {second.message}; "
-        f"'tgi-deploy rollback {deployment.name}' tries again, 'tgi-deploy down {deployment.name}' ends it"
+        f"'tgi-deploy rollback {deployment.name}' tries again, 'tgi-deploy down {deployment.name}' removes it"
     )
     failure = second.failure or error.failure or Failure()
     failure = replaced(failure, deployment=deployment.name, outcome=failure.outcome or "removed")

@@ -74,7 +74,7 @@ def _living(context: Context, running: Running) -> tuple[End, ...]:
     if past is not None:
         raise ConflictError(
             "already_ending",
-            f"'{running.name}' ended at {stamp(past)}: its machine is ending",
+            f"'{running.name}' ended at {stamp(past)}: its machine is terminating",
             hint=f"run 'tgi-deploy down {running.name}', then 'tgi-deploy up' for a new machine",
         )
     return ends
@@ -137,5 +137,5 @@ def with_limits(
     except InputError as error:
         message = f"the machine keeps its limits, not {options}: {error.message}; {error.hint}"
         return deployment, (warning("limits_kept", message),)
-    message = f"{options} applied to the running machine: 'tgi-deploy status {name}' shows when it ends now"
+    message = f"{options} applied to the running machine: 'tgi-deploy status {name}' shows its limits now"
     return recorded or deployment, (warning("limits_moved", message),)

@@ -125,7 +125,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
             raise InputError(
                 "spot_stays",
                 f"'{at.name}' runs on a spot machine, which cannot be stopped and started again",
-                hint=f"'tgi-deploy down {at.name}' ends it; an on-demand machine can be stopped",
+                hint=f"'tgi-deploy down {at.name}' removes it; an on-demand machine can be stopped",
             )
         settled = at.recorded is None or at.recorded.status == "stopped"
         if at.machine.state == "stopped" and settled and not _is_under_way(at.recorded):
@@ -421,7 +421,7 @@ def check_time_left(context: Context, at: Running) -> None:
         return
     raise ConflictError(
         "end_passed",
-        f"'{at.name}' reaches its limit at {stamp(end)}: a machine started now would end itself",
+        f"'{at.name}' reaches its limit at {stamp(end)}: a machine started now would terminate itself",
         hint=f"'tgi-deploy extend {at.name} --ttl TIME' gives it more, then 'tgi-deploy start {at.name}'; "
         f"'tgi-deploy down {at.name}' removes it",
     )
@@ -502,7 +502,7 @@ def _await_down(context: Context, at: Running) -> MachineState:
 
 
 def _await_silence(context: Context, at: Running) -> None:
-    """Wait until the old engine has ended, because its answers would be mistaken for the new one's."""
+    """Wait until the old engine has exited, because its answers would be mistaken for the new one's."""
     if at.recorded is None or at.recorded.endpoint is None:
         return
     deadline_s = at.recorded.current.grace_s + _SHUTDOWN_S

@@ -63,7 +63,7 @@ def resume_or_withdraw(
 ) -> Deployment:
     """Return the record to continue from: an unfinished rolling update to something else is rolled back first.
 
-    If its old machine has ended in the meantime, it continues without it.
+    If its old machine has terminated in the meantime, it continues without it.
     """
     if recorded.rolling and not keeps_serving(recorded, seen):
         return mark_old_gone(recorded)
@@ -99,7 +99,7 @@ def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *
     if deployment.active is None or not keeps_serving(deployment, seen):
         return "nothing is serving that could keep serving during the update"
     if not wait:
-        return "with --no-wait nothing would be proved before the old machine ends"
+        return "with --no-wait nothing would be proved before the old machine is removed"
     front = front_of(context, deployment)
     return "two machines of this deployment can't run side by side" if front is None else front.no_room(deployment)
 
@@ -126,7 +126,7 @@ def _cannot_roll(deployment: Deployment, why: str) -> ConflictError:
     return ConflictError(
         "cannot_roll",
         f"updating '{deployment.name}' with --strategy rolling: {why}",
-        hint="--strategy recreate ends the old machine first; nothing answers until the new one is proved",
+        hint="--strategy recreate removes the old machine first; nothing answers until the new one is proved",
     )
 
 
@@ -138,7 +138,7 @@ def suggesting_recreate(deployment: Deployment) -> Iterator[None]:
     except DeployError as error:
         if not deployment.rolling or error.code == "cannot_roll":
             raise
-        other = "--strategy recreate needs no second machine: it ends the old one first"
+        other = "--strategy recreate needs no second machine: it removes the old one first"
         raise error.copy(hint=error.hint_and(other)) from error.__cause__
 
 
@@ -231,7 +231,7 @@ def finish(context: Context, deployment: Deployment) -> Finished:
         return Finished(deployment=_without_outdated(context, deployment, replaced(deployment, rollout=None)))
     except DeployError as error:
         now, name = f"revision {deployment.current.number} serves at {deployment.endpoint}", deployment.name
-        words = f"{now}; the old machine still runs: the same 'up' ends it, 'tgi-deploy down {name}' ends both"
+        words = f"{now}; the old machine still runs: the same 'up' removes it, 'tgi-deploy down {name}' removes both"
         raise error.copy(hint=error.hint_and(words)) from error.__cause__
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Target
 
 _LONGEST_BASE: Final = 32
-# Smokes end themselves even if their CI runner dies with its disk.
+# Smoke deployments terminate themselves even if their CI runner dies with its disk.
 _TTL: Final = ("--ttl", "1h")
 _ENDS: Final = frozenset(OPTION[name].flag for name in END_FIELDS)
 OK: Final = 0
@@ -141,7 +141,7 @@ def job_for(
 
 
 def _has_end(words: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Return whether an option or the environment sets a limit that ends the machines."""
+    """Return whether an option or the environment sets a limit that terminates the machines."""
     return not _ENDS.isdisjoint(words) or any(environ.get(variable_of(option)) for option in _ENDS)
 
 

@@ -68,7 +68,7 @@ class Group:
 
     @property
     def expires(self) -> datetime | None:
-        """When its machines have certainly ended. Extensions in a tag or in the record count.
+        """When its machines have certainly terminated. Extensions in a tag or in the record count.
 
         Only the machines' own tags count: leftovers of an earlier machine still have that one's ends.
         """

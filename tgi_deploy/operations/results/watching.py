@@ -167,9 +167,8 @@ def _ends_sooner(extension: Extension) -> tuple[Problem, ...]:
     if lease is None or not ends or ends[0].reason != "ttl" or ends[0].at is None:
         return ()
     at = ends[0].at.isoformat(timespec="seconds")
-    message = (
-        f"its --ttl or --max-spend ends it before its lease, at {at}: 'tgi-deploy extend {extension.name} --ttl TIME'"
-    )
+    remedy = f"'tgi-deploy extend {extension.name} --ttl TIME'"
+    message = f"its --ttl or --max-spend terminates it before its lease expires, at {at}: {remedy}"
     return (warning("ends_sooner", message),)
 
 

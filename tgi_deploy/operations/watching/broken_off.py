@@ -40,7 +40,7 @@ def _named(context: Context, name: str, error: DeployError, go_on: str, machine:
     failure = error.failure or Failure()
     if failure.outcome or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
-    words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' ends it"
+    words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' removes it"
     hint = error.hint if f"down {name}" in (error.hint or "") else error.hint_and(words)
     failure = replaced(failure, deployment=name, exists=exists)
     if deployment and deployment.machine:

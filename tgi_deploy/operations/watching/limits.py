@@ -1,6 +1,6 @@
 """Sets, moves and lifts the limits of a running machine. They are tags, which the machine reads.
 
-A command that waits for a machine renews its lease, so that the machine does not end in the meantime.
+A command that waits for a machine renews its lease, so that the machine does not terminate in the meantime.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def keep_ceiling(context: Context, running: Running, ceiling_usd: Decimal) -> Ru
     try:
         recorded, tags = move_limits(context, running, WantedEnds(max_spend_usd=ceiling_usd))
     except InputError as error:  # the rest does not pay for five minutes, or an external end cannot be removed
-        context.reporter.note(f"its end is unchanged: {error.message}")
+        context.reporter.note(f"its limit is unchanged: {error.message}")
         return replace(running, recorded=running.recorded and context.executor().save(running.recorded))
     return replace(running, recorded=recorded, machine=with_tags(running.machine, tags))
 

@@ -248,7 +248,7 @@ def not_serving(found: Status) -> NotHealthyError | None:
         return NotHealthyError(
             "machine_gone",
             f"'{name}' does not serve: it has no running machine{_since(found)}",
-            hint=f"'tgi-deploy diagnose {name}' shows why it ended; the same 'up' launches another one, "
+            hint=f"'tgi-deploy diagnose {name}' shows why it terminated; the same 'up' launches another one, "
             f"'tgi-deploy down {name}' removes the rest",
         )
     if found.probe is None and found.machine is not None and found.machine.state == "running":
@@ -264,7 +264,7 @@ def not_serving(found: Status) -> NotHealthyError | None:
         "not_answering",
         f"'{name}' does not serve: {why}{_since(found)}",
         hint=f"'tgi-deploy logs {name}' shows its log, 'tgi-deploy diagnose {name}' finds the cause, "
-        f"'tgi-deploy down {name}' ends it",
+        f"'tgi-deploy down {name}' removes it",
     )
 
 

@@ -215,6 +215,6 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
 
 
 def death_class(reason_code: str, table: ErrorTable) -> str:
-    """Return the error class of the reason for a machine's end."""
+    """Return the error class of the reason for a machine's termination."""
     known = table.deaths.get(reason_code)
     return known or table.classify(reason_code.partition(".")[2])

@@ -65,10 +65,10 @@ class Schedules:
         wanted = self._schedule(properties)
         try:
             before_visible(
-                self.api, lambda: self._ask("create_schedule", "scheduling the machine's end", _scheduled, **wanted)
+                self.api, lambda: self._ask("create_schedule", "scheduling the termination", _scheduled, **wanted)
             )
         except LostReplyError:
-            self._ask("update_schedule", "moving the machine's end", _scheduled, **wanted)
+            self._ask("update_schedule", "rescheduling the termination", _scheduled, **wanted)
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         try:

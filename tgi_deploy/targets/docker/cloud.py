@@ -85,14 +85,14 @@ class DockerCloud:
         return console_of(self.api, instance_id)
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
-        """Nothing outside the host ends a container."""
+        """Nothing outside the host stops a container."""
 
 
 def _why(state: Reply) -> tuple[str | None, str | None]:
-    """Return (code, sentence) for a container that has ended."""
+    """Return (code, sentence) for a container that has exited."""
     if state.text("Status") not in {"exited", "dead"}:
         return ("Paused", "the container is paused") if state.text("Status") == "paused" else (None, None)
     if state.flag("OOMKilled"):
         return "OOMKilled", "it was killed by the OOM killer: the host's memory was used up"
     failed = state.optional_text("Error").strip()
-    return "Exited", failed or f"the container ended with code {state.integer('ExitCode')}"
+    return "Exited", failed or f"the container exited with code {state.integer('ExitCode')}"

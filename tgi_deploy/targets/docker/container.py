@@ -108,7 +108,7 @@ class Containers:
         )
 
     def stop(self, attributes: Mapping[str, str]) -> None:
-        """Stop it and return once it has ended, after `_grace_s` at most."""
+        """Stop it and return once it has exited, after `_grace_s` at most."""
         container_id, grace_s = attributes["id"], self._grace_s(attributes)
         self.api.look(
             "stopping the container", lambda client: client.stop(container_id, timeout=grace_s), lambda _nothing: None
@@ -163,7 +163,7 @@ class Containers:
         }
 
     def address(self, item: Reply) -> str | None:
-        """Return its address for callers, from its settings or its proxy's, so that it is known after it ended."""
+        """Return its address for callers, from its settings or its proxy's, so that it is known after it exited."""
         bound = self._bound(item)
         name, _, revision = item.optional_text("Name").removeprefix("/").partition(".")
         if bound is None and revision:

@@ -114,7 +114,7 @@ class DockerLaunch:
             self.pull_image(self.place, image, self.around.listener)
 
     def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a host is the only pool
-        """Return the address, even of a container that has ended: the wait for its engine then reports why."""
+        """Return the address, even of a container that has exited: the wait for its engine then reports why."""
         record = deployment.machine
         if record is None:
             raise ValueError("the record has no container")

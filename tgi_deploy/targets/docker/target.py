@@ -39,8 +39,8 @@ FACTS: Final = TargetFacts(
         Refusal(
             options=END_FIELDS,
             code="no_limits_on_docker",
-            why="a Docker host can't end a container on a schedule",
-            hint="omit it, and end the deployment with 'tgi-deploy down NAME'; it has no hourly cost",
+            why="a Docker host can't stop a container on a schedule",
+            hint="omit it, and remove the deployment with 'tgi-deploy down NAME'; it has no hourly cost",
         ),
         Refusal(
             options=("sandbox",),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found, MachineState
 
 # In order of creation; deletion runs in reverse. Attached kinds come before the instance: they can be deleted only
-# after it. The schedule is created last but listed early, so that it can end the instance until that is gone.
+# after it. The schedule is created last but listed early, so that it can terminate the instance until that is gone.
 _KINDS: Final = (
     parameter.KIND,
     role.ROLE,
@@ -124,7 +124,7 @@ class Ec2Cloud:
         if expires is None:
             raise InputError(
                 "external_end_stays",
-                "an external schedule (--external-ttl) ends the machine: it can be changed but not removed",
+                "an external schedule (--external-ttl) terminates the machine: it can be changed but not removed",
                 hint="set a new end with --ttl TIME",
             )
         properties = {
@@ -144,7 +144,7 @@ class Ec2Cloud:
     def check_death(self, state: MachineState, *, pool: str) -> None:
         if state.state in {"pending", "running"}:
             return
-        text = f"the machine in {pool} ended before it was running: {state.reason or state.state}"
+        text = f"the machine in {pool} terminated before it was running: {state.reason or state.state}"
         if not state.reason_code:
             raise DeployError("machine_died", text, hint="run the command again to create a new one")
         failure = by_class(death_class(state.reason_code, self.api.table), text, cause=state.reason_code)

@@ -1,6 +1,6 @@
-"""A backstop: an EventBridge schedule that ends the machine if its own timer fails. Pure.
+"""A backstop: an EventBridge schedule that terminates the machine if its own timer fails. Pure.
 
-Its role may end only machines with this deployment's tag.
+Its role may terminate only machines with this deployment's tag.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRACE: Final = timedelta(minutes=5)
 def external_end(
     *, name: str, deployment_id: str, region: str, expires: datetime, machine_key: str
 ) -> tuple[Resource, Resource]:
-    """Return the role that may end the machine, and the schedule that does so minutes after `expires`."""
+    """Return the role that may terminate the machine, and the schedule that does so minutes after `expires`."""
     group = f"tgi-deploy-{name}-{deployment_id}"
     schedule = Resource(
         key=SCHEDULE,

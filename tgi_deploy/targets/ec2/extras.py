@@ -34,7 +34,7 @@ class Extras:
 def make_extras(
     secrets: Secrets, deployment: Deployment, region: str, expires: datetime | None, *, end_outside: bool
 ) -> Extras:
-    """`expires` is when the machine ends. Raises InputError `external_ttl_without_end`."""
+    """`expires` is when the machine terminates. Raises InputError `external_ttl_without_end`."""
     delivered = delivery(secrets, name=deployment.name, deployment_id=deployment.id, region=region)
     return Extras(
         names={

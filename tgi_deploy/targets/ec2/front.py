@@ -46,7 +46,7 @@ class DirectFront:
         return None
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
-        """Let the machine end itself. Machines of the first release don't read their tags and are just deleted."""
+        """Let the machine terminate itself. Machines of the first release don't read tags and are just deleted."""
         cloud = self.region(machine.place)
         handler, found = cloud.handler(machine.kind), cloud.handler(machine.kind).read(machine.attributes)
         if found is None or not found.alive or not reads_tags(found.tags):
@@ -68,7 +68,7 @@ class StaticFront(DirectFront):
     cuts: ClassVar[bool] = True
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
-        """Move the address, unless the machine has ended meanwhile: then nothing can have it, and it is None."""
+        """Move the address, unless the machine has terminated meanwhile: then nothing can have it, and it is None."""
         record = deployment.record(ADDRESS)
         if record is None:
             raise NotHealthyError(

@@ -52,7 +52,7 @@ class Instances:
         return tuple(sorted(found, key=lambda item: (item.attributes["launched"], item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
-        """Launch one. Raises StaleTokenError if the token yields an earlier instance that has ended."""
+        """Launch one. Raises StaleTokenError if the token yields an earlier instance that has terminated."""
         kinds = (*_TAGGED, "spot-instances-request") if properties["spot"] else _TAGGED
         name, value = READS_TAGS
         own = {**tags, name: value}
@@ -78,7 +78,7 @@ class Instances:
             self.api.ask("create_tags", "tagging an instance", acknowledged, Resources=ids, Tags=tag_list(tags))
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        """Return it; None if it has ended. A new one that EC2 does not know is awaited: it knows ended ones, too."""
+        """Return it; None once terminated. A new one that EC2 does not list is awaited: terminated ones are still listed."""
         new = "launched" in attributes and self._may_be_new(attributes)
         for _ in looks(self.api.retrier.clock, _LATENESS):
             found = self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
@@ -129,7 +129,7 @@ class Instances:
         self.api.ask(method, doing, acknowledged, InstanceIds=[attributes["id"]])
 
     def state(self, instance_id: str) -> MachineState:
-        """Return its state; EC2 still describes ended instances for a while."""
+        """Return its state; EC2 still describes terminated instances for a while."""
         return self._read(instance_id, _machine_state) or MachineState(state="missing")
 
     def _read(self, instance_id: str, read: Callable[[Reply], _T]) -> _T | None:

@@ -48,7 +48,9 @@ class Ec2Options(Value, frozen=True, kw_only=True):
         bool,
         option("Elastic IP address for the URL, which updates keep; billed until 'down'.", commands=("up", "doctor")),
     ] = False
-    external_ttl: Annotated[bool, option("Also have AWS end it 5 minutes after its end time, as a backstop.")] = False
+    external_ttl: Annotated[bool, option("Also have AWS terminate it 5 minutes after its end time, as a backstop.")] = (
+        False
+    )
 
     def __post_init__(self) -> None:
         networks(self.allow_cidr, expose_to_world=self.expose_to_world)

@@ -42,7 +42,7 @@ class SpotRequests:
         return found[0] if found and found[0].state in _THERE else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Cancel it. This does not end its instance."""
+        """Cancel it. This does not terminate its instance."""
         self.api.remove(
             "cancel_spot_instance_requests", "canceling a spot request", SpotInstanceRequestIds=[attributes["id"]]
         )

@@ -1,4 +1,4 @@
-"""User data: the cloud-config that makes a bare GPU machine run the engine and end itself in time.
+"""User data: the cloud-config that makes a bare GPU machine run the engine and terminate itself in time.
 
 systemd restarts a crashed engine but not a misconfigured one: `run-engine` exits with the launcher's exit code 2, or
 with 64 if the log of a start that never became ready shows a failure that the table marks as final. It prints markers

@@ -282,7 +282,7 @@ def test_a_machine_has_a_state_an_address_and_a_console(bench):
 )
 def test_a_termination_has_the_class_of_its_reason(bench, reason, error):
     dead = MachineState(state="terminated", reason_code=reason, reason="it ended")
-    with pytest.raises(error, match="the machine in p ended"):
+    with pytest.raises(error, match="the machine in p terminated"):
         bench.cloud().check_death(dead, pool="p")
 
 
