@@ -78,7 +78,7 @@ class Instances:
             self.api.ask("create_tags", "tagging an instance", acknowledged, Resources=ids, Tags=tag_list(tags))
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        """Return it; None once terminated. A new one that EC2 does not list is awaited: it lists terminated ones, too."""
+        """Return it; None once terminated. EC2 lists terminated ones too, so an unlisted one may be new: await it."""
         new = "launched" in attributes and self._may_be_new(attributes)
         for _ in looks(self.api.retrier.clock, _LATENESS):
             found = self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
