@@ -59,6 +59,21 @@ def test_a_removed_command_prints_its_replacement(capsys, line, today):
     parse_example(hint)
 
 
+@pytest.mark.parametrize(
+    ("line", "today"),
+    [
+        ("gc --all-regions --yes", "gc --region all --yes"),
+        ("diff a b --max-memory-margin-decrease=5%", "diff a b --min-memory-margin-tokens 4096"),
+    ],
+)
+def test_a_removed_option_prints_its_replacement(capsys, line, today):
+    assert run(ROOT, shlex.split(line)) == 2
+    error, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error[unknown_option]")
+    assert hint.removeprefix("hint: it was removed: use ").split()[0] in today.split()
+    parse_example(f"{PROGRAM} {today}")
+
+
 @pytest.mark.parametrize("row", REMOVED)
 def test_the_usage_of_a_replacement_parses(row):
     parse_example(f"{PROGRAM} {row.usage}")

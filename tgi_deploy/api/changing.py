@@ -313,7 +313,6 @@ class Changing(Watching):
         *,
         older_than: str = "1m",
         include_unrecorded: bool = False,
-        all_regions: bool = False,
         confirm: Callable[[Sequence[Group]], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[GcData, GcOutcome]:
@@ -325,9 +324,8 @@ class Changing(Watching):
         request = GcRequest(
             older_than_s=age_s(older_than), include_unrecorded=include_unrecorded, confirm=confirm or _yes
         )
-        places = wiring.targets()[0].locations(("all",)) if all_regions else self.places
         found = run_again(
-            wiring.context(self._setup(places)),
+            self._look(),
             stops,
             lambda guarded: gc(guarded, request),
             doing="gc",

@@ -133,7 +133,6 @@ class Planning(Place):
         max_cost_increase: Percent = None,
         max_token_cost_increase: Percent = None,
         min_memory_margin_tokens: int | None = None,
-        max_memory_margin_decrease: Percent = None,
     ) -> Result[DiffData, Comparison]:
         """Compare two plans: locks, or the output of `plan --json`.
 
@@ -145,7 +144,6 @@ class Planning(Place):
         limits = Limits.of(
             max_cost_increase=max_cost_increase,
             max_token_cost_increase=max_token_cost_increase,
-            max_memory_margin_decrease=max_memory_margin_decrease,
             min_memory_margin_tokens=min_memory_margin_tokens,
         )
         return diff_result(old, new, limits)

@@ -53,7 +53,6 @@ _LABELS: Final = {
     metavar="N",
     help="Minimum KV-cache tokens left beyond what the plan promises.",
 )
-@click.option("--max-memory-margin-decrease", metavar="PERCENT", help="Maximum decrease of that margin.")
 @click.option("--junit", type=_FILE, metavar="FILE", help="Write a JUnit report with a test for each limit.")
 @click.option("--github", is_flag=True, help="Print failures as GitHub Actions annotations.")
 def diff_command(

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 @command(
     "gc",
-    examples=("tgi-deploy gc --dry-run", "tgi-deploy gc --all-regions --yes", "tgi-deploy gc --older-than 6h --json"),
+    examples=("tgi-deploy gc --dry-run", "tgi-deploy gc --region all --yes", "tgi-deploy gc --older-than 6h --json"),
 )
 @asking_cloud_options
-@click.option("--all-regions", is_flag=True, help="Search every region in the catalog.")
 @click.option(
     "--older-than",
     default="1m",

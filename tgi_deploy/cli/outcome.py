@@ -78,7 +78,10 @@ def _usage_failure(error: click.ClickException, command_name: str) -> Result:
     """Return a usage error from click as a result: a stable code, one line, and where to read more."""
     hint = f"run '{' '.join([PROGRAM, *command_name.split(), '--help'])}'"
     close = _nearest_of(error)
-    if close:
+    now = _instead_of(error, command_name)
+    if now:
+        hint = f"it was removed: use {now}"
+    elif close:
         hint = f"did you mean {' or '.join(repr(name) for name in close)}? Otherwise {hint}"
     item = Problem(code=_usage_code(error), message=_usage_message(error), hint=hint)
     return Result(exit_code=InputError.exit_code, errors=(item,))
@@ -97,6 +100,13 @@ def _usage_code(error: click.ClickException) -> str:
 def _usage_message(error: click.ClickException) -> str:
     message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
     return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _instead_of(error: click.ClickException, command_name: str) -> str | None:
+    """Return what to give instead of a removed option."""
+    from tgi_deploy.cli.removed import REMOVED_OPTIONS  # noqa: PLC0415 -- only a wrong command line pays for it
+
+    return REMOVED_OPTIONS.get((command_name, error.option_name)) if isinstance(error, click.NoSuchOption) else None
 
 
 def _nearest_of(error: click.ClickException) -> Sequence[str]:

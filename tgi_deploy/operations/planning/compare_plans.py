@@ -44,7 +44,6 @@ class Limits:
     max_cost_increase_percent: Decimal | None = None
     max_token_cost_increase_percent: Decimal | None = None
     min_memory_margin_tokens: int | None = None
-    max_memory_margin_decrease_percent: Decimal | None = None
 
     @classmethod
     def of(cls, *, min_memory_margin_tokens: int | None, **percents: Percent) -> Limits:
@@ -109,8 +108,6 @@ def _checks(metrics: tuple[MetricData, ...], limits: Limits) -> Iterator[CheckDa
         )
     if limits.min_memory_margin_tokens is not None:
         yield _least_margin(margin, limits.min_memory_margin_tokens)
-    if limits.max_memory_margin_decrease_percent is not None:
-        yield _smaller_margin(margin, limits.max_memory_margin_decrease_percent)
 
 
 def _dearer(metric: MetricData, name: str, what: str, allowed: Decimal) -> CheckData:
@@ -133,16 +130,6 @@ def _least_margin(metric: MetricData, least: int) -> CheckData:
         name="min-memory-margin-tokens",
         passed=new >= least,
         message=f"KV cache beyond the promised load: {metric.old} → {new} tokens, at least {least} required",
-    )
-
-
-def _smaller_margin(metric: MetricData, allowed: Decimal) -> CheckData:
-    old, new = metric.old or Decimal(0), metric.new or Decimal(0)
-    passed = new >= old or (old > 0 and (old - new) * _HUNDRED <= old * allowed)
-    return CheckData(
-        name="max-memory-margin-decrease",
-        passed=passed,
-        message=f"KV cache beyond the promised load: {old} → {new} tokens{_by(metric)}, at most -{allowed} % allowed",
     )
 
 
