@@ -37,7 +37,7 @@ _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", 
 
 @pytest.fixture(scope="session")
 def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A home for each test. None of them exists yet: ten thousand folders would take longer than most tests."""
+    """Give each test a home that does not exist yet: creating ten thousand folders takes longer than most tests."""
     folder = tmp_path_factory.mktemp("homes")
     return (folder / str(number) for number in itertools.count())
 
@@ -57,7 +57,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, _homes: Iterator[Path]) 
 
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_is_waited_for_or_read_twice() -> Iterator[None]:
-    """No disk is waited for, and all catalogs of this process share the files that are shipped."""
+    """Skip disk syncs, and share the packaged files among all catalogs of this process."""
     behind = Store.behind
     shipped = functools.cache(lambda folder: Store((folder,)))
 
@@ -72,7 +72,7 @@ def _nothing_is_waited_for_or_read_twice() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _printed_data_is_as_published() -> Iterator[None]:
-    """Hold whatever a test prints with --json to the published schema of its command."""
+    """Validate everything that a test prints with --json against the published schema of its command."""
     schemas = json.loads(_SCHEMAS.read_text(encoding="utf-8"))
     envelope = output.envelope
 
@@ -94,7 +94,7 @@ def _printed_data_is_as_published() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def catalog() -> Catalog:
-    """The catalog as it is shipped, read once."""
+    """Return the packaged catalog, read once."""
     return shared_catalog()
 
 

@@ -1,4 +1,4 @@
-"""Machines really end: by lifetime, idleness or an expired lease; a reboot does not move the end."""
+"""Machines terminate themselves: by TTL, idle timeout or an expired lease; a reboot does not move the limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ended_by(machine, reason):
 
 
 def looked(machine, file="age"):
-    """It has booted, and its end is under watch."""
+    """Wait until it has booted and watches its limits."""
     machine.until("the first look", lambda: bool(machine.run("cat", f"{STATE}/{file}", check=False)))
 
 
@@ -60,7 +60,7 @@ def test_without_its_watch_it_terminates_anyway(docker_engine):
 
 
 def idle(docker_engine):
-    """A machine whose engine answers, and that ends a minute after."""
+    """A machine whose engine answers, and that terminates a minute later."""
     kind = KINDS["bare"]
     return boot(docker_engine, ending(idle_s=60), gpus=kind.gpus, nvme=kind.mounts_nvme)
 
@@ -124,5 +124,5 @@ def test_a_reboot_keeps_the_limit_and_restarts_the_engine(docker_engine):
 
 
 def age_s(machine):
-    """Seconds since its first look, by its own count."""
+    """Return the seconds since its first poll, as counted by the machine."""
     return int(machine.run("cat", f"{STATE}/age").split()[0])

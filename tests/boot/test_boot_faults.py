@@ -1,4 +1,4 @@
-"""What can go wrong on a machine, made to go wrong on one that boots for real."""
+"""Faults on a machine that really boots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of plan, booted by the real cloud-init and systemd: nothing fails, the engine answers, no secret shows."""
+"""Every kind of plan, booted by the real cloud-init and systemd: no unit fails, the engine answers, no secret leaks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_it_boots_and_answers(docker_engine, name):
 
 
 def check_phases(machine):
-    """As markers, and as whoever waits reads them from the console."""
+    """Check the markers, and the phases that a wait reads from the console."""
     phases = [marker.split()[0] for marker in machine.markers() if marker.startswith("phase=")]
     assert phases == ["phase=booting", "phase=pulling", "phase=starting-engine"]
     assert read(machine.console(), GRAMMAR).startup_phase == "ready"
@@ -50,7 +50,7 @@ def check_engine(machine, deployable):
 
 
 def check_api_key(machine):
-    """Asked for by the engine; the hub token was needed to come here, the model being gated."""
+    """Check that the engine requires it; the hub token was needed too, because the model is gated."""
     address = f"http://127.0.0.1:{machine.port}/generate"
     ask = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", "content-type: application/json", address]
     ask += ["-d", '{"inputs": "Hello", "parameters": {"max_new_tokens": 2}}']
@@ -59,7 +59,7 @@ def check_api_key(machine):
 
 
 def check_tls(machine):
-    """The proxy answers with the certificate on the console; the engine answers no other machine."""
+    """Check that the proxy has the certificate on the console, and that the engine is not reachable from outside."""
     reported = reported_certificate(machine.console())
     for pin, code in ((reported.public_key, 0), ("A" * 43 + "=", 90)):  # 90: curl's own for another key
         words = ("curl", "-sfk", "--pinnedpubkey", f"sha256//{pin}", machine.url("/info"))

@@ -1,4 +1,4 @@
-"""A machine without the image pulls it from a registry, reports it, and tries again if that fails at first."""
+"""A machine without the image pulls it from a registry, reports progress, and retries a failed pull."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from builders.registry import saved_image, serving
 from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import written
 
-# Longer than the pause between two words on what has come in.
+# Longer than the pause between two progress reports.
 PULL_S = 15
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]

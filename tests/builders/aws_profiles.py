@@ -1,4 +1,4 @@
-"""The packaged facts about AWS, as the adapters' tests need them."""
+"""The packaged facts about AWS for tests of the adapters."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def profile_data(name: str) -> Any:
 
 
 def allowed_actions(document: dict[str, Any]) -> tuple[str, ...]:
-    """Every action that a policy of ours allows, each once, in order."""
+    """Return every action that a policy of ours allows, without duplicates, in order."""
     return tuple(sorted({action for statement in document["Statement"] for action in statement["Action"]}))

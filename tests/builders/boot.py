@@ -1,7 +1,7 @@
 """Machines that boot for real: systemd, cloud-init and a Docker Engine each, in a container of the tests' engine.
 
-`boot(engine, user_data)` gives a Machine; it is gone when the block ends. Where the block fails, the end of the console
-and of the journal is printed. With TGI_DEPLOY_TEST_KEEP=1 a machine stays, to be looked at with `docker exec`.
+`boot(engine, user_data)` gives a Machine; it is removed when the block ends. If the block fails, the end of the console
+and of the journal is printed. With TGI_DEPLOY_TEST_KEEP=1 the machine is kept for inspection with `docker exec`.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Machine:
     scheme: str = "http"
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Run a command inside; its output. AssertionError where it fails, unless `check` is off."""
+        """Run a command inside and return its output. Raises AssertionError if it fails, unless `check` is off."""
         done = self.engine.attempt("exec", self.name, *command)
         assert done.returncode == 0 or not check, f"{' '.join(command)}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def console(self) -> str:
-        """What was written to the console since the first boot, without colors."""
+        """Return the console since the first boot, without colors."""
         done = self.engine.attempt("logs", self.name)
         return _ANSI.sub("", done.stdout + done.stderr)
 
@@ -69,7 +69,7 @@ class Machine:
         return self.engine.docker("inspect", "--format", "{{.State.Running}}", self.name).strip() == "true"
 
     def check_boot(self) -> None:
-        """This boot went through, by cloud-init's own word and by its log: no error, no warning."""
+        """Check that cloud-init reports success and logged no error or warning."""
         self.until("cloud-init to finish", lambda: bool(self.run("cat", "/run/cloud-init/result.json", check=False)))
         status = json.loads(self.run("cloud-init", "status", "--format", "json", check=False))
         assert (status["status"], status["errors"], status.get("recoverable_errors", {})) == ("done", [], {})
@@ -86,7 +86,7 @@ class Machine:
         return json.loads(self.run("curl", "-sfk", "-m", "10", self.url(path)))
 
     def units(self, state: str) -> list[str]:
-        """Units of systemd in a state, e.g. "failed"."""
+        """Return the systemd units in a state, such as "failed"."""
         listed = self.run("systemctl", "list-units", "--plain", "--no-legend", "--all", f"--state={state}")
         return [line.split()[0] for line in listed.splitlines()]
 
@@ -122,9 +122,8 @@ def boot(
     with_toolkit: bool = True,
     fakes: dict[str, str] | None = None,
 ) -> Iterator[Machine]:
-    """A machine that boots with the user data. `fakes` is text by path, over the defaults of /etc/fakes.
-
-    Unless `with_images` is off, it has pulled the engine's images before; unless `with_toolkit` is, Docker knows GPUs.
+    """A machine that boots with the user data. `fakes` overrides files of /etc/fakes: text by path. With `with_images`
+    it already has the engine's images; with `with_toolkit` Docker supports GPUs.
     """
     name = f"machine-{secrets.token_hex(4)}"
     folder = engine.home / "machines" / name
@@ -156,7 +155,7 @@ def _options(machine: Machine, *, nvme: bool, with_toolkit: bool) -> list[str]:
     if nvme:
         volumes += ["--tmpfs", "/opt/dlami/nvme"]
     if not with_toolkit:
-        # No program: Docker looks for one on its PATH.
+        # Not an executable: Docker searches its PATH for one.
         volumes += ["--volume", "/dev/null:/usr/bin/nvidia-container-runtime-hook:ro"]
     return ["--detach", "--tty", "--name", machine.name, "--hostname", "box", *_RIGHTS, *volumes]
 

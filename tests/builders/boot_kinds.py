@@ -1,4 +1,4 @@
-"""The kinds of plan that are booted for real: adding one is one line of KINDS."""
+"""The kinds of plan that are really booted; adding one takes one line in KINDS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SECRETS = {"hub_token_parameter": "/team/hub-token", "api_key_parameter": "/tea
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """A texts; what the deployment adds to its plan; whether the machine has an instance store and mounts it."""
+    """Option texts, what the deployment adds to its plan, and whether the machine has and mounts instance storage."""
 
     texts: dict[str, Any] = field(default_factory=dict)
     deployment: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""A headless Chromium, spoken to over its debugging pipe: no port, no driver, no library."""
+"""A headless Chromium, controlled through its debugging pipe: no port, no driver, no library."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def program() -> str | None:
 
 
 class Browser:
-    """One browser process with one page. Everything the page complains about is kept."""
+    """One browser process with one page. Collects the page's errors and warnings."""
 
     def __init__(self, executable: str, home: Path) -> None:
         to_read, self._write = os.pipe()
@@ -89,7 +89,7 @@ class Browser:
         raise AssertionError("the browser has gone")
 
     def _messages(self) -> Iterator[dict[str, Any]]:
-        """Messages as they come; events are kept on the way."""
+        """Yield messages as they arrive; events are collected."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             while b"\0" in self._buffer:
@@ -106,7 +106,7 @@ class Browser:
             self._buffer += got
 
     def open(self, path: Path, *, width: int, height: int = 900, scheme: str = "light") -> None:
-        """Load a file, until it is loaded, in a window of this width."""
+        """Load a file in a window of this width, and wait until it is loaded."""
         self.events.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",

@@ -1,4 +1,4 @@
-"""Render cases: `case.toml` describes a deployable, the files beside it are what it renders to.
+"""Render cases: `case.toml` describes a deployable, and the other files are its rendered artifacts.
 
 Tables of a case: `deployable`, `profile` (and its model), `offer`, `instance_type`, `engine`, `storage`; what is left
 out is as `plans.py` has it. `build_for` is the card whose access to the host the container has. `errors.txt` holds one
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def outputs(folder: Path) -> dict[str, str]:
-    """The files a case folder should hold beside `case.toml`."""
+    """Return the files that belong next to `case.toml`."""
     deployable = load(folder)
     files: dict[str, str] = {}
     errors: list[str] = []

@@ -1,6 +1,5 @@
-"""A fake machine with simulated time: clocks, reboots, disk, tags, metrics page, spot notice.
-
-Real time, the machine's wall clock and its uptime are three things here, as they are on a machine whose clock jumps.
+"""A fake machine with simulated time: clocks, reboots, disk, tags, metrics page, spot notice. Real time, the machine's
+wall clock and its uptime are independent, as on a machine whose clock jumps.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ esac
 
 
 class Clocked:
-    """`terms` are the deployable's. `inside` is the command that its scripts are run by. No pause lasts."""
+    """`terms` are the deployable's limits. `inside` is the command that runs its scripts. Pauses take no time."""
 
     def __init__(
         self, folder: Path, *, inside: tuple[str, ...] = (), commands: dict[str, str] | None = None, **terms: Any
@@ -73,7 +72,7 @@ class Clocked:
             self._files["METRICS"].write_text(text)
 
     def requests(self, count: int) -> None:
-        """A page as long as the engine's own."""
+        """Serve a metrics page as long as the engine's own."""
         help_lines = "".join(f"# HELP metric_{number:02} {'x' * 8000}\n" for number in range(10))
         self.metrics(f"{help_lines}tgi_request_count {count}\ntgi_request_success {count}\n")
 
@@ -91,7 +90,7 @@ class Clocked:
         self.uptime_s = BOOT_S
 
     def at(self, now: int) -> str:
-        """Let time pass until `now`, and look: what it says."""
+        """Advance time to `now`, poll, and return the output."""
         self.show(now)
         done = self.machine.run("expire")
         for word in ("unbound", "syntax", "command not found"):
@@ -99,7 +98,7 @@ class Clocked:
         return done.stdout
 
     def show(self, now: int) -> None:
-        """Let time pass until `now`."""
+        """Advance time to `now`."""
         self.uptime_s += 0 if self.now is None else now - self.now
         self.now = now
         for path, text in (
@@ -111,7 +110,7 @@ class Clocked:
             path.with_suffix(".new").replace(path)
 
     def over(self, now: int) -> bool:
-        """Whether a look at that moment ends the machine."""
+        """Return whether a poll at that moment terminates the machine."""
         before = len(self.machine.calls("shutdown"))
         said = self.at(now)
         ended = len(self.machine.calls("shutdown")) > before
@@ -120,7 +119,7 @@ class Clocked:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """What looks beside the timer is running."""
+        """Run the watch that polls in addition to the timer."""
         with subprocess.Popen(
             self.machine.command("expire", "watch"),
             env=self.machine.surroundings(),
@@ -139,7 +138,7 @@ class Clocked:
             time.sleep(0.01)
 
     def until_looked(self) -> None:
-        """Until a look that began after now has ended."""
+        """Wait for a poll that starts after now to finish."""
         age = self.state("age")
         for _ in range(2):
             age.unlink(missing_ok=True)
@@ -147,7 +146,7 @@ class Clocked:
 
 
 class Mounts:
-    """A mount namespace of a test's own, where it may mount what it likes and nobody else sees it."""
+    """A private mount namespace, whose mounts no other process sees."""
 
     def __init__(self, inside: tuple[str, ...]) -> None:
         self.inside = inside
@@ -160,7 +159,7 @@ class Mounts:
         self.run("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder))
 
     def fill(self, folder: Path) -> None:
-        """Leave not a byte."""
+        """Fill the disk completely."""
         filler = 'while printf "%4096s" x >>"$0/filler"; do :; done 2>/dev/null; ! printf "%8192s" x >"$0/more"'
         self.run("bash", "-c", filler, str(folder))
 
@@ -169,7 +168,7 @@ class Mounts:
 
 
 def mounts() -> Iterator[Mounts | None]:
-    """The body of a fixture. None where this computer does not allow such namespaces."""
+    """The body of a fixture: None if this computer does not allow such namespaces."""
     unshare, nsenter = shutil.which("unshare"), shutil.which("nsenter")
     apart = [unshare or "", "--user", "--map-root-user", "--mount"]
     if not (unshare and nsenter) or subprocess.run([*apart, "true"], check=False, capture_output=True).returncode:

@@ -21,9 +21,8 @@ _PATIENCE_S = 120
 
 @dataclass
 class Crowd:
-    """`whole` streams ended with their last event, `cut` ones did not; `refused` are moments at which a caller was.
-
-    `renewed`: whoever has read a stream to its end asks for the next one.
+    """`whole` streams ended with their last event, `cut` ones did not; `refused` are the times of refused requests.
+    `renewed`: each caller that has read a stream to its end requests the next one.
     """
 
     url: str
@@ -40,11 +39,11 @@ class Crowd:
 
     @property
     def refused_s(self) -> float:
-        """From the first refusal to the last."""
+        """Return the time from the first refused request to the last."""
         return self.refused[-1][0] - self.refused[0][0] if self.refused else 0.0
 
     def read_streams(self, begun: threading.Event) -> None:
-        """Set the event once the first one has begun to come."""
+        """Read streams; set the event once the first one has started."""
         self._read_stream(begun)
         while self.renewed and not self._left.wait(_PAUSE_S):
             self._read_stream(begun)
@@ -79,7 +78,7 @@ class Crowd:
             self.cut += [why] if why else []
 
     def ask(self) -> None:
-        """Ask over one connection as long as that lasts, and over new ones."""
+        """Send requests over one connection while it lasts, and over new ones."""
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=_PATIENCE_S)
         while not self._left.wait(_PAUSE_S):
             self.asked += 1
@@ -103,7 +102,7 @@ class Crowd:
 def crowd_at(
     url: str, path: str, body: dict[str, object], *, last: bytes, streams: int, renewed: bool = False
 ) -> Iterator[Crowd]:
-    """Open this many streams before the block, and let one caller send requests until all have ended."""
+    """Open this many streams before the block, and send requests from one more caller until all have finished."""
     crowd = Crowd(url=url, path=path, body=body, last=last, renewed=renewed)
     begun = [threading.Event() for _ in range(streams)]
     callers = [threading.Thread(target=crowd.read_streams, args=(event,), daemon=True) for event in begun]

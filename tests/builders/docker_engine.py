@@ -1,4 +1,4 @@
-"""The real Docker Engine of the tests: `scripts/docker_engine start` runs it, these are the ways to it.
+"""The real Docker Engine of the tests: `scripts/docker_engine start` runs it; this connects to it.
 
 Suites that need it import the fixture in their conftest: `from builders.docker_engine import docker_engine`.
 """
@@ -50,7 +50,7 @@ class DockerEngine:
         return self.home / "machine-store"
 
     def docker(self, *arguments: str, timeout_s: float = 120) -> str:
-        """Run docker's own command line; AssertionError with its words where it fails."""
+        """Run the Docker CLI. Raises AssertionError with its output if it fails."""
         done = self.attempt(*arguments, timeout_s=timeout_s)
         assert done.returncode == 0, f"docker {' '.join(arguments)}: {done.stderr or done.stdout}"
         return done.stdout

@@ -53,7 +53,7 @@ class Tool:
         return listed.split()
 
     def listed(self, *words):
-        """Its rows of `list`: other tests may have containers on this host."""
+        """Return its own rows of `list`: other tests may have containers on this host."""
         rows = self.run("list", *words)[1]["data"]["deployments"]
         return [row for row in rows if row["name"] == self.name]
 

@@ -1,4 +1,4 @@
-"""Every engine, its releases, and configurations of a hand-made model on them."""
+"""Every engine, its releases, and configurations of a handwritten model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def every_release() -> list[tuple[ServingEngine, Release]]:
 
 
 def fit_of(release: Release, *, num_shard: int = 1, gated: bool = False, pins: Pins | None = None, **of: Any) -> Fit:
-    """Return a configuration of the release. Other words are those of its settings, like `revision`."""
+    """Return a configuration of the release. Other arguments are its settings, such as `revision`."""
     case = Case(
         model=plans.model(gated=gated),
         hardware=plans.instance_type(accelerator_count=num_shard),

@@ -1,4 +1,4 @@
-"""Values that a shell, YAML, compose, systemd or a template would like to read for itself."""
+"""Values that a shell, YAML, Compose, systemd or a template would interpret."""
 
 from __future__ import annotations
 

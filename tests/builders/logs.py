@@ -1,4 +1,4 @@
-"""What logs are read by, made once for all tests."""
+"""Log grammars, created once for all tests."""
 
 from __future__ import annotations
 

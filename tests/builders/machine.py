@@ -18,9 +18,9 @@ _PATHS = (
     "/proc/uptime",
 )
 _TOOLS = ("bash", "cat", "date", "dirname", "mkdir", "mv", "rm")
-# What a machine makes its certificate with: the real ones.
+# The real programs that create the certificate.
 TLS_TOOLS = {name: f'PATH=/usr/bin:/bin exec {name} "$@"\n' for name in ("openssl", "sha256sum", "base64", "chmod")}
-# One write a call: calls of the background, such as `sleep`, record theirs at the same time.
+# One write per call, because background calls such as `sleep` record themselves concurrently.
 _RECORD = """#!/bin/bash
 format='%s\\0'
 for _ in "$@"; do format+='%s\\0'; done
@@ -44,9 +44,8 @@ esac
 
 @dataclass(kw_only=True)
 class Machine:
-    """Runs scripts of a user data. `engine_log` and `engine_code` are what the container prints and ends with.
-
-    `inside` is the command that scripts are run by, e.g. in a mount namespace of their own.
+    """Runs scripts of a user data. `engine_log` and `engine_code` are the container's output and exit code. `inside` is
+    the command that runs scripts, for example in a separate mount namespace.
     """
 
     folder: Path
@@ -59,7 +58,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         fakes = dict.fromkeys(("nvidia-smi", "sleep", "shutdown"), _RECORD)
-        # No time passes here, and whoever reports the time would never stop.
+        # No time passes here, so a loop that reports the time would never stop.
         fakes["sleep"] += "[[ ${1-} != 10 ]]\n"
         fakes |= {"docker": _DOCKER, "mountpoint": _RECORD + "exit 1\n", "aws": _RECORD + "exit 255\n"}
         self.bin.mkdir(parents=True)
@@ -90,7 +89,7 @@ class Machine:
         return text
 
     def received(self, *, eth0: int, **cards: int) -> None:
-        """What the network cards have received, in bytes."""
+        """Set the bytes that the network cards have received."""
         lines = [
             f"{name:>6}: {count:7} 10 0 0 0 0 0 0 99 7 0 0 0 0 0 0" for name, count in {"eth0": eth0, **cards}.items()
         ]

@@ -1,4 +1,4 @@
-"""Hand-made candidates: what a plan would hold, without a catalog."""
+"""Handwritten candidates, as in a plan, without a catalog."""
 
 from __future__ import annotations
 
@@ -97,13 +97,16 @@ def model(**changes: Any) -> ModelSpec:
 
 
 def profile(**changes: Any) -> Profile:
-    """A profile; changes that are not fields of it go to its model."""
+    """Return a profile; changes to other fields apply to its model."""
     own = {key: changes.pop(key) for key in ("name", "summary", "notice", "chat", "quantized") if key in changes}
     return Profile(**({"name": "example-13b", "summary": "An example.", "model": model(**changes)} | own))
 
 
 def engine(**changes: Any) -> EngineRun:
-    """An engine. `num_shard`, `quantize` and `args` (extra ones) shape its arguments; `altered` has the other words."""
+    """Return an engine.
+
+    `num_shard`, `quantize` and `args` (extra ones) become its arguments; see `altered` for the others.
+    """
     shaping = ("model_id", "revision", "num_shard", "quantize", "dtype")
     chosen = settings(**{name: changes.pop(name) for name in shaping if name in changes})
     usual = EngineRun(
@@ -154,7 +157,7 @@ def container(*, num_shard: int = 1) -> Container:
 
 
 def altered(run: EngineRun, **changes: Any) -> EngineRun:
-    """The engine with other fields, its container's among them: `args`, `env` (a table), `image` and others."""
+    """Return the engine with changed fields, including its container's: `args`, `env` (a table), `image` and others."""
     into: dict[str, Callable[[Any], dict[str, Any]]] = {
         "args": lambda args: {"args": tuple(args)},
         "env": lambda env: {"env": tuple(sorted(env.items()))},
@@ -198,7 +201,7 @@ def _arguments(chosen: EngineSettings) -> tuple[str, ...]:
 
 
 def candidate(**changes: Any) -> Candidate:
-    """A candidate whose `engine` says how many shards it has."""
+    """Return a candidate with the shard count of its `engine`."""
     command: EngineRun = changes.pop("engine", engine())
     values: dict[str, Any] = {
         "offer": offer(),
@@ -259,6 +262,6 @@ def deployable(**changes: Any) -> Deployable:
 
 
 def on_hardware(count: int, card: str) -> Offer:
-    """The offer that stands for a machine one owns."""
+    """Return the offer for an owned machine."""
     owned = instance_type(name=f"{count}x{card}", status="owned", accelerator_count=count, nvme_bytes=0)
     return replaced(offer(), instance_type=owned, region="local", market="owned", usd_per_hour=None)

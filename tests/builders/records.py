@@ -1,4 +1,4 @@
-"""Deployments as records hold them, and receipts as they are written."""
+"""Deployments as in records, and receipts as stored."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def deployment(*, place: str = "us-east-1", plan: Any = None, usd_per_hour: Any 
 
 
 def moved(made: Deployment, place: str) -> Deployment:
-    """The same, as if its newest machine had been tried somewhere else."""
+    """Return the record as if its newest machine had been launched elsewhere."""
     newest = made.revision
     assert newest is not None
     return made.with_revision(replaced(newest, pools=(replaced(newest.pools[0], place=place),)))
 
 
 def ending(made: Deployment, **ends: Any) -> Deployment:
-    """The same with these ends alone."""
+    """Return the record with only these limits."""
     return replaced(made, ends=Ends(**ends))
 
 
 def is_untouched(receipt: Mapping[str, Any]) -> bool:
-    """Return whether a receipt is as it was written: its hash is over all of it but the hash itself."""
+    """Return whether a receipt is unmodified: its hash covers everything except itself."""
     rest = {key: value for key, value in receipt.items() if key != "sha256"}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     return receipt.get("sha256") == hashlib.sha256(text.encode()).hexdigest()

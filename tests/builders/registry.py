@@ -1,6 +1,5 @@
-"""A registry of one image, read-only and without TLS: what `docker pull` asks for.
-
-Docker takes such a registry on a loopback address, and where `insecure-registries` names its network.
+"""A read-only registry with one image and without TLS, for `docker pull`. Docker accepts such a registry on a loopback
+address, or if `insecure-registries` lists its network.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Image:
 
 
 def saved_image(archive: Path, folder: Path) -> Image:
-    """What `docker save` wrote to `archive`; `folder` is its own."""
+    """Return the image that `docker save` wrote to `archive`, unpacked in `folder`."""
     with tarfile.open(archive) as saved:
         # `extractall(filter=…)` came with Python 3.11.4; before it, this attribute is without effect.
         saved.extraction_filter = getattr(tarfile, "data_filter", None)
@@ -102,9 +101,8 @@ def _digest(path: Path) -> str:
 
 @dataclass(kw_only=True, slots=True)
 class Registry:
-    """Any name with the tag leads to the one image. `refusals` is how many requests are answered with 503 first.
-
-    `locked`: it wants a login; `bytes_per_s` limits each layer's stream; `asked` is what was asked for, in order.
+    """Any name with the tag returns the one image. The first `refusals` requests get 503. `locked`: it requires a
+    login; `bytes_per_s` limits each layer's stream; `asked` lists the requests.
     """
 
     image: Image
@@ -183,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(image: Image, *, host: str = "127.0.0.1", **conduct: Any) -> Iterator[Registry]:
-    """A registry of `image` that behaves as `conduct` says."""
+    """Run a registry for `image` that behaves as configured."""
     registry = Registry(image=image, **conduct)
     server = ThreadingHTTPServer((host, 0), type("Handler", (_Handler,), {"registry": registry}))
     server.daemon_threads = True

@@ -70,7 +70,7 @@ def _sometimes(random: Random, share: float, values: Sequence[str]) -> str | Non
 
 
 def supply_of(request: Request) -> Supply:
-    """Everything on offer for the request, read once for all that look in the same places."""
+    """Return all offers for the request, read once per set of regions and markets."""
     places = (request.engine_version, request.hardware, request.regions, request.markets)
     if places not in _SUPPLIES:
         _SUPPLIES[places] = supply_for(request, shared_catalog())

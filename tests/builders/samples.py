@@ -1,4 +1,4 @@
-"""Which cases of the largest sets a run takes: a sample, always the same one, or with THOROUGH=1 all of them."""
+"""Selects cases from large sets: a fixed sample, or all of them with THOROUGH=1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sandbox as tests steer it, and the real command line against one."""
+"""Controls a sandbox in tests, and runs the real command line against it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sandboxed:
         return self.control("GET", "calls")["calls"]
 
     def client(self, service: str, region: str = "us-east-1", **settings: Any) -> Any:
-        """The administrator's own client of a service."""
+        """Return an administrator's client of a service."""
         return boto3.Session().client(
             service,
             region_name=region,
@@ -77,5 +77,5 @@ class Program(Sandboxed):
         return self.run(*words, "--sandbox", "--json")
 
     def instances(self) -> list[dict[str, Any]]:
-        """Deployments that the cloud itself knows."""
+        """Return the deployments in the cloud."""
         return self.here("list").json["data"]["deployments"]

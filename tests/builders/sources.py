@@ -1,4 +1,4 @@
-"""Python sources, parsed once for all tests that hold them to a rule."""
+"""Python sources, parsed once for all tests that check them."""
 
 from __future__ import annotations
 

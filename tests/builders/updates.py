@@ -32,7 +32,7 @@ def roll_back(around, **changes):
 
 
 def fails_for(around, scheme):
-    """Let every engine of that scheme answer with another model's name."""
+    """Make every engine with that scheme report another model's name."""
     real = around.context
 
     def client(_url):

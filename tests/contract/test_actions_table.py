@@ -1,4 +1,4 @@
-"""profiles/aws/actions.json names exactly the actions that the targets on AWS call: the printed policy stays exact."""
+"""profiles/aws/actions.json lists exactly the actions that the AWS targets call, so the printed policy stays exact."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tgi_deploy.targets.ec2.preflight import CREATING
 
 TARGETS = Path(tgi_deploy.__file__).parent / "targets"
 SERVICES = ("ec2", "iam", "scheduler", "service-quotas", "ssm", "sts")
-# Of AWS's limits: characters of a managed policy, spaces not counted.
+# AWS's limit for the characters of a managed policy, without spaces.
 LONGEST_POLICY = 6144
 
 
@@ -39,7 +39,7 @@ def texts(tree):
 
 
 def called(path):
-    """Every SDK method that a module names, with the services that the module speaks to."""
+    """Return every SDK method that a module calls, with the services that it uses."""
     found = texts(ast.parse(path.read_text()))
     services = [service for service in SERVICES if service in found] or ["ec2"]
     services += ["ec2"] if "ec2" not in services else []

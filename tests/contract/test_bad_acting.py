@@ -1,4 +1,4 @@
-"""Bad luck while acting, with the real processes: a port that is taken, a cloud that dies half way, no one to ask."""
+"""Failures of real runs: a port in use, a cloud that dies midway, no terminal to ask on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UP = ("up", "smollm2-135m", "--budget", "5", "--sandbox", "--yes")
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A state folder of its own; whatever happens, the sandbox in it is stopped and leaves nothing."""
+    """A separate state folder, whose sandbox is always stopped and leaves nothing."""
     folder = tmp_path / "state"
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(folder))
     monkeypatch.chdir(tmp_path)
@@ -31,7 +31,7 @@ def home(tmp_path, monkeypatch):
 
 
 def processes_of(folder):
-    """Command lines that mention the folder: what the sandbox would have left running."""
+    """Return the command lines that mention the folder, to find leftovers of the sandbox."""
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)  # noqa: S607 -- the system's own
     return [line for line in listed.stdout.splitlines() if str(folder) in line]
 
@@ -43,7 +43,7 @@ def run(*args):
 
 
 def last_error(finished):
-    """(code, message, hint) of the last error line; it is one line, and there is no traceback anywhere."""
+    """Return (code, message, hint) of the last error line, after checking that it is one line without a traceback."""
     assert "Traceback" not in finished.stderr
     *lines, hint = finished.stderr.splitlines()
     error = next(line for line in reversed(lines) if line.startswith("error["))
@@ -67,7 +67,7 @@ def test_an_occupied_port_is_reported(home):
 
 
 def up_until(line_start, act):
-    """Run `up`; do `act(process)` when it says so; how it ended."""
+    """Run `up`, call `act(process)` when its output reaches the text, and return how it ended."""
     with subprocess.Popen([*TOOL, *UP], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         said = []
         for line in process.stderr:

@@ -1,4 +1,4 @@
-"""Bad input, one file a case: one line with a code and a hint, the right exit code, no trace of it afterwards."""
+"""Bad input, one file per case: one line with a code and a hint, the right exit code, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tree(folder):
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """A working folder and a home of the user's, both watched."""
+    """A working folder and a home folder, both checked for changes."""
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()

@@ -12,7 +12,7 @@ import tgi_deploy
 
 PACKAGE = Path(tgi_deploy.__file__).parent
 READERS = {"bounded_files.py", "bounded_json.py"}
-# What reads only what the program has just written itself, or what lies in its own package.
+# These read only what the program has just written itself, or files of its own package.
 OWN = {
     "operations/planning/traffic.py": {".open"},  # line by line, both of a limited size
     "operations/planning/documents.py": {"json.loads"},  # of its own `json.dumps`
@@ -24,7 +24,7 @@ WRITING = frozenset("wax")
 
 
 def unbounded(source):
-    """Every way to read a file or to parse JSON in `source`, as words of the code."""
+    """Return every call in `source` that reads a file or parses JSON."""
     for node in nodes(source) if any(word in source for word in WORDS) else ():
         if isinstance(node, ast.ImportFrom) and node.module == "json":
             yield from (f"json.{alias.name}" for alias in node.names if alias.name.startswith("load"))
@@ -45,7 +45,7 @@ def _called(function, arguments):
 
 
 def _writes(arguments):
-    """Whether every mode that the first argument may be writes."""
+    """Return whether every possible mode of the first argument writes."""
     modes = [node.value for node in ast.walk(arguments[0]) if isinstance(node, ast.Constant)] if arguments else []
     modes = [mode for mode in modes if isinstance(mode, str)]
     return bool(modes) and all(WRITING.intersection(mode) for mode in modes)

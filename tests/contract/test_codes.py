@@ -20,7 +20,7 @@ SHOWN_BY = (
     "warning",
     "error",
 )
-# The sandbox's own errors are those of somebody who starts it by hand, and say all that there is to say.
+# The sandbox's own errors occur only if it is started by hand, and are self-explanatory.
 SOURCES = [path for path in (REPOSITORY / "tgi_deploy").rglob("*.py") if "sandbox" not in path.parts]
 TABLES = ["profiles/docker/errors.json", *(REPOSITORY / "profiles/engines/tgi/releases").glob("*.json")]
 

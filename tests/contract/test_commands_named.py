@@ -1,4 +1,4 @@
-"""Every command line of this program that a message, a page, a template or a document names can be typed."""
+"""Every command line of this program in a message, page, template or document parses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACES = (
     "docs/**/*.yml",
     "README.md",
 )
-# A line of its own, or in quotes of any kind: in prose the program's name may stand before any word.
+# On a separate line or in quotes: in prose the program's name may precede any word.
 LINE = re.compile(
     rf"(?:^\s*(?:\$ )?|['\"`]|\$\(|run: |[|;&] |- |Command: |More: ){PROGRAM} ([^'\"`\n|;)]+)", re.MULTILINE
 )
@@ -36,7 +36,7 @@ def lines():
 
 
 def wrong(line: str) -> str | None:
-    """What is wrong with the words after the program's name; None when nothing is."""
+    """Return the error in the arguments after the program's name; None if they parse."""
     item, words = ROOT, line.partition(" -- ")[0].split()
     ctx = click.Context(ROOT, info_name=PROGRAM, **ROOT.context_settings)  # click keeps the help option that it makes
     while isinstance(item, click.Group) and words and re.fullmatch(r"[a-z][a-z-]*", words[0]):

@@ -1,6 +1,5 @@
-"""What only one engine has stays in `engines/` and `sandbox/`: its name, flags, variables, routes, metrics, log texts.
-
-The words come from the releases' data and from what the engines answer, so a new release or engine brings its own.
+"""Engine-specific words stay in `engines/` and `sandbox/`: name, flags, variables, routes, metrics, log texts. They are
+collected from the releases' data and the engines' answers, so a new release or engine adds its own.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ SHARED = [REPOSITORY / f"profiles/diagnosis/{name}.json" for name in ("engine", 
 OURS = re.compile(r"(?i)tgi[-_]deploy")
 # Variables of the hub are not an engine's: every client of the hub reads them.
 OF_THE_HUB = ("HF_", "HUGGING")
-# Beginning with a capital, and more than one word: shorter texts are not only an engine's.
+# Starting with a capital, and more than one word: shorter texts are not engine-specific.
 TELLING = re.compile(r"[A-Z].* .*")
 
-# Where a word stands outside for a reason: file → the words, and why.
+# Words allowed elsewhere for a reason: file → the words, and why.
 ALLOWED = {
     "tgi_deploy/wiring.py": ({"Tgi", "tgi"}, "names the engines, for all others"),
     "tgi_deploy/cli/plan.py": ({"max-batch-prefill-tokens"}, "a user pins a flag of the engine: help shows one"),
@@ -36,7 +35,7 @@ ALLOWED = {
 
 
 def options_of(command):
-    """Every option of the program's own: an engine may have one of the same name."""
+    """Return every option of the program: an engine may have one of the same name."""
     for param in command.params:
         yield from (*param.opts, *param.secondary_opts)
     if isinstance(command, click.Group):
@@ -147,7 +146,7 @@ def test_engine_words_appear_only_in_engine_code():
 
 
 def texts_in(page):
-    """What a page of the shared tables says; its checks name the container that they look into."""
+    """Return the texts of a page of the shared tables; its checks name the container that they inspect."""
     return [page["title"], page["cause"], page["remedy"], page["prevent"], *page["commands"]]
 
 

@@ -1,4 +1,4 @@
-"""Errors on their way up: whoever adds to one keeps its class, and what they carry is typed."""
+"""Errors keep their class when facts are added to them, and those facts are typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/guarantees.md promises, docs/testing.md names the tests that prove it: they exist, and every promise has one."""
+"""The tests that docs/testing.md names for the promises of docs/guarantees.md exist, and every promise has one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command explains itself, with examples that parse, and stands in docs/cli.md as it is."""
+"""Every command has help with examples that parse, and docs/cli.md is current."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def commands(item=ROOT, path=()):
-    """All commands but the root, with their words."""
+    """Return all commands except the root, with their names."""
     ctx = click.Context(item, info_name=PROGRAM)
     for name in item.list_commands(ctx):
         member = item.get_command(ctx, name)

@@ -13,7 +13,7 @@ from builders.sources import nodes
 
 REPOSITORY = Path(__file__).parents[2]
 
-# Put together from pieces, so that this file does not hold what it looks for.
+# Assembled from parts, so that this file does not match itself.
 # The home of the containers that logs are recorded from is /root.
 FORBIDDEN = {
     "a path of one machine": re.compile(
@@ -83,7 +83,7 @@ def test_files_stay_short():
 
 
 def swallows_anything(source):
-    """Whether some handler catches every error and does not raise it again at its end."""
+    """Return whether a handler catches every error without reraising it."""
     for node in nodes(source):
         if isinstance(node, ast.ExceptHandler):
             broad = node.type is None or (isinstance(node.type, ast.Name) and node.type.id in BROAD)

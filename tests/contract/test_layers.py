@@ -1,4 +1,4 @@
-"""Who may import whom: the arrows of docs/architecture.md, and which layer owns which third-party package."""
+"""The allowed imports between packages (docs/architecture.md), and which package may use which third-party library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from builders.sources import nodes
 import tgi_deploy
 
 PACKAGE = Path(tgi_deploy.__file__).parent
-# Below all rooms: any may use them.
+# Shared modules, which every package may import.
 SHARED = {
     "bounded_files", "bounded_json", "clock", "data_files", "errors", "extras", "files", "futures", "secret",
     "templating", "text", "__init__",
 }  # fmt: skip
 
-# What each room may import of our own, beside itself and the shared modules.
+# What each package may import besides itself and the shared modules.
 ALLOWED = {
     "values": set(),
     "engines": {"values"},
@@ -35,7 +35,7 @@ ALLOWED = {
     "operations": {
         "planner", "engines", "diagnosis", "reconcile", "readiness", "rollout", "catalog", "targets", "values",
     },
-    # Of engines the stub server takes the releases' data, and no arithmetic: it judges that.
+    # The stub server uses the engines' release data but not their arithmetic, which it checks.
     "sandbox": {"engines", "catalog", "values"},
     "cli": {"api", "values"},
     # Types of outcomes are named for whoever writes text from them.
@@ -49,7 +49,7 @@ ALLOWED = {
         "hub", "state", "sandbox",
     },
 }  # fmt: skip
-# Whoever is not listed sees of an engine what `engines/protocol.py` says, and nothing else.
+# All other packages may use only `engines/protocol.py`.
 KNOW_ENGINES = {"engines", "sandbox", "wiring"}
 PROTOCOL = "engines.protocol"
 # The same for targets: only `targets/protocol.py`.
@@ -97,7 +97,7 @@ def layer_of(module):
 
 
 class _Imports(ast.NodeVisitor):
-    """Every imported module of a file; those under `if TYPE_CHECKING:` apart."""
+    """Collects every imported module of a file, those under `if TYPE_CHECKING:` separately."""
 
     def __init__(self):
         self.found: list[tuple[str, bool]] = []
@@ -127,7 +127,7 @@ def imports_of(source):
 
 
 def violations(module, source):
-    """Each import of `source`, as the file `module`, that no arrow allows."""
+    """Return each forbidden import of `source`, as the file `module`."""
     layer = layer_of(module)
     for name, types_only in imports_of(source):
         top, _, rest = name.partition(".")
@@ -161,7 +161,7 @@ def _parts(module, target):
 
 
 def _engines(module, layer, target):
-    """An engine that is imported by its own name; one engine never imports another."""
+    """Check imports of a concrete engine; one engine never imports another."""
     if not target.startswith("engines.") or target == PROTOCOL:
         return
     is_another = layer == "engines" and _folder(target) not in {None, _folder(module.replace("/", "."))}
@@ -171,7 +171,7 @@ def _engines(module, layer, target):
 
 
 def _targets(module, layer, target):
-    """A target that is imported by its own name; one target never imports another, but for what is AWS's."""
+    """Check imports of a concrete target; one target never imports another, except shared AWS code."""
     if not target.startswith("targets.") or target == TARGET_PROTOCOL:
         return
     is_another = layer == "targets" and target.split(".")[1] in TARGETS - set(module.split("/"))

@@ -1,4 +1,4 @@
-"""Commands that need no cloud load none of what talks to one: measured in a real process."""
+"""Commands that need no cloud don't load cloud libraries, measured in a real process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_no_cloud_library_is_loaded(args):
 
 
 def test_planning_loads_no_template_engine_and_nothing_that_acts():
-    """What starts machines loads more than a tenth of a plan's time."""
+    """Importing the code that starts machines would take more than a tenth of a plan's time."""
     modules = set(probe("plan", "llama3-13b", "--budget", "5", "--json")["modules"])
     assert "jinja2" not in modules
     assert {name.rpartition(".")[2] for name in modules if name.startswith("tgi_deploy.targets.ec2.")} == {

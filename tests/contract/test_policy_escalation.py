@@ -25,7 +25,7 @@ ROLE = "arn:aws:iam::123456789012:role/tgi-deploy/us-east-1/demo/x-machine"
 
 
 def works(document, attempt):
-    """Whether every request of the attempt is allowed."""
+    """Return whether every request of the attempt is allowed."""
     return all(allows(document, *request) for request in attempt["requests"])
 
 
@@ -50,7 +50,7 @@ def test_a_bounded_role_can_be_created(action):
 
 
 def test_without_the_condition_the_escalation_is_detected():
-    """Without this the tests above might pass whatever the policy says."""
+    """Otherwise the tests above could pass with any policy."""
     open_ = copy.deepcopy(PRINTED)
     for statement in open_["Statement"]:
         if "iam:CreateRole" in statement["Action"]:

@@ -1,4 +1,4 @@
-"""What decides touches nothing of the machine; `catalog/` alone finds `profiles/`. Read off the code."""
+"""Pure packages do no I/O, and only `catalog/` reads `profiles/`; checked in the source code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tgi_deploy.values.base import Document, Value
 PACKAGE = Path(tgi_deploy.__file__).parent
 PURE = ("planner", "engines", "diagnosis", "reconcile", "values")
 
-# Whoever imports one of these is about to touch files, the environment, the clock, chance or the network.
+# Modules that access files, the environment, the clock, randomness or the network.
 IMPURE_MODULES = frozenset(
     {
         "fileinput", "glob", "http", "importlib", "io", "os", "pathlib", "pkgutil", "random", "secrets", "shutil",
@@ -36,7 +36,7 @@ DATA_FOLDER = "profiles_dir"
 
 
 def impurities(source):
-    """Everything in `source` that touches the machine it runs on, as words of the code."""
+    """Return everything in `source` that accesses its machine."""
     for node in nodes(source):
         yield from _imported(node)
         if isinstance(node, ast.Name) and node.id in IMPURE_CALLS:
@@ -58,12 +58,12 @@ def _imported(node):
 
 
 def _is_clock(node):
-    """`datetime.now`; a port's `now` is a value that somebody handed over."""
+    """Return whether it is `datetime.now`; `now` of a clock that was passed in is allowed."""
     return node.attr == "now" and isinstance(node.value, ast.Name) and node.value.id in {"datetime", "date"}
 
 
 def data_readers(source):
-    """Every way to the folder of the data in `source`: its function imported, or taken from the module."""
+    """Return every use of the data folder in `source`: its function, imported or accessed through the module."""
     for node in nodes(source) if DATA_FOLDER in source else ():
         if isinstance(node, ast.ImportFrom) and node.module == DATA_FILES:
             yield from (alias.name for alias in node.names if alias.name == DATA_FOLDER)
@@ -151,7 +151,7 @@ def test_an_option_with_that_name_is_not_a_reader():
 
 
 def test_values_are_frozen_and_keyword_only():
-    """A subclass that does not repeat the words is open to changes: msgspec does not inherit them."""
+    """msgspec does not inherit these options, so each subclass must repeat them."""
     for module in ("base", "container", "engine", "hardware", "plan_document", "probing", "serving"):
         importlib.import_module(f"tgi_deploy.values.{module}")
     importlib.import_module("tgi_deploy.wiring")

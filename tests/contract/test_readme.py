@@ -1,4 +1,4 @@
-"""The README shows what the program prints; its links and those of every page lead somewhere."""
+"""The README's examples match the program's output, and the links of all pages work."""
 
 from __future__ import annotations
 

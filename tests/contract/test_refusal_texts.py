@@ -21,7 +21,7 @@ FINAL = [
     if text.get("final")
     for pattern in text["match"]
 ]
-# A restart may cure these: a machine that gives up after them would be abandoned too early.
+# A restart may fix these, so a machine must not give up after them.
 PASSING = {"network", "nccl_hang", "port_in_use", "rendezvous_port"}
 # Forms of texts that have another form in the logs.
 UNSEEN = {r"status client error \(401", r"401 Unauthorized.{0,80}huggingface", "CUDA error: out of memory"}

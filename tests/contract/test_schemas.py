@@ -1,4 +1,4 @@
-"""The published schemas of `data` are those of the code. What every test prints with --json is held to them, too."""
+"""The published schemas of `data` match the code. All `--json` output of tests is validated against them, too."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_each_schema_is_valid_and_rejects_unknown_keys():
 
 
 def untyped(schema, place=""):
-    """Yield the places that take any value, or any object."""
+    """Yield the schema parts that accept any value or any object."""
     if isinstance(schema, list):
         for number, item in enumerate(schema):
             yield from untyped(item, f"{place}[{number}]")

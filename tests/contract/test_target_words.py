@@ -1,6 +1,5 @@
-"""What only one target has stays in `targets/` and `sandbox/`: its name, its provider's, and the words of its SDK.
-
-Data under `profiles/` may name a provider; so may help that shows a user what to type. Each place has its reason here.
+"""Target-specific words stay in `targets/` and `sandbox/`: its name, its provider's name, and the words of its SDK.
+Data under `profiles/` and help texts may name a provider. Each exception has its reason here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What people install: sdist, then a wheel from it, then an environment that has nothing of this repository."""
+"""The installed package: an sdist, a wheel built from it, and an environment without this repository."""
 
 from __future__ import annotations
 

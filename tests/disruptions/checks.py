@@ -17,7 +17,7 @@ _CLOSED = ("cancelled", "closed", "failed")
 
 @dataclass(frozen=True, kw_only=True)
 class Life:
-    """One machine: when it was launched and when its end was asked for, None where it has switched itself off."""
+    """One machine: when it was launched and when its termination was requested, None if it shut itself down."""
 
     launched: datetime
     ended: datetime | None
@@ -25,7 +25,7 @@ class Life:
 
 
 class Account:
-    """Looks with the key of machines, whose calls meet no faults and are not counted."""
+    """Reads with the machines' key, whose calls get no faults and are not counted."""
 
     def __init__(self, program, region="us-east-1"):
         session = boto3.Session(
@@ -38,16 +38,16 @@ class Account:
         }
 
     def launched(self):
-        """Every instance that was ever made, those long ended among them."""
+        """Return every instance ever launched, including terminated ones."""
         return {one["InstanceId"]: one["State"]["Name"] for one in self._instances()}
 
     def tags(self):
-        """The tags of each machine that lives."""
+        """Return the tags of each live machine."""
         alive = self.alive()
         return {one["InstanceId"]: _tags(one) for one in self._instances() if one["InstanceId"] in alive}
 
     def lives(self):
-        """Every instance that has ended."""
+        """Return every terminated instance."""
         return {one["InstanceId"]: _life(one) for one in self._instances() if one["State"]["Name"] in _ENDED}
 
     def _instances(self):

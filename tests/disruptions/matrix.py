@@ -1,4 +1,4 @@
-"""The kill matrix: a signal at every AWS call that a command makes, and the commands that finish what it began.
+"""The kill matrix: a signal at every AWS call of a command, and the commands that finish its work.
 
 A point is the n-th call of an action, a signal, and a moment: as the call arrives (`before`), when it has taken effect
 and its reply is lost (`lost`), or as the reply is on its way (`after`).
@@ -82,7 +82,7 @@ OPERATIONS = {
 
 
 def said(words, serving):
-    """The words of a command, where `serving` is the spec that served as the operation began."""
+    """Return the command's arguments; `serving` is the spec that served when the operation began."""
     if words == UPDATE:
         return bring_up(OTHER[serving])
     if words == RECREATE:

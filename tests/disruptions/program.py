@@ -15,7 +15,7 @@ from disruptions.matrix import KEY, WRITE
 from tgi_deploy.sandbox import api, control
 
 REPOSITORY = Path(__file__).parents[2]
-# A busy computer is slow; what is slower than this hangs.
+# Anything slower than this, even on a busy computer, counts as hanging.
 TIMEOUT_S = 600
 SPEED = 600.0
 # Machines look for their end every 30 s, and an update waits for that.
@@ -39,7 +39,7 @@ class Said:
 
     @property
     def error(self):
-        """The code of the first error; empty when there is none."""
+        """Return the code of the first error; empty if there is none."""
         errors = self.document.get("errors") or [{}]
         return errors[0].get("code", "")
 

@@ -1,4 +1,4 @@
-"""Where points of the kill matrix are tried: a command is struck, others finish it, and the account is looked at."""
+"""Tries points of the kill matrix: signals a command, runs others to finish it, and checks the account."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Stage:
         return answer
 
     def _prepare(self, operation):
-        """Lead to where the operation begins."""
+        """Bring the deployment to where the operation begins."""
         if not (operation.waits and self._serving):
             self._begin_anew(operation)
         if operation.words == ROLLBACK and not self._updated:
@@ -187,7 +187,7 @@ class Stage:
 
 
 def receipt_failures(account, receipts):
-    """What the receipts of a name say of its machines, against what the account knows of them."""
+    """Compare the receipts of a name with the account's machines."""
     lines = [line for receipt in receipts for line in receipt["resources"] if line["kind"] == "instance"]
     receipted, known = sorted({line["id"] for line in lines}), account.lives()
     if receipted != sorted(known):

@@ -1,4 +1,4 @@
-"""Seeded random faults: `up` (often killed), `up` again, `down`, while calls fail at random."""
+"""Seeded random faults: `up` (often killed), `up` again and `down`, with randomly failing calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The docker target on the real engine, by the real program: up, crash, restart, status, logs, down."""
+"""The real program with the docker target on a real engine: up, crash, restart, status, logs, down."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 120
 
 
 def eventually(look):
-    """What `look` comes to, as soon as it is something."""
+    """Poll `look` until it returns a true value, and return that."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         found = look()

@@ -1,4 +1,4 @@
-"""Changes on the real engine under fifty open streams: callers count what is cut, and how long they are refused."""
+"""Updates on a real engine with fifty open streams: callers count cut streams and refused requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are true in structure and empty in content: real names, shapes, dtypes and sizes, sparse files.
+"""Checkpoints with real structure but no content: real names, shapes, dtypes and sizes, in sparse files.
 
 Names and shapes follow transformers' model classes and the quantizers' file formats; the code under test is not used.
 """

@@ -1,8 +1,7 @@
-"""A cloud in memory, with switches for what goes wrong in real ones.
-
-Every call of a handler passes `FakeWorld.enter` and `leave`: a test counts them, kills the caller there, or has them
-fail. Request tokens are honoured; names of groups are unique; a group in use can't be deleted. With a `time` it has a
-clock of its own, and shows what was made only `shows_after_s` later.
+"""A cloud in memory, with options for the faults of real ones. Every call of a handler passes `FakeWorld.enter` and
+`leave`, where a test can count it, kill the caller, or make it fail. Request tokens are honored, group names are
+unique, and a group in use can't be deleted. With `time` it has a separate clock, and new resources become visible
+`shows_after_s` later.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BEGINNING = datetime(2026, 1, 9, tzinfo=UTC)
 
 
 class KilledError(BaseException):
-    """The process ends here, as by SIGKILL: nothing of ours may catch it."""
+    """The process is killed here, as by SIGKILL: our code must not catch it."""
 
 
 @dataclass
@@ -76,14 +75,14 @@ class FakeWorld:
     made_at: dict[str, float] = field(default_factory=dict)
 
     def moment(self, thing_id: str) -> dict[str, str]:
-        """When it was made, by the clock of the cloud."""
+        """Return its creation time by the cloud's clock."""
         if self.time is None:
             return {}
         self.made_at[thing_id] = self.time()
         return {"launched": (BEGINNING + timedelta(seconds=self.time())).isoformat()}
 
     def knows(self, thing_id: str) -> bool:
-        """Whether requests that name it find it."""
+        """Return whether requests by id find it."""
         made_at = self.made_at.get(thing_id)
         return self.time is None or made_at is None or self.time() - made_at >= self.shows_after_s
 
@@ -103,7 +102,7 @@ class FakeWorld:
             self.after_call(name)
 
     def kill_at(self, ordinal: int, *, after: bool = False) -> None:
-        """End the process at the n-th call that is made from now on."""
+        """Kill the process at the n-th call from now on."""
         left = [ordinal]
 
         def count(*_args: object) -> None:
@@ -212,7 +211,7 @@ class FakeHandler:
         }
 
     def _moment(self, made: str) -> dict[str, str]:
-        """EC2 shows when a machine was launched, and nothing like it for a group."""
+        """EC2 reports a launch time for machines, but not for groups."""
         moment = self.world.moment(made)
         return moment if self.kind == "instance" else {}
 
@@ -266,7 +265,7 @@ class FakeHandler:
         self.world.leave(f"delete {self.kind}")
 
     def stop(self, attributes: Mapping[str, str]) -> None:
-        """It is on its way down for as many looks as `slow_to_stop`."""
+        """Stop it; it stays in the state `stopping` for `slow_to_stop` polls."""
         self.world.enter("stop instance", attributes)
         self._switch(attributes["id"], "stopping" if self.world.slow_to_stop else "stopped")
         self.world.leave("stop instance")

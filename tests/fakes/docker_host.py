@@ -1,6 +1,5 @@
-"""A Docker host in memory: the part of docker's own client that the adapter uses, with its error classes.
-
-Every call passes `enter` and `leave`: a test counts them, kills the caller there, or has them fail.
+"""A Docker host in memory: the part of the Docker SDK that the adapter uses, with its error classes. Every call passes
+`enter` and `leave`, where a test can count it, kill the caller, or make it fail.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ class FakeDocker:
         return [item for item in self.containers_by_id.values() if _fits(item, filters)]
 
     def stop(self, container_id: str, *, timeout: int) -> None:
-        """A running one is ended only if its engine has its whole grace."""
+        """Stop it; a running one needs the engine's full grace period."""
         self.enter("stop")
         item = self._one(container_id)
         assert timeout == item["Config"]["StopTimeout"]

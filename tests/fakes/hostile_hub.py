@@ -1,4 +1,4 @@
-"""A hub on loopback that answers whatever it is given: any status, any header, bodies cut, dripping or without end."""
+"""A hub on loopback with scripted answers: any status, any header, and truncated, slow or endless bodies."""
 
 from __future__ import annotations
 

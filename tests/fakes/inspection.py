@@ -1,4 +1,4 @@
-"""A region and a computer in perfect order, unless reported otherwise: an answer that is an error is raised."""
+"""A region and a computer without problems by default; an answer that is an error is raised."""
 
 from __future__ import annotations
 

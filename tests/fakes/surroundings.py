@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class FakeClock:
-    """`seconds` have truly passed; `ahead_s` is how far the time of day is wrong."""
+    """`seconds` have passed; `ahead_s` is the error of the wall clock."""
 
     seconds: float = 0.0
     ahead_s: float = 0.0
@@ -53,7 +53,7 @@ class FakeClock:
 
 @dataclass
 class Recorder:
-    """A reporter and listener that remembers."""
+    """A reporter and listener that records events."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ class Recorder:
 
 @dataclass
 class FakeEngine:
-    """Serves what the plan promised, unless reported otherwise."""
+    """Serves what the plan promised by default."""
 
     model_id: str = "example-org/example-13b"
 
@@ -97,7 +97,7 @@ class FakeEngine:
 
 @dataclass
 class Surroundings:
-    """Make contexts with `context()`; each is a new process's: only `world` and the files are shared."""
+    """Creates contexts with `context()`, each like a new process: only `world` and the files are shared."""
 
     home: Any
     world: FakeWorld = field(default_factory=FakeWorld)
@@ -178,7 +178,7 @@ def plan(*fallbacks: Any, chosen: Any = None, **request: Any) -> Plan:
 
 
 def on(name: str, *, region: str = "us-east-1", quota: str | None = None, **changes: Any) -> Any:
-    """A candidate on another type, region or market."""
+    """Return a candidate on another type, region or market."""
     kind = instance_type(name=name, quota_on_demand=quota)
     return candidate(offer=offer(instance_type=kind, region=region, **changes))
 

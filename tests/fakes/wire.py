@@ -1,7 +1,5 @@
-"""The wire between the SDK and its cloud: counts the requests, and spoils what comes back.
-
-What is spoiled are the bytes below the SDK's own parsers. A request has taken effect by then, unless its kind of
-reply comes from something in between (`INTERCEPTED`): a login page lets nothing through.
+"""The wire between the SDK and its cloud: counts requests, and corrupts replies below the SDK's parsers. The request
+has taken effect by then, unless the reply comes from an intermediary (`INTERCEPTED`), such as a login page.
 """
 
 from __future__ import annotations
@@ -138,7 +136,7 @@ class Wire:
         return response(request.url, INTERCEPTED.get(self.kind) or self._spoiled(request))
 
     def _spoiled(self, request: Any) -> Spoiled:
-        """Have the request take effect, then spoil its reply."""
+        """Let the request take effect, then corrupt its reply."""
         status, spoil = SPOILED[self.kind]
         real = self._http.send(request)
         return Spoiled(status or real.status_code, spoil(real.content), dict(real.headers))

@@ -55,7 +55,7 @@ def dump(value) -> bytes:
 
 
 def places(document, path=()):
-    """The way to every value in a document, itself included."""
+    """Return the path to every value in a document, including itself."""
     yield path
     items = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()

@@ -1,4 +1,4 @@
-"""The kinds of hostile input: how one is made, and the command that it goes through."""
+"""The kinds of hostile input: how to generate one, and the command that reads it."""
 
 from __future__ import annotations
 

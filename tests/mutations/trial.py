@@ -1,4 +1,4 @@
-"""One hostile input to the real program ends in a result or a named error."""
+"""One hostile input to the real program gives a result or a named error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes what the reader makes of each log beside it. Read the difference before you commit it.
+"""Writes the reader's result for each log next to it. Review the difference before you commit it.
 
 python tests/cases/phases/rewrite.py
 """

@@ -57,7 +57,7 @@ class Fleet:
         return path.read_text().strip() if path.exists() else ""
 
     def age_s(self, name: str) -> float:
-        """Seconds since its first look, by its own count."""
+        """Return the seconds since its first poll, as counted by the machine."""
         base = self.state(name, "clock", "run/tgi-deploy").split()[0]
         return int(base) + float(self.state(name, "uptime", "proc").split()[0])
 
