@@ -23,7 +23,7 @@ _COUNTED: Final = {"capacity": "RunInstances", "quota": "RunInstances", "throttl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """`faults` are the initial ones; two numbers of `times` are limits, of the actions in `sample` two are meant.
+    """`faults` are the initial ones; two numbers of `times` are limits, two of the actions in `sample` are drawn.
 
     `strikes`, if any, is applied to the machine when the wait for its engine reaches `at_phase`; `delay_s` extends that
     phase (in the machine's seconds). `market`: applies only to machines of that market.

@@ -23,41 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-# Longer prefixes first. Other paths are the host's, so custom user data should use only these.
+# Other paths are the host's, so custom user data should use only these.
 MAPPED: Final = (
-    "/opt/tgi-deploy",
-    NVME_MOUNT,
-    "/var/lib/tgi-deploy",
-    "/var/lib/cloud",
-    "/var/lib/docker",
-    "/var/log",
-    "/run/tgi-deploy",
-    "/run/systemd",
-    "/etc/systemd/system",
-    "/etc/tgi-deploy",
-    "/etc/docker",
-    "/etc/profile.d",
-    "/proc/net/dev",
-    "/proc/sysrq-trigger",
-    "/proc/uptime",
-    "/dev/console",
-    "/dev/ttyS0",
-    "/root",
-    "/home",
-    "/mnt",
+    "/opt/tgi-deploy", NVME_MOUNT, "/var/lib/tgi-deploy", "/var/lib/cloud", "/var/lib/docker", "/var/log",
+    "/run/tgi-deploy", "/run/systemd", "/etc/systemd/system", "/etc/tgi-deploy", "/etc/docker", "/etc/profile.d",
+    "/proc/net/dev", "/proc/sysrq-trigger", "/proc/uptime", "/dev/console", "/dev/ttyS0", "/root", "/home", "/mnt",
     "/srv",
-)
+)  # fmt: skip
 COMMANDS: Final = (
-    "aws",
-    "curl",
-    "docker",
-    "mountpoint",
-    "nvidia-smi",
-    "poweroff",
-    "reboot",
-    "shutdown",
-    "systemctl",
-)
+    "aws", "curl", "docker", "mountpoint", "nvidia-smi", "poweroff", "reboot", "shutdown", "systemctl"
+)  # fmt: skip
 # Right after `=-` too, as in `ExecStop=-/usr/bin/docker …`.
 _STARTS_A_PATH: Final = r"(?:(?<![\w./~-])|(?<==-))"
 _ENDS_A_PART: Final = r"(?![\w-])"

@@ -6,14 +6,15 @@ can enter.
 
 from __future__ import annotations
 
-import json
+import os
 import shlex
 import socketserver
 import stat
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.guest.layout import COMMANDS
 
@@ -33,24 +34,44 @@ _DATE: Final = """case " $*" in *" -d"* | *" --date"*) exec /bin/date "$@" ;; es
 exec /bin/date -d "@$(/bin/date +%s.%N | awk '{{ printf "%.3f", {epoch!r} + ($1 - {epoch!r}) * {speed:g} }}')" "$@" """
 
 
-class Client:
+class Client(socketserver.StreamRequestHandler):
     """One running command. `on_signal` is called with the signals that its process receives."""
 
-    def __init__(self, request: Mapping[str, Any], send: Callable[[Mapping[str, object]], None]) -> None:
-        self.command: str = request["command"]
-        self.argv: list[str] = list(request["argv"])
-        self.env: dict[str, str] = dict(request["env"])
+    server: CommandServer
+
+    def handle(self) -> None:
+        request = self.rfile.read(int(self.rfile.readline() or b"0"))
+        self.command, count, *words = os.fsdecode(request).split("\0")
+        self.argv, variables = words[: int(count)], words[int(count) :]
+        self.env = dict(variable.split("=", 1) for variable in variables)
         self.on_signal: Callable[[int], None] = lambda _number: None
-        self._send = send
+        self._sending = threading.Lock()
+        threading.Thread(target=self._receive_signals, daemon=True).start()
+        handler = self.server.handlers.get(self.command)
+        self._send(b"r%d\n" % (handler(self) if handler else _NOT_FOUND))
 
     def out(self, text: str) -> None:
-        self._send({"out": text})
+        self._send_text(b"o", text)
 
     def err(self, text: str) -> None:
-        self._send({"err": text})
+        self._send_text(b"e", text)
 
     def value_of(self, option: str) -> str:
         return value_of(option, self.argv)
+
+    def _send_text(self, kind: bytes, text: str) -> None:
+        data = os.fsencode(text)
+        self._send(b"%s%d\n%s" % (kind, len(data), data))
+
+    def _send(self, message: bytes) -> None:
+        # A client that was killed does not end its command, as with the real daemon.
+        with self._sending, suppress(OSError, ValueError):
+            self.wfile.write(message)
+
+    def _receive_signals(self) -> None:
+        with suppress(OSError, ValueError):
+            for line in self.rfile:
+                self.on_signal(int(line))
 
 
 def value_of(option: str, words: Sequence[str]) -> str:
@@ -63,27 +84,19 @@ def value_of(option: str, words: Sequence[str]) -> str:
     return ""
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    """Must be created in the machine's folder as working directory: socket paths are limited to about 100 bytes."""
+
     daemon_threads = True
     request_queue_size = 128
 
-
-class CommandServer:
-    """Must be created in the machine's folder as working directory: socket paths are limited to about 100 bytes."""
-
     def __init__(self, handlers: Mapping[str, Callable[[Client], int]]) -> None:
-        self._handlers = handlers
-        outer = self
-
-        class Connection(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                outer.serve_one(self)
-
+        self.handlers = handlers
         Path(_SOCKET).unlink(missing_ok=True)  # from the previous boot
-        self._server = _Server(_SOCKET, Connection)
+        super().__init__(_SOCKET, Client)
 
     def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, name="commands", daemon=True).start()
+        threading.Thread(target=self.serve_forever, name="commands", daemon=True).start()
 
     def write_shims(self, layout: Layout, *, speed: float) -> None:
         """Write the image's commands as small scripts that call back here; `sleep` is accelerated."""
@@ -91,32 +104,6 @@ class CommandServer:
             words = [sys.executable, "-I", "-S", str(_SHIM), str(layout.folder / _SOCKET), command]
             _write_script(layout.bin / command, f'exec {shlex.join(words)} "$@"')
         _write_script(layout.bin / "sleep", _SLEEP.format(speed=speed))
-
-    def serve_one(self, connection: socketserver.StreamRequestHandler) -> None:
-        request = json.loads(connection.rfile.readline() or b"{}")
-        lock = threading.Lock()
-
-        def send(message: Mapping[str, object]) -> None:
-            data = json.dumps(message).encode() + b"\n"
-            with lock:
-                try:
-                    connection.wfile.write(data)
-                except (OSError, ValueError):
-                    # The client was killed; its command continues, as with the real daemon.
-                    return
-
-        client = Client(request, send)
-        threading.Thread(target=_signals, args=(connection, client), daemon=True).start()
-        handler = self._handlers.get(client.command)
-        send({"rc": handler(client) if handler else _NOT_FOUND})
-
-
-def _signals(connection: socketserver.StreamRequestHandler, client: Client) -> None:
-    try:
-        for line in connection.rfile:
-            client.on_signal(int(json.loads(line)["signal"]))
-    except (OSError, ValueError):
-        return
 
 
 def write_date(folder: Path, clock: FastClock) -> None:
