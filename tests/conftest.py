@@ -19,19 +19,28 @@ from jsonschema import Draft202012Validator
 from pytest_socket import socket_allow_hosts
 
 from tgi_deploy import data_files
+from tgi_deploy.catalog import catalog as catalog_module
+from tgi_deploy.catalog import predictions
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.cli import output
+from tgi_deploy.operations.planning import locked, own, plan, recorded, sweep
+from tgi_deploy.planner import advice
+from tgi_deploy.planner.plan import make_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.engines.protocol import Engine
+    from tgi_deploy.values.request import Request
+    from tgi_deploy.values.supply import Supply
 
 _REAL = ("boot", "chromium", "cloud_init", "compose", "docker_engine")
 _CORE = frozenset({"unit", "contract"})
 _SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
 _MEMORY = "/dev/shm"  # noqa: S108 -- pytest makes a private folder in it
 _ROOM_BYTES = 4 * 2**30
+_ROWS = 5
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
 
 
@@ -66,7 +75,38 @@ def _nothing_is_waited_for_or_read_twice() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Store, "behind", shared)
+        patched.setattr(catalog_module, "Hardware", functools.cache(catalog_module.Hardware))
+        patched.setattr(predictions, "Predictions", functools.cache(predictions.Predictions))
         patched.setattr(os, "fsync", lambda _handle: None)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nothing_is_planned_twice() -> Iterator[None]:
+    """Plans of equal requests, offers and engines are shared: the planner is pure (`contract/test_purity.py`).
+
+    Tests of `planner/` call it directly, and share nothing.
+    """
+
+    def shared(make: Callable[..., Any]) -> Callable[..., Any]:
+        made: dict[str, list[tuple[Supply, Engine, Any]]] = {}
+
+        @functools.wraps(make)
+        def make_once(request: Request, supply: Supply, engine: Engine) -> Any:
+            known = made.setdefault(repr(request), [])
+            for its_supply, its_engine, result in known:
+                if its_engine == engine and its_supply == supply:
+                    return result
+            known.append((supply, engine, make(request, supply, engine)))
+            return known[-1][2]
+
+        return make_once
+
+    with pytest.MonkeyPatch.context() as patched:
+        once = shared(make_plan)
+        for module in (locked, own, plan, recorded, sweep):
+            patched.setattr(module, "make_plan", once)
+        patched.setattr(advice, "near_misses", shared(advice.near_misses))
         yield
 
 
@@ -84,12 +124,21 @@ def _printed_data_is_as_published() -> Iterator[None]:
     def checked(command: str, result: output.Result) -> dict[str, Any]:
         printed = envelope(command, result)
         if command in schemas["commands"] and not result.errors:
-            validator(command).validate(printed["data"])
+            validator(command).validate(_shortened(printed["data"]))
         return printed
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(output, "envelope", checked)
         yield
+
+
+def _shortened(value: Any) -> Any:
+    """Return the data with the start and the end of each list: a plan has hundreds of rejections, all of one shape."""
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shortened(item) for item in (value if len(value) <= 2 * _ROWS else value[:_ROWS] + value[-_ROWS:])]
+    return value
 
 
 @pytest.fixture(scope="session")

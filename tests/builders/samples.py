@@ -1,13 +1,15 @@
-"""Selects cases from large sets: a fixed sample, or all of them with THOROUGH=1."""
+"""Selects cases from large sets, always the same ones: `some` leaves the rest to THOROUGH=1, `quick` to `sandbox`."""
 
 from __future__ import annotations
 
 import os
 from random import Random
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 T = TypeVar("T")
 THOROUGH: Final = bool(os.environ.get("THOROUGH"))
@@ -16,3 +18,10 @@ THOROUGH: Final = bool(os.environ.get("THOROUGH"))
 def some(cases: Sequence[T], most: int) -> Sequence[T]:
     """Return `most` of the cases."""
     return cases if THOROUGH else Random(1).sample(cases, most)  # noqa: S311 -- the same ones every time
+
+
+def quick(cases: Iterable[Any], most: int) -> list[Any]:
+    """Return all of the cases, in their order; only `most` of them are of the group `core`."""
+    every = [*cases]
+    chosen = {*Random(1).sample(range(len(every)), most)}  # noqa: S311 -- as above
+    return [case if at in chosen else pytest.param(case, marks=pytest.mark.slow) for at, case in enumerate(every)]

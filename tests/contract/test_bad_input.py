@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from builders.samples import quick
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
@@ -49,7 +50,7 @@ def prepared(request, places, monkeypatch):
     return case
 
 
-@pytest.mark.parametrize("prepared", CASES, ids=lambda path: path.stem, indirect=True)
+@pytest.mark.parametrize("prepared", quick(CASES, 60), ids=lambda path: path.stem, indirect=True)
 def test_bad_input(prepared, places, capsys):
     before = [tree(place) for place in places]
 

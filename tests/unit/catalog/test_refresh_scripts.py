@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from moto.utilities.utils import load_resource
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.wiring import open_catalog
@@ -74,8 +75,7 @@ def test_report_says_what_changed_and_writes_only_when_asked(tmp_path, capsys):
 @pytest.fixture(scope="module")
 def described() -> dict[str, dict]:
     """What EC2 says about its accelerated types, as the moto library ships it."""
-    ec2_types = pytest.importorskip("moto.ec2.models.instance_types")
-    return ec2_types.INSTANCE_TYPES
+    return load_resource("ec2/resources/instance_types.json")
 
 
 NAMES = ("g4dn.xlarge", "g5.xlarge", "g6e.48xlarge", "g6f.large", "g7e.2xlarge", "p4de.24xlarge", "p5.48xlarge")

@@ -28,6 +28,7 @@ def logs():
     return public.public_logs()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("collection", "half"), FLOORS)
 def test_the_right_cause_comes_first(logs, collection, half):
     share = public.share_of(public.mine(logs, collection, half))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from itertools import product
 
 import pytest
+from builders.samples import quick
 from builders.updates import NEW, OLD, THIRD, bring_up, fails_for, roll_back
 from fakes.cloud import STATIC, KilledError
 from fakes.surroundings import Surroundings
@@ -22,6 +24,14 @@ URL = f"http://{STATIC}:8080"
 ASKED = {"static_ip": True}
 PRICE, DISK = Decimal("0.005"), Decimal("0.02")
 LINES = (CostLine(item=ROOT_VOLUME, usd_per_hour=DISK), CostLine(item=PUBLIC_ADDRESS, usd_per_hour=PRICE))
+TURNING_POINTS = (
+    ("create instance", True),
+    ("update instance", False),
+    ("update instance", True),
+    ("update address", False),
+    ("update address", True),
+    ("delete instance", False),
+)
 PRICED = replaced(OLD, chosen=replaced(OLD.chosen, cost=Cost(lines=(*OLD.chosen.cost.lines, *LINES))))
 
 
@@ -150,19 +160,9 @@ def test_a_promoted_machine_that_dies_before_the_move_is_replaced(around):
     assert holder(around).id == serving(around)
 
 
-@pytest.mark.parametrize("then", [NEW, OLD, THIRD, None])
-@pytest.mark.parametrize(
-    ("call", "after"),
-    [
-        ("create instance", True),
-        ("update instance", False),
-        ("update instance", True),
-        ("update address", False),
-        ("update address", True),
-        ("delete instance", False),
-    ],
-)
-def test_an_update_killed_midway_leaves_the_address_with_the_serving_machine(around, call, after, then):
+@pytest.mark.parametrize("point", quick(product(TURNING_POINTS, (NEW, OLD, THIRD, None)), 8), ids=str)
+def test_an_update_killed_midway_leaves_the_address_with_the_serving_machine(around, point):
+    (call, after), then = point
     up(around)
 
     def kill(name, _properties=None):

@@ -12,6 +12,7 @@ import pytest
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.operations.deploying.service import SLOWEST_FACTOR
 
+pytestmark = pytest.mark.slow  # the fit is repeated with each cell left out
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.requests import shared_catalog
-from builders.samples import some
+from builders.samples import quick, some
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
@@ -84,7 +84,7 @@ def pasted(texts: OptionTexts, option: str) -> OptionTexts:
     return replaced(texts, **changes)
 
 
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("name", quick(MORE, 2))
 def test_the_expected_changes_are_suggested(name: str) -> None:
     made = answered(name)[2]
     assert isinstance(made, NoFeasiblePlan)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from builders.requests import drawn, supply_of
+from builders.samples import quick
 from naive.laws import broken, regret
 
 from tgi_deploy.planner.plan import make_plan
@@ -29,7 +30,7 @@ ONCE_BROKEN = (
 REPLICAS = Replicas(least=1, most=16)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", quick(range(5), 2))
 def test_the_laws_of_choosing_hold(seed: int) -> None:
     assert list(broken(seed)) == []
 
@@ -40,7 +41,7 @@ def test_requests_that_once_broke_a_law_keep_it(seed: int) -> None:
     assert list(broken(seed)) == []
 
 
-@pytest.mark.parametrize("seed", range(100, 110))
+@pytest.mark.parametrize("seed", quick(range(100, 110), 4))
 def test_brute_force_finds_the_same(seed: int) -> None:
     assert list(regret(seed)) == []
 

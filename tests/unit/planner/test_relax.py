@@ -165,12 +165,11 @@ def met_somewhere(request: Request, axes: frozenset[str], supply: Supply) -> boo
     return any(met(replaced(given_up, concurrency=value), supply) for value in range(1, request.concurrency))
 
 
-TAKES_SECONDS = ("quick-and-many", "fewer-but-enough", "more-in-all")
+QUICK = ("dear", "odd-shards", "pinned-small", "old-card", "wrong-size", "too-slow-for-one", "arriving-at-several")
+NAMES = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in (*SYNTHETIC, *REAL)]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in TAKES_SECONDS else []) for name in SYNTHETIC]
-)
+@pytest.mark.parametrize("name", NAMES[: len(SYNTHETIC)])
 def test_the_sets_are_all_minimal_ones(name: str) -> None:
     request, supply, found = answered(name)
     assert met(request, supply) is None, "a case that needs no change shows nothing"
@@ -184,7 +183,7 @@ def test_the_sets_are_all_minimal_ones_in_the_whole_catalog(name: str) -> None:
     assert {frozenset(item.axes) for item in found} == brute_force(request, supply)
 
 
-@pytest.mark.parametrize("name", [*SYNTHETIC, *REAL])
+@pytest.mark.parametrize("name", NAMES)
 def test_each_set_is_enough_and_none_contains_another(name: str) -> None:
     request, supply, found = answered(name)
     assert found
@@ -231,7 +230,7 @@ def a_step_less(item: Relaxation) -> Iterator[tuple[str, Request]]:
         yield "throughput", replaced(request, min_tokens_per_s=round(request.min_tokens_per_s + 0.1, 1))
 
 
-@pytest.mark.parametrize("name", [*SYNTHETIC, *REAL])
+@pytest.mark.parametrize("name", NAMES)
 def test_amounts_are_exact_to_the_step(name: str) -> None:
     _, supply, found = answered(name)
     for item in found:
@@ -299,11 +298,10 @@ def test_random_requests_agree_with_brute_force(seed: int) -> None:
         assert met(item.request, supply) is not None, item.axes
 
 
-def test_the_order_is_fewest_changes_then_cheapest() -> None:
-    for name in (*SYNTHETIC, *REAL):
-        found = answered(name)[2]
-        keys = [(len(item.axes), item.candidate.cost.usd_per_hour) for item in found]
-        assert keys == sorted(keys)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_is_fewest_changes_then_cheapest(name: str) -> None:
+    keys = [(len(item.axes), item.candidate.cost.usd_per_hour) for item in answered(name)[2]]
+    assert keys == sorted(keys)
 
 
 def test_the_order_of_offers_does_not_matter() -> None:

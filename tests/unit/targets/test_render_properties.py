@@ -13,6 +13,7 @@ import pytest
 import yaml
 from builders import plans
 from builders.hostile import UNPRINTABLE
+from builders.samples import some
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
@@ -50,7 +51,7 @@ def many() -> list[Deployable]:
 
 
 def test_sizes_secrets_and_determinism_over_many_candidates():
-    for deployable in many():
+    for deployable in some(many(), 12):
         user_data = written("user-data", deployable)
         assert len(user_data.text.encode()) <= MAX_BYTES
         assert yaml.safe_load(user_data.text)

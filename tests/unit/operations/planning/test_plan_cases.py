@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.requests import shared_catalog
+from builders.samples import quick
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.documents import choice, memory
@@ -60,7 +61,7 @@ def answer(case: Mapping[str, Any]) -> Plan | NoFeasiblePlan:
     return plan(texts, catalog, environ)
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", quick(CASES, 40), ids=lambda path: path.stem)
 def test_case(path: Path) -> None:
     case = tomllib.loads(path.read_text(encoding="utf-8"))
     expect = case["expect"]
