@@ -9,7 +9,6 @@ from tgi_deploy import wiring
 from tgi_deploy.api.watching import Watching
 from tgi_deploy.errors import DeployError, InputError, InterruptedByUserError, LeftBehindError
 from tgi_deploy.values.base import Result, changed_fields, replaced
-from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,12 +88,9 @@ class Changing(Watching):
         plan before anything is looked up, and may raise; `confirm` receives the proposal and returns whether to
         continue; `on_interrupt` receives what exists and returns whether to remove it.
         """
-        from tgi_deploy.operations.deploying.bring_up import UpAnswers, UpJob, UpOptions, healer
-        from tgi_deploy.operations.launching.target_options import refuse, supplied
-        from tgi_deploy.operations.planning.locked import locked_request
-        from tgi_deploy.operations.planning.no_plan import without_plan
+        from tgi_deploy.operations.deploying.bring_up import UpAnswers, UpOptions, healer, up_job
+        from tgi_deploy.operations.launching.target_options import refuse
         from tgi_deploy.operations.planning.option_texts import texts_of
-        from tgi_deploy.operations.planning.plan import plan as make
         from tgi_deploy.operations.removing.stopping import run_settled
         from tgi_deploy.operations.results.changing import up_result
 
@@ -109,37 +105,21 @@ class Changing(Watching):
             dry_run=dry_run,
             preflight=preflight,
             replan=replan,
-            locked=lock is not None,
+            lock=lock,
             strategy=strategy,
             remove_all=on_failure == "remove",
         )
-        answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
         asked.check(force=force, heal=heal)
-        catalog = self._catalog()
-        plan: Plan | NoFeasiblePlan
-        texts, found = supplied(self.target, texts_of(model, request), catalog, os.environ, locked=lock is not None)
-        if lock is None:
-            plan = make(texts, catalog, os.environ)
-        else:
-            texts, plan = locked_request(lock, texts, catalog, force=force)
-        if isinstance(plan, NoFeasiblePlan):
-            raise without_plan(f"up --name {name}" if name else "up", texts, plan)
-        job = UpJob(
-            options=asked,
-            answers=answers,
-            plan=plan,
-            found=found,
-            catalog=catalog,
-            environ=wiring.environment(sandbox=self._sandbox),
-        )
-        job.check()
+        answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
+        catalog, environ = self._catalog(), wiring.environment(sandbox=self._sandbox)
+        texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force)
         setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
         cures = healer(catalog, self._profiles_dir, os.environ) if heal else None
         outcome, made = run_settled(
             wiring.context(setup), stops, job.runner(texts, cures), name=job.name, ask=answers.on_interrupt
         )
         notice = wiring.region_notice(setup) if self.target.facts.regions else None
-        return up_result(plan, outcome, made, found.notices, notice)
+        return up_result(job.plan, outcome, made, job.found.notices, notice)
 
     def up_file(  # noqa: PLR0913 -- one argument an option
         self,

@@ -11,6 +11,9 @@ from tgi_deploy.operations.deploying.acceptance import accept_equal_only
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import UpRequest, up
+from tgi_deploy.operations.launching.target_options import supplied
+from tgi_deploy.operations.planning.locked import locked_request
+from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.option_texts import wanted_ends
 from tgi_deploy.operations.planning.plan import judged, plan
 from tgi_deploy.operations.planning.recorded import plan_of_revision
@@ -18,6 +21,7 @@ from tgi_deploy.operations.watching.lookup import unrecorded_deployment
 from tgi_deploy.values.base import Frozen, as_value, replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.names import check_name, default_name
+from tgi_deploy.values.plan import NoFeasiblePlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -79,19 +83,19 @@ class UpOptions(Frozen, frozen=True, kw_only=True):
     dry_run: bool = False
     preflight: bool = True
     replan: bool = False
-    locked: bool = False
+    lock: Path | None = None
     strategy: Strategy | None = None
     remove_all: bool = False
 
     def check(self, *, force: bool, heal: bool) -> None:
         """Raise InputError for options that exclude each other, and for an invalid name."""
-        if heal and self.locked:
+        if heal and self.lock:
             raise InputError(
                 "conflicting_options",
                 "--heal changes the plan and --lock fixes it: they exclude each other",
                 hint="leave one of them out",
             )
-        if force and not self.locked:
+        if force and not self.lock:
             raise InputError(
                 "conflicting_options",
                 "--force works only with --lock",
@@ -124,11 +128,6 @@ class UpJob(Frozen, frozen=True, kw_only=True):
     found: Supplied
     catalog: Catalog
     environ: Mapping[str, str]
-
-    def check(self) -> None:
-        """Raise InputError for a plan that cannot be brought up, and what `on_plan` raises."""
-        check_startable(self.options.target, self.plan)
-        self.answers.on_plan(self.plan)
 
     def places(self, texts: OptionTexts) -> tuple[str, ...]:
         """Return the locations to search; empty if none is given."""
@@ -190,9 +189,35 @@ class UpJob(Frozen, frozen=True, kw_only=True):
 
     def _judge(self, texts: OptionTexts, plan: Plan) -> Judge:
         """Return a function that evaluates the running configuration. A lock accepts only its own choice."""
-        if self.options.locked:
+        if self.options.lock:
             return accept_equal_only
         return lambda running: judged(plan.request, running, self.catalog, release=texts.engine_version)
+
+
+def up_job(
+    options: UpOptions,
+    answers: UpAnswers,
+    texts: OptionTexts,
+    catalog: Catalog,
+    environ: Mapping[str, str],
+    *,
+    force: bool,
+) -> tuple[OptionTexts, UpJob]:
+    """Plan a model or take the lock; return the options as text, those of the lock included, and the job.
+
+    Raises InputError, ConflictError, NoPlanError, and what `on_plan` raises.
+    """
+    texts, found = supplied(options.target, texts, catalog, environ, locked=options.lock is not None)
+    made: Plan | NoFeasiblePlan
+    if options.lock is None:
+        made = plan(texts, catalog, environ)
+    else:
+        texts, made = locked_request(options.lock, texts, catalog, force=force)
+    if isinstance(made, NoFeasiblePlan):
+        raise without_plan(f"up --name {options.name}" if options.name else "up", texts, made)
+    check_startable(options.target, made)
+    answers.on_plan(made)
+    return texts, UpJob(options=options, answers=answers, plan=made, found=found, catalog=catalog, environ=environ)
 
 
 def rollback_job(
