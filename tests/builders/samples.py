@@ -21,7 +21,9 @@ def some(cases: Sequence[T], most: int) -> Sequence[T]:
 
 
 def quick(cases: Iterable[Any], most: int) -> list[Any]:
-    """Return all of the cases, in their order; only `most` of them are of the group `core`."""
+    """Return all of the cases (a tuple has a value for each parameter); only `most` of them are of the group `core`."""
     every = [*cases]
     chosen = {*Random(1).sample(range(len(every)), most)}  # noqa: S311 -- as above
-    return [case if at in chosen else pytest.param(case, marks=pytest.mark.slow) for at, case in enumerate(every)]
+    slow = [() if at in chosen else pytest.mark.slow for at in range(len(every))]
+    rows = (case if isinstance(case, tuple) else (case,) for case in every)
+    return [pytest.param(*row, marks=marks) for row, marks in zip(rows, slow, strict=True)]

@@ -33,9 +33,8 @@ def about(case):
     return case["about"]
 
 
-@pytest.mark.parametrize("attempt", CASES["attempt"], ids=about)
-def test_known_privilege_escalations_are_blocked(attempt):
-    assert not works(PRINTED, attempt)
+def test_known_privilege_escalations_are_blocked():
+    assert [about(attempt) for attempt in CASES["attempt"] if works(PRINTED, attempt)] == []
 
 
 @pytest.mark.parametrize("case", CASES["bounded"], ids=about)
