@@ -224,7 +224,7 @@ def test_imports_follow_the_layers():
         ("cli/status.py", "if TYPE_CHECKING:\n    from tgi_deploy.wiring import Setup"),
         ("wiring.py", "from tgi_deploy.cli.frame import command"),
         ("cli/plan.py", "from tgi_deploy.planner.rank import sort_key"),
-        ("cli/views/plan.py", "if TYPE_CHECKING:\n    from tgi_deploy.planner.why_not import Way"),
+        ("cli/views/plan.py", "if TYPE_CHECKING:\n    from tgi_deploy.planner.why_not import Variant"),
         ("cli/up.py", "import boto3"),
         ("operations/artifacts.py", "def f():\n    import yaml"),
         ("targets/ec2/instance.py", "import requests"),

@@ -1,6 +1,5 @@
-"""Laws of choosing: how the answers to two requests must relate, whatever the rule that answers them.
-
-Each law yields what breaks it, in a sentence.
+"""Laws of choosing: how the answers to two requests must relate, whatever the ranking rule. Each law yields its
+violations as sentences.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 _BUDGETS: Final = tuple(map(Decimal, ("0.9", "2", "5", "8", "25", "70")))
 _LOADS: Final = (1, 2, 4, 8)
 _CONFIDENCES: Final = (0.3, 0.5, 0.8, 0.95)
-# For more requests the engine keeps more room to sample and captures more graphs: what is left holds fewer at once.
+# For more requests the engine reserves more memory for sampling and graphs, which leaves less for the KV cache.
 _ROOM_KEPT: Final = 0.95
 _TYPES: Final = 8
 _PRICE_CODES: Final = frozenset({"over_budget", "price_unknown", "capacity_block_only"})
@@ -43,7 +42,7 @@ _CLASSES: Final = ("exact", "near-lossless", "4-bit")
 
 
 class SharedWork:
-    """How things fit and how fast they are, for requests that differ in load, budget, limits and preference alone."""
+    """Caches fits and speeds for requests that differ only in load, budget, limits and preference."""
 
     def __init__(self, supply: Supply) -> None:
         self.supply, self.engine = supply, shared_catalog().engine
@@ -52,7 +51,7 @@ class SharedWork:
         self._judged: _Sharing | None = None
 
     def search(self, request: Request) -> Search:
-        """No evaluation knows a budget: all of them share one evaluator."""
+        """Evaluations do not depend on the budget, so all searches share one evaluator."""
         known = self._judged
         if known is None or known.request != replaced(request, budget_usd_per_hour=None):
             known = self._judged = _Sharing(replaced(request, budget_usd_per_hour=None), self.supply, self.engine)
@@ -93,11 +92,9 @@ def more_budget_is_never_worse(request: Request, work: SharedWork) -> Iterator[s
 
 
 def more_load_is_never_cheaper_or_slower(request: Request, work: SharedWork) -> Iterator[str]:
-    """Limits apart that more users meet more easily: those on tokens a second.
-
-    Where what was chosen for less is now farther from the goals, or breaks a limit that was typed, what takes its place
-    may have fewer tokens a second; and where the goals are missed anyway, it may be cheaper. Where not even a request
-    alone is answered in time, what is about as near may be cheaper, too.
+    """Except for throughput limits, which more users meet more easily. If the earlier choice now misses the goals by
+    more, or an explicit limit, the new one may have fewer tokens per second; if the goals are missed anyway, it may be
+    cheaper. If not even a single request is answered in time, an equally near one may be cheaper, too.
     """
     request = replaced(_of_one_class(request), min_tokens_per_s=None, prefer="cost")
     before = None
@@ -129,7 +126,7 @@ def a_looser_limit_never_costs_more(request: Request, work: SharedWork) -> Itera
 
 
 def more_confidence_is_never_cheaper(request: Request, work: SharedWork) -> Iterator[str]:
-    """Where the goals are missed, what takes the place of something farther from them may be cheaper."""
+    """If the goals are missed, the replacement for a choice farther from them may be cheaper."""
     request = replaced(_of_one_class(request), prefer="cost")
     before = None
     for number, confidence in enumerate(_CONFIDENCES):
@@ -184,9 +181,9 @@ def _refusals_differ(
     found: tuple[naive.Choice, ...],
     budget: Decimal | None,
 ) -> Iterator[str]:
-    """Nothing is refused that works and is affordable, nothing else is taken; and the reasons are the same."""
+    """Everything that works and is affordable is accepted, nothing else is, and the reasons are the same."""
     refused = Counter((*_place(item), codes) for item in made.rejections if (codes := _technical(item.codes)))
-    expected = Counter((v.instance_type, v.num_shard, v.way.name, _technical(v.codes)) for v in judged if v.codes)
+    expected = Counter((v.instance_type, v.num_shard, v.stored.name, _technical(v.codes)) for v in judged if v.codes)
     if refused != expected:
         yield f"refused {refused - expected}, and brute force {expected - refused}"
     dear: Counter[tuple[object, ...]] = Counter()
@@ -204,7 +201,7 @@ def _refusals_differ(
 
 
 def _technical(codes: Iterable[str]) -> frozenset[str]:
-    """Of what cannot start, brute force works out no speed."""
+    """Brute force computes no speed for configurations that cannot start."""
     why = frozenset(codes) - _PRICE_CODES
     return why if why <= naive.LATE else why - naive.LATE
 
@@ -229,9 +226,8 @@ LAWS: Final[Mapping[str, Callable[[Request, SharedWork], Iterator[str]]]] = {
 
 
 def broken(seed: int, laws: tuple[str, ...] = tuple(LAWS)) -> Iterator[tuple[str, str]]:
-    """Yield what breaks one of the laws, each with the law's name.
-
-    Laws hold for any supply, so each request has a few instance types to choose from.
+    """Yield violations of the laws, each with the law's name. Laws hold for any supply, so each request has a few
+    instance types to choose from.
     """
     request = drawn(seed)
     work = SharedWork(_some_types(seed, supply_of(request)))
@@ -241,10 +237,9 @@ def broken(seed: int, laws: tuple[str, ...] = tuple(LAWS)) -> Iterator[tuple[str
 
 
 def regret(seed: int) -> Iterator[tuple[str, str]]:
-    """Yield where brute force finds something else, in all that is on offer on demand.
-
-    What interruptions of spot machines add to their price is not worked out a second time. Every second request may
-    have one replica: then the reasons for refusing each configuration are compared, too.
+    """Yield differences from brute force, over all on-demand offers. The cost of spot interruptions is not implemented
+    a second time. Every second request allows only one replica; then the rejection reasons of each configuration are
+    compared, too.
     """
     request = drawn(seed)
     if seed % 2:
@@ -279,7 +274,7 @@ def _loaded(request: Request, times: int) -> Request:
 
 
 def _of_one_class(request: Request) -> Request:
-    """So that no answer changes to 4-bit weights, which nobody asked for and which only a last resort takes."""
+    """Exclude answers that change to 4-bit weights, which are only a last resort."""
     return replaced(request, quality="near-lossless") if request.quality == "auto" else request
 
 
@@ -288,9 +283,8 @@ def _is_cheaper(after: Configuration, before: Configuration) -> bool:
 
 
 def _overtakes(after: Configuration, before: Configuration, request: Request, work: SharedWork) -> bool:
-    """Whether what was chosen before would miss the goals by more than the new one, or break a limit that was typed.
-
-    Where not even a request alone is answered in time, nothing is nearer than what is in reach.
+    """Return whether the earlier choice would miss the goals by more than the new one, or miss an explicit limit. If
+    not even a single request is answered in time, everything within reach counts as equally near.
     """
     same, search = before.evaluation, work.search(request)
     if search.reach.missed and after.evaluation.shortfall.missed:

@@ -1,7 +1,7 @@
 """The planner's answer by brute force: every offer, shard count, scheme and number of replicas.
 
 Written from the rules of the design and of the engine, not from the planner: only constants (sizes of fixed parts,
-steps of a ladder) and the physics of predicted speed are shared. Nothing is clever here, so that it can be believed.
+steps) and the model of predicted speed are shared. It is deliberately simple, so that it is easy to verify.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 GIB = 2**30
 SHARD_COUNTS = (1, 2, 4, 8, 16)
 PREFILL_LADDER = (4096, 2048, 1024, 512)
-WAITING_STEPS = 20  # how long prompts that cannot go in pieces are held back, so that more of them enter at once
+WAITING_STEPS = 20  # how long prompts that can't be chunked are delayed, so that more of them enter together
 SYSTEM_GIB = 80  # the machine image with its tools, and room for logs
 MOST_MACHINES = 8
 ONE_IN_TEN = NormalDist().inv_cdf(0.9)
 MET, NEVER = (1.0, 0.0), (math.inf, math.inf)
 LATE = frozenset({"ttft_too_slow", "tpot_too_slow", "throughput_too_low", "load_too_high"})
 Missed = tuple[float, float]
-Cache = tuple[int, int, int, bool]  # tokens, a batch of prompts, steps that prompts are held back, hardly enough
+Cache = tuple[int, int, int, bool]  # tokens, prompts per batch, steps that prompts are delayed, whether memory is tight
 KERNEL_BLOCKS_ARE_CHUNKED = ("flashinfer", "flashdecoding")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
-    """One way to serve the weights: `bits` a linear weight takes, with group scales; `padded_to`: a copy's width."""
+class WeightFormat:
+    """A format of the weights: `bits` per linear weight, including group scales; `padded_to`: the width of a copy."""
 
     name: str
     hub_id: str
@@ -61,17 +61,17 @@ class Way:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What is true of an instance type with this many shards and replicas of this way, whatever it costs.
+    """The result for an instance type with this many shards and replicas of this format, whatever it costs.
 
-    `missed`: how many times what everybody expects, 1 where that is met, and how long a whole answer takes; `alone`:
-    the same for a single request.
+    `missed`: the ratio to the default goals, 1 if they are met, and the time of a whole answer; `alone`: the same for a
+    single request.
     """
 
     instance_type: str
     num_shard: int
     replicas: int
     machines: int
-    way: Way
+    stored: WeightFormat
     codes: frozenset[str]
     output_tokens_per_s: float
     ttft_ms: float
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """A configuration that works, on one offer; `total` is None where the price is not known."""
+    """A working configuration on one offer; `total` is None if the price is unknown."""
 
     instance_type: str
     region: str
@@ -112,36 +112,36 @@ class Choice:
         return *self.place, self.replicas, self.total
 
 
-def ways(profile: Profile, release: TgiRelease) -> Iterator[Way]:
+def weight_formats(profile: Profile, release: TgiRelease) -> Iterator[WeightFormat]:
     own = profile.model.quantization
     if own is not None:
         method = "fp8" if own.method == "fbgemm_fp8" else own.method
         rule = release.quantizations.get(method)
         bits = _with_scales(rule, own.bits, own.group_size)
-        yield Way(
+        yield WeightFormat(
             name=method, hub_id=profile.model.hub_id, bits=bits, lost_bits=0, group=own.group_size or 0,
             published=True, rule=rule, loads=rule is not None and _can_load(rule, own.bits),
         )  # fmt: skip
         return
-    yield Way(
+    yield WeightFormat(
         name="none", hub_id=profile.model.hub_id, bits=16, lost_bits=0, group=0, published=False, rule=None, loads=True
     )
     yield from _published(profile, release)
     named = {repository.method for repository in profile.quantized}
     for method, rule in release.quantizations.items():
         if method not in named and rule.on_the_fly:
-            yield Way(
+            yield WeightFormat(
                 name=method, hub_id=profile.model.hub_id, bits=rule.bits, lost_bits=16 - math.floor(rule.bits), group=0,
                 published=False, rule=rule, loads=True,
             )  # fmt: skip
 
 
-def _published(profile: Profile, release: TgiRelease) -> Iterator[Way]:
+def _published(profile: Profile, release: TgiRelease) -> Iterator[WeightFormat]:
     for repository in profile.quantized:
         rule = release.quantizations.get(repository.method)
         if rule is not None and _can_load(rule, repository.bits):
             bits = _with_scales(rule, repository.bits, repository.group_size)
-            yield Way(
+            yield WeightFormat(
                 name=repository.method, hub_id=repository.hub_id, bits=bits, lost_bits=16 - math.floor(repository.bits),
                 group=repository.group_size or 0, published=True, rule=rule, loads=True,
                 padded_to=repository.intermediate_size or 0,
@@ -166,16 +166,16 @@ def verdicts(request: Request, supply: Supply) -> Iterator[Verdict]:
     answers: dict[tuple[object, ...], Verdict] = {}
     release = supply.release
     types = {offer.instance_type.name: offer.instance_type for offer in supply.offers}
-    all_ways = tuple(ways(request.model, release))
+    formats = tuple(weight_formats(request.model, release))
     for name in sorted(types):
         for num_shard in SHARD_COUNTS:
             if num_shard <= types[name].accelerator_count:
                 numbers = tuple(_numbers(request, types[name], num_shard))
-                for way in all_ways:
+                for stored in formats:
                     for replicas, machines in numbers:
-                        asked = (*_asked_of(types[name]), num_shard, way, replicas)
+                        asked = (*_asked_of(types[name]), num_shard, stored, replicas)
                         if asked not in answers:
-                            answers[asked] = judge(request, supply, types[name], num_shard, way, replicas)
+                            answers[asked] = judge(request, supply, types[name], num_shard, stored, replicas)
                         found = answers[asked]
                         crowded = machines > (request.max_machines or (1 if request.hardware else machines))
                         yield replace(
@@ -192,7 +192,7 @@ def _asked_of(hardware: InstanceType) -> tuple[object, ...]:
 
 
 def _numbers(request: Request, hardware: InstanceType, num_shard: int) -> Iterator[tuple[int, int]]:
-    """How many replicas there may be, on how many machines: as many as fill a machine, two, ... and have a request."""
+    """Yield the numbers of replicas and machines: as many as fill one machine, two, and so on, each with a request."""
     each, least = max(1, hardware.accelerator_count // num_shard), request.replicas.least
     most = max(least, request.replicas.most or 1)
     if not request.arrivals_per_s:
@@ -204,66 +204,66 @@ def _numbers(request: Request, hardware: InstanceType, num_shard: int) -> Iterat
 
 
 def judge(
-    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, replicas: int = 1
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, stored: WeightFormat, replicas: int = 1
 ) -> Verdict:
-    release, model = supply.release, _as_published(request.model.model, way)
+    release, model = supply.release, _as_published(request.model.model, stored)
     served = release.model_classes[model.model_type]
     codes = {
         *_hardware_codes(release, hardware, num_shard),
         *_turing_codes(request, release, hardware),
         *_model_codes(model, served, num_shard),
-        *_split_codes(model, num_shard, way),
-        *_quantization_codes(model, served, hardware, num_shard, way),
+        *_split_codes(model, num_shard, stored),
+        *_quantization_codes(model, served, hardware, num_shard, stored),
         *_block_codes(model, release, hardware),
-        *_floor_codes(request, way),
+        *_floor_codes(request, stored),
     }
     share = replaced(request, concurrency=math.ceil(request.concurrency / replicas))
-    caches = _caches(share, release, hardware, num_shard, way)
+    caches = _caches(share, release, hardware, num_shard, stored)
     rate, ttft_ms, tpot_ms, missed, alone, tight = 0.0, 0.0, 0.0, NEVER, NEVER, False
     if isinstance(caches, str):
         codes.add(caches)
     elif not codes:
-        served_so = [_served(request, supply, hardware, num_shard, way, replicas, cache) for cache in caches]
+        served_so = [_served(request, supply, hardware, num_shard, stored, replicas, cache) for cache in caches]
         place = min(range(len(caches)), key=lambda place: _best_served(served_so[place]))
         late, rate, ttft_ms, tpot_ms, missed, alone = served_so[place]
         tight = caches[place][3]
         codes |= late
     return Verdict(
-        instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, way=way,
+        instance_type=hardware.name, num_shard=num_shard, replicas=replicas, machines=1, stored=stored,
         codes=frozenset(codes), output_tokens_per_s=rate, ttft_ms=ttft_ms, tpot_ms=tpot_ms, missed=missed,
         alone=alone, tight=tight,
     )  # fmt: skip
 
 
 def _served(
-    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, replicas: int,
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, stored: WeightFormat, replicas: int,
     cache: Cache,
 ) -> tuple[set[str], float, float, float, Missed, Missed]:  # fmt: skip
-    """What is too slow for what was typed; tokens a second, both latencies; and what everybody expects besides."""
-    seen = _speed(request, supply, hardware, num_shard, way, _share(request, replicas), cache)
+    """Return missed explicit limits, tokens per second, both latencies, and how far default goals are missed."""
+    seen = _speed(request, supply, hardware, num_shard, stored, _share(request, replicas), cache)
     working = replicas if request.arrivals_per_s else min(replicas, request.concurrency)
     one = Traffic(input_tokens=request.input_tokens, output_tokens=request.output_tokens, clients=1)
-    alone = _missed(request, _speed(request, supply, hardware, num_shard, way, one, cache), 0.5)
+    alone = _missed(request, _speed(request, supply, hardware, num_shard, stored, one, cache), 0.5)
     missed = _missed(request, seen, request.confidence)
     late = set(_slowness(request, seen, working))
     return late, seen.output_tokens_per_s * working, seen.ttft_ms, seen.tpot_ms, missed, alone
 
 
 def _best_served(one: tuple[set[str], float, float, float, Missed, Missed]) -> tuple[object, ...]:
-    """What breaks no limit, then the nearest to what everybody expects, then the most tokens; of equals the first."""
+    """Return the best: no missed limit, nearest to the default goals, most tokens per second; the first of equals."""
     late, rate, _, _, missed, _ = one
     return (True,) if late else (False, *_near(missed, MET), -round(rate, 1))
 
 
-def _floor_codes(request: Request, way: Way) -> Iterator[str]:
-    """Weights below what was asked for."""
-    too_low = {"exact": way.lost_bits > 0, "near-lossless": way.lost_bits > 8}.get(request.quality, False)
-    if too_low or (request.min_bits is not None and math.floor(way.bits) < request.min_bits):
+def _floor_codes(request: Request, stored: WeightFormat) -> Iterator[str]:
+    """Yield the code for weights below the requested quality."""
+    too_low = {"exact": stored.lost_bits > 0, "near-lossless": stored.lost_bits > 8}.get(request.quality, False)
+    if too_low or (request.min_bits is not None and math.floor(stored.bits) < request.min_bits):
         yield "quality_too_low"
 
 
 def _share(request: Request, replicas: int) -> Traffic:
-    """What one of the replicas gets of the load; those that nobody is left for stand idle."""
+    """Return one replica's share of the load; surplus replicas are idle."""
     if request.arrivals_per_s:
         return Traffic(
             input_tokens=request.input_tokens, output_tokens=request.output_tokens, kind="open",
@@ -274,7 +274,7 @@ def _share(request: Request, replicas: int) -> Traffic:
 
 
 def _slowness(request: Request, seen: Performance, replicas: int) -> Iterator[str]:
-    """Limits that somebody typed and that are kept with too small a chance."""
+    """Yield explicit limits whose probability is too low."""
     if math.isinf(seen.ttft_ms):
         yield "load_too_high"
         return
@@ -292,7 +292,7 @@ def _slowness(request: Request, seen: Performance, replicas: int) -> Iterator[st
 
 
 def _chance_below(limit: float, figure: float, span: Span) -> float:
-    """How likely what is measured stays below: 8 in 10 lie within the span, one in ten beyond each end."""
+    """Return the probability of a lower measurement: 8 in 10 are within the span, one in ten is beyond each end."""
     away = math.log(limit / figure)
     side = math.log(span.high / figure) if away > 0 else math.log(figure / span.low)
     return NormalDist().cdf(away / side * ONE_IN_TEN)
@@ -305,7 +305,7 @@ def _missed(request: Request, seen: Performance, confidence: float) -> Missed:
 
 
 def _unexpected(request: Request, seen: Performance, confidence: float) -> float:
-    """How many times 2 s to the first token or 80 ms a token, as surely as was asked for; at least 1."""
+    """Return the ratio to 2 s to the first token or 80 ms a token, at the requested confidence; at least 1."""
     if request.slo == "none" or math.isinf(seen.ttft_ms):
         return 1.0
     sure, times = NormalDist().inv_cdf(confidence) / ONE_IN_TEN, [1.0]
@@ -319,12 +319,12 @@ def _unexpected(request: Request, seen: Performance, confidence: float) -> float
     return max(times)
 
 
-def _as_published(model: ModelSpec, way: Way) -> ModelSpec:
-    if not way.padded_to:
+def _as_published(model: ModelSpec, stored: WeightFormat) -> ModelSpec:
+    if not stored.padded_to:
         return model
-    columns = (way.padded_to - model.intermediate_size) * 3 * model.layers
+    columns = (stored.padded_to - model.intermediate_size) * 3 * model.layers
     return replaced(
-        model, intermediate_size=way.padded_to, parameters=model.parameters + columns * model.hidden_size
+        model, intermediate_size=stored.padded_to, parameters=model.parameters + columns * model.hidden_size
     )  # fmt: skip
 
 
@@ -345,7 +345,7 @@ def _hardware_codes(release: TgiRelease, hardware: InstanceType, num_shard: int)
 
 
 def _turing_codes(request: Request, release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
-    """Its kernels know no sliding window, which matters once a prompt is longer than the window."""
+    """Its kernels have no sliding window, which matters if a prompt is longer than the window."""
     capability, window = hardware.accelerator.compute_capability, request.model.model.sliding_window
     can = any(r.verdict == "override" and r.minimum <= (7, 5) <= r.maximum for r in release.architectures)
     if can and capability == (7, 5) and window is not None and request.context_tokens - 1 > window:
@@ -360,7 +360,7 @@ def _model_codes(model: ModelSpec, served: ModelClass, num_shard: int) -> Iterat
         yield "model_not_shardable"
 
 
-def _split_codes(model: ModelSpec, num_shard: int, way: Way) -> Iterator[str]:
+def _split_codes(model: ModelSpec, num_shard: int, stored: WeightFormat) -> Iterator[str]:
     """Heads and every split dimension must divide; with group scales each shard must hold whole groups."""
     if num_shard == 1:
         return
@@ -375,31 +375,31 @@ def _split_codes(model: ModelSpec, num_shard: int, way: Way) -> Iterator[str]:
         parts.append(model.expert_intermediate_size)
         inputs_of_row_split_layers.append(model.expert_intermediate_size)
     whole = all(part % num_shard == 0 for part in parts)
-    grouped = way.group <= 0 or all(size % (num_shard * way.group) == 0 for size in inputs_of_row_split_layers)
+    grouped = stored.group <= 0 or all(size % (num_shard * stored.group) == 0 for size in inputs_of_row_split_layers)
     if not (whole and grouped):
         yield "not_divisible"
 
 
 def _quantization_codes(
-    model: ModelSpec, served: ModelClass, hardware: InstanceType, num_shard: int, way: Way
+    model: ModelSpec, served: ModelClass, hardware: InstanceType, num_shard: int, stored: WeightFormat
 ) -> Iterator[str]:
-    if not way.loads:
+    if not stored.loads:
         yield "quantization_unavailable"
-    if way.rule is None:
+    if stored.rule is None:
         return
     capability = hardware.accelerator.compute_capability
-    if capability is not None and capability < way.rule.min_compute_capability:
+    if capability is not None and capability < stored.rule.min_compute_capability:
         yield "quantization_capability"
-    if num_shard > 1 and not way.rule.shardable:
+    if num_shard > 1 and not stored.rule.shardable:
         yield "quantization_not_shardable"
-    if served.backend in {"transformers", "plain"} and not way.rule.transformers_backend:
+    if served.backend in {"transformers", "plain"} and not stored.rule.transformers_backend:
         yield "quantization_no_effect"
-    elif model.experts and not way.rule.fused_moe and not served.dense_fallback:
+    elif model.experts and not stored.rule.fused_moe and not served.dense_fallback:
         yield "quantization_moe"
 
 
 def _block_codes(model: ModelSpec, release: TgiRelease, hardware: InstanceType) -> Iterator[str]:
-    """Scales for blocks of fp8 weights: kernels that one release brought, for cards that multiply in fp8."""
+    """Block scales of fp8 weights need kernels that only one release has, and a GPU that multiplies in fp8."""
     if model.quantization is not None and model.quantization.block_scaled:
         can = hardware.accelerator.compute_capability is None or hardware.accelerator.compute_capability >= (8, 9)
         if not (release.block_scaled_fp8 == release.version and can):
@@ -418,13 +418,13 @@ def attention_kernels(model: ModelSpec, served: ModelClass, release: TgiRelease,
 
 
 def _caches(
-    request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, way: Way
+    request: Request, release: TgiRelease, hardware: InstanceType, num_shard: int, stored: WeightFormat
 ) -> list[Cache] | str:
-    """Room for tokens and the batches of prompts that leave room for the longest request; else which part is too big.
-
-    Prompts in pieces go in the largest batch that fits, or in a smaller one that holds a prompt and a token of all.
+    """Return the token capacity and the prompt batches that leave room for the longest request; otherwise the part that
+    is too big. Chunked prompts use the largest batch that fits, or a smaller one that holds a prompt and a token of
+    each request.
     """
-    model = _as_published(request.model.model, way)
+    model = _as_published(request.model.model, stored)
     served = release.model_classes[model.model_type]
     capability = hardware.accelerator.compute_capability
     rule = next((r for r in release.architectures if capability and r.minimum <= capability <= r.maximum), None)
@@ -439,19 +439,19 @@ def _caches(
     total, left, most = hardware.memory_bytes_per_accelerator, 0, 0
     found: list[Cache] = []
     for prefill in _prompt_batches(request, chunked=chunked):
-        left = total - _weights(model, served, way, num_shard) - _before_any_weight(release, num_shard)
+        left = total - _weights(model, served, stored, num_shard) - _before_any_weight(release, num_shard)
         rows = min(request.concurrency, max(1, left // (per_token * each)))
-        working = _activations(rows, model, served, release, num_shard, way, prefill)
+        working = _activations(rows, model, served, release, num_shard, stored, prefill)
         left -= working
         measured = left - longest_answered * per_token
         unused = total * (1 - release.memory_share)
         if release.share_of == "free":
             unused = max(0, measured) * (1 - release.memory_share)
-        left -= max(int(unused), _graphs(request, served, way))
+        left -= max(int(unused), _graphs(request, served, stored))
         tokens = max(0, left) // (per_token * block) * block
         needed = max(request.context_tokens, each, longest_answered)
         if tokens >= needed:
-            # Each that runs has its prompt in the cache, which smaller batches leave no more than all working memory.
+            # Each running request has its prompt in the cache, and a smaller batch frees at most all working memory.
             most = most or (tokens + working // per_token) // max(1, request.input_tokens)
             unsure = 256 * 2**20 + working // 4
             tight = left - needed * per_token < unsure
@@ -463,7 +463,7 @@ def _caches(
 
 
 def _prompt_batches(request: Request, *, chunked: bool) -> tuple[int, ...]:
-    """Without chunking the longest prompt must go through at once: all of the context but a token, or half of it."""
+    """Without chunking the longest prompt is prefilled at once: the context less one token, or half of it."""
     context = request.context_tokens
     if chunked:
         return tuple(size for size in PREFILL_LADDER if size < context) or (context,)
@@ -471,23 +471,24 @@ def _prompt_batches(request: Request, *, chunked: bool) -> tuple[int, ...]:
     return (context - 1, half) if request.input_tokens <= half < context - 1 else (context - 1,)
 
 
-def _weights(model: ModelSpec, served: ModelClass, way: Way, num_shard: int) -> int:
-    """What one rank holds: its part of the linear layers, its rows of the tables, and 16-bit norms and router whole.
+def _weights(model: ModelSpec, served: ModelClass, stored: WeightFormat, num_shard: int) -> int:
+    """Return what one rank holds: its part of the linear layers, its rows of the tables, and all 16-bit norms and
+    routers.
 
-    The head only splits where the vocabulary does; key and value projections of a single head are on every rank.
+    The head splits only if the vocabulary does; key and value projections of a single head are on every rank.
     transformers splits linear layers alone, and not even the experts of some mixtures.
     """
     one_table = model.vocab_size * model.hidden_size
     norms_and_router = (2 * model.layers + 1) * model.hidden_size + model.layers * model.experts * model.hidden_size
     tables = one_table * (1 if model.tied_embeddings else 2)
     linear = model.parameters - model.vision_parameters - norms_and_router - tables
-    linear_bytes = linear * way.bits / 8
+    linear_bytes = linear * stored.bits / 8
     if model.quantization is not None and model.quantized_bytes:
         linear_bytes = model.quantized_bytes + 2 * max(0, linear - model.quantized_parameters)
     if served.backend != "native":
         experts = 0.0
         if served.whole_experts:
-            experts = _expert_parameters(model) * way.bits / 8
+            experts = _expert_parameters(model) * stored.bits / 8
         head = 0 if model.tied_embeddings else math.ceil(one_table / num_shard)
         return int((linear_bytes - experts) / num_shard + experts) + 2 * (
             norms_and_router + model.vision_parameters + one_table + head
@@ -501,8 +502,8 @@ def _weights(model: ModelSpec, served: ModelClass, way: Way, num_shard: int) -> 
     head_rows = model.vocab_size if model.vocab_size % num_shard else model.vocab_size // num_shard
     sixteen_bit = model.vision_parameters // num_shard + norms_and_router
     on_a_rank += 2 * (sixteen_bit + model.hidden_size * (embedding_rows + head_rows))
-    if way.rule is not None and way.rule.packs_head:
-        on_a_rank -= int(head_rows * model.hidden_size * (2 - way.bits / 8))
+    if stored.rule is not None and stored.rule.packs_head:
+        on_a_rank -= int(head_rows * model.hidden_size * (2 - stored.bits / 8))
     return on_a_rank
 
 
@@ -512,14 +513,19 @@ def _expert_parameters(model: ModelSpec) -> int:
 
 
 def _activations(
-    rows: int, model: ModelSpec, served: ModelClass, release: TgiRelease, num_shard: int, way: Way, prefill: int
+    rows: int,
+    model: ModelSpec,
+    served: ModelClass,
+    release: TgiRelease,
+    num_shard: int,
+    stored: WeightFormat,
+    prefill: int,
 ) -> int:
-    """The worst moment: one layer at work on a batch of prompts with what stands beside it, or sampling for `rows`.
-
-    Prompts are scored unless the release has a switch for it that is off; padded models always score them.
+    """Return the peak: one layer working on a batch of prompts, or sampling for `rows`. Prompts are scored unless the
+    release has a flag that is off; padded models always score them.
     """
     heads = (model.attention_heads + 2 * model.kv_heads) * model.head_dim // num_shard
-    values = 6 * model.hidden_size + heads + _feed_forward(model, served, num_shard, way)
+    values = 6 * model.hidden_size + heads + _feed_forward(model, served, num_shard, stored)
     prompt = max(prefill * 2 * values, served.image_bytes // num_shard)
     a_pair = served.mask_bytes + served.mask_bytes_per_head * model.attention_heads // num_shard
     prompt += a_pair * prefill**2
@@ -530,21 +536,21 @@ def _activations(
     return max(prompt, rows * model.vocab_size * 8)
 
 
-def _feed_forward(model: ModelSpec, served: ModelClass, num_shard: int, way: Way) -> int:
+def _feed_forward(model: ModelSpec, served: ModelClass, num_shard: int, stored: WeightFormat) -> int:
     dense = 4 * model.intermediate_size // num_shard
     if not model.experts:
         return dense
     wide = model.expert_intermediate_size
     if served.experts == "gathered":
         return model.experts * (3 * model.hidden_size + 4 * wide // num_shard)
-    if served.experts == "fused" and not _has_no_kernel(served, way):
+    if served.experts == "fused" and not _has_no_kernel(served, stored):
         return max(dense, model.experts_per_token * (3 * wide // num_shard + model.hidden_size))
     return max(dense, 4 * wide // (1 if served.whole_experts else num_shard))
 
 
-def _has_no_kernel(served: ModelClass, way: Way) -> bool:
-    """Whether packed experts must run one by one: the method has no fused kernel, or the class does not use it."""
-    return way.rule is not None and not (way.rule.fused_moe and served.fused_quantized)
+def _has_no_kernel(served: ModelClass, stored: WeightFormat) -> bool:
+    """Return whether packed experts run one by one: the method has no fused kernel, or the class does not use it."""
+    return stored.rule is not None and not (stored.rule.fused_moe and served.fused_quantized)
 
 
 def _before_any_weight(release: TgiRelease, num_shard: int) -> int:
@@ -554,33 +560,33 @@ def _before_any_weight(release: TgiRelease, num_shard: int) -> int:
     return release.context_bytes + release.workspace_bytes + talking
 
 
-def _graphs(request: Request, served: ModelClass, way: Way) -> int:
-    if not served.cuda_graphs or (way.rule is not None and not way.rule.cuda_graphs):
+def _graphs(request: Request, served: ModelClass, stored: WeightFormat) -> int:
+    if not served.cuda_graphs or (stored.rule is not None and not stored.rule.cuda_graphs):
         return 0
     captured = len([batch for batch in (1, 2, 4, 8, 16, 32, 64, 128) if batch <= max(32, request.concurrency)])
     return captured * request.model.model.layers * (12 * 2**20 // 10)
 
 
 def _speed(
-    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, way: Way, load: Traffic,
+    request: Request, supply: Supply, hardware: InstanceType, num_shard: int, stored: WeightFormat, load: Traffic,
     cache: Cache,
 ) -> Performance:  # fmt: skip
     tokens, prefill, held_back, _ = cache
     scheme = Scheme(
-        name=way.name, hub_id="", bits=way.bits, lost_bits=way.lost_bits, prequantized=way.published,
-        method=way.rule.method if way.rule else None, cuda_graphs=way.rule is None or way.rule.cuda_graphs,
-        native_fp8=way.rule.native_fp8_compute if way.rule else None,
+        name=stored.name, hub_id="", bits=stored.bits, lost_bits=stored.lost_bits, prequantized=stored.published,
+        method=stored.rule.method if stored.rule else None, cuda_graphs=stored.rule is None or stored.rule.cuda_graphs,
+        native_fp8=stored.rule.native_fp8_compute if stored.rule else None,
     )  # fmt: skip
     served = supply.release.model_classes[request.model.model.model_type]
     mixture = request.model.model.experts > 0
     scheduling = Scheduling(
         profile="tgi", prefill_tokens=prefill, waiting_steps=held_back,
-        cuda_graphs=served.cuda_graphs and (way.rule is None or way.rule.cuda_graphs),
+        cuda_graphs=served.cuda_graphs and (stored.rule is None or stored.rule.cuda_graphs),
         loops_over_experts=mixture and served.experts == "looped",
         layer_products=4 if served.backend == "native" else 7,
         runs_all_experts=mixture and (
             served.experts == "gathered"
-            or (served.experts == "fused" and _has_no_kernel(served, way))
+            or (served.experts == "fused" and _has_no_kernel(served, stored))
         ),
     )  # fmt: skip
     return performance.predict(
@@ -591,7 +597,7 @@ def _speed(
 
 
 def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> Iterator[Choice]:
-    """Every offer on which something works, priced, in no order and under no budget."""
+    """Yield every working configuration on every offer, with its price, in no order and regardless of the budget."""
     works: dict[str, list[Verdict]] = {}
     for verdict in judged:
         if not verdict.codes:
@@ -600,30 +606,32 @@ def choices(request: Request, supply: Supply, judged: tuple[Verdict, ...]) -> It
         for verdict in works.get(offer.instance_type.name, ()):
             yield Choice(
                 instance_type=offer.instance_type.name, region=offer.region, market=offer.market,
-                num_shard=verdict.num_shard, replicas=verdict.replicas, quantize=verdict.way.name,
-                hub_id=verdict.way.hub_id,
-                total=total_usd_per_hour(request, supply, offer, verdict.way, verdict.machines),
+                num_shard=verdict.num_shard, replicas=verdict.replicas, quantize=verdict.stored.name,
+                hub_id=verdict.stored.hub_id,
+                total=total_usd_per_hour(request, supply, offer, verdict.stored, verdict.machines),
                 needs_block=sold_in_blocks(offer),
-                lost_bits=verdict.way.lost_bits, changes_type=verdict.way.changes_type(request.model.model),
-                after=verdict.way.rule.after if verdict.way.rule else 0,
+                lost_bits=verdict.stored.lost_bits, changes_type=verdict.stored.changes_type(request.model.model),
+                after=verdict.stored.rule.after if verdict.stored.rule else 0,
                 output_tokens_per_s=verdict.output_tokens_per_s, ttft_ms=verdict.ttft_ms, tpot_ms=verdict.tpot_ms,
                 missed=verdict.missed, tight=verdict.tight,
             )  # fmt: skip
 
 
 def sold_in_blocks(offer: Offer) -> bool:
-    """Whether its hours must be paid for in advance: nothing an hourly budget can buy."""
+    """Return whether its hours are sold in advance, which an hourly budget can't buy."""
     return offer.market == "on-demand" and offer.instance_type.capacity_block_only
 
 
-def total_usd_per_hour(request: Request, supply: Supply, offer: Offer, way: Way, machines: int = 1) -> Decimal | None:
-    """Instances, root volumes, public addresses, and what stands before several; None: a price is not known."""
+def total_usd_per_hour(
+    request: Request, supply: Supply, offer: Offer, stored: WeightFormat, machines: int = 1
+) -> Decimal | None:
+    """Return the total for instances, root volumes, public addresses and a load balancer; None: a price is unknown."""
     if offer.market == "owned":
         return Decimal(0)
     if offer.usd_per_hour is None or sold_in_blocks(offer):
         return None
     extras = supply.extra_prices[offer.region]
-    stored = downloaded_bytes(request.model.model, way)
+    stored = downloaded_bytes(request.model.model, stored)
     on_root = 0 if offer.instance_type.nvme_bytes * 10 >= stored * 11 else stored * 11 // 10
     gib = SYSTEM_GIB + math.ceil((supply.release.image_bytes + on_root) / GIB)
     volume = (gib * extras.gp3_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)
@@ -631,28 +639,28 @@ def total_usd_per_hour(request: Request, supply: Supply, offer: Offer, way: Way,
     return each * machines + (extras.load_balancer_usd_per_hour if machines > 1 else 0)
 
 
-def downloaded_bytes(model: ModelSpec, way: Way) -> int:
+def downloaded_bytes(model: ModelSpec, stored: WeightFormat) -> int:
     """The checkpoint as the hub has it: the model's own, or the published quantized copy."""
-    own = way.hub_id == model.hub_id
+    own = stored.hub_id == model.hub_id
     if own and model.stored_bytes:
         return model.stored_bytes
-    if not way.published:
+    if not stored.published:
         return model.parameters * (4 if model.torch_dtype == "float32" else 2)
     sixteen_bit = model.vocab_size * model.hidden_size * (1 if model.tied_embeddings else 2) + model.vision_parameters
     sixteen_bit += (2 * model.layers + 1) * model.hidden_size + model.layers * model.experts * model.hidden_size
     linear = model.parameters - sixteen_bit
     if own and model.quantized_bytes:
         return model.quantized_bytes + 2 * max(0, linear - model.quantized_parameters) + 2 * sixteen_bit
-    return int(linear * way.bits / 8) + 2 * sixteen_bit
+    return int(linear * stored.bits / 8) + 2 * sixteen_bit
 
 
 def reach(request: Request, supply: Supply, judged: tuple[Verdict, ...], budget: Decimal | None) -> Missed:
-    """What everybody expects, doubled until the fastest that can be paid for meets it for a single request."""
+    """Return the default goals, doubled until the fastest affordable configuration meets them for a single request."""
     fastest = NEVER
     for offer in supply.offers:
         for verdict in judged:
             if verdict.instance_type == offer.instance_type.name and verdict.codes <= LATE:
-                total = total_usd_per_hour(request, supply, offer, verdict.way, verdict.machines)
+                total = total_usd_per_hour(request, supply, offer, verdict.stored, verdict.machines)
                 if total is not None and (budget is None or total <= budget):
                     if verdict.alone == MET:
                         return MET
@@ -661,7 +669,7 @@ def reach(request: Request, supply: Supply, judged: tuple[Verdict, ...], budget:
 
 
 def _doubled(times: float) -> float:
-    """1, 2, 4, 8 and so on, or a half, a quarter: the first that is no less."""
+    """Return the smallest power of two that is at least the value."""
     power = 2.0**-30
     while power < times:
         power *= 2
@@ -669,9 +677,8 @@ def _doubled(times: float) -> float:
 
 
 def _near(missed: Missed, within: Missed) -> tuple[bool, float]:
-    """Whether nobody would wait for it, and how far from what everybody expects, or from what is in reach.
-
-    Up to twice the time is bearable, the less the better. Beyond, it matters how long an answer takes in all.
+    """Return whether it is unusable, and how far it misses the default goals, or what is in reach. Up to twice the time
+    is usable, and less is better. Beyond that, the time of a whole answer counts.
     """
     if missed == MET:
         return False, 1.0
@@ -681,7 +688,7 @@ def _near(missed: Missed, within: Missed) -> tuple[bool, float]:
 def best(
     found: tuple[Choice, ...], prefer: str, budget: Decimal | None, within: Missed, *, unspoken: bool = True
 ) -> Choice | None:
-    """The first in the order that is asked for. `unspoken`: nobody said anything about the weights."""
+    """Return the first in the requested order. `unspoken`: the request does not mention the weights."""
     affordable = [c for c in found if c.total is not None and (budget is None or c.total <= budget)]
     if prefer in {"cost", "quality"}:
         affordable = list(_no_more_than_enough(affordable, within))
@@ -689,7 +696,7 @@ def best(
 
 
 def _no_more_than_enough(found: list[Choice], within: Missed) -> Iterator[Choice]:
-    """More replicas of the same, only where they come nearer to what everybody expects."""
+    """Drop larger numbers of replicas, unless they come nearer to the default goals."""
     nearest: dict[tuple[object, ...], tuple[bool, float]] = {}
     for choice in sorted(found, key=lambda choice: choice.replicas):
         near = _near(choice.missed, within)
@@ -713,7 +720,7 @@ def _order(choice: Choice, prefer: str, within: Missed, *, unspoken: bool) -> tu
         "speed": (slowness, dearness, choice.tight, lost, wait, names),
         "value": (-float(dearness) / slowness, choice.tight, lost, dearness, wait, names),
     }[prefer]
-    # Up to twice what everybody expects is bearable, and better than 4-bit weights that nobody asked for.
+    # Up to twice the default goals is usable, and better than 4-bit weights without a request.
     unusable, times = _near(choice.missed, within)
     return (unusable, unspoken and _is_four_bit(choice), choice.missed != MET, times, *preferred)
 
@@ -723,7 +730,7 @@ def _is_four_bit(choice: Choice) -> bool:
 
 
 def _lost(choice: Choice) -> int:
-    """Nothing; hardly anything; a little with a method that looks at the model; more without; most by plain floats."""
+    """Return the rank of quality loss: none, near-lossless, calibrated 4-bit, uncalibrated 4-bit, 4-bit floats."""
     if not choice.lost_bits:
         return 0
     if not _is_four_bit(choice):

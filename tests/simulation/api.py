@@ -1,6 +1,5 @@
-"""The calls that the product makes to EC2, as boto3 has them: parameters in, reply or ClientError out.
-
-Each rule that a reader could doubt is named in simulation/rules.toml, with where AWS says so.
+"""The EC2 calls that the program makes, in boto3's form: parameters in, reply or ClientError out. Each rule that a
+reader could doubt is in simulation/rules.toml, with AWS's documentation of it.
 """
 
 from __future__ import annotations
@@ -48,10 +47,8 @@ def tags_in(specifications):
 
 
 class Api:
-    """One caller's requests to a world. `maker` is the command that makes them.
-
-    `lag` and `stale_s` are how far the replica that answers is behind (World.lag_of); `machine_faults` are what goes
-    wrong with the machines that are asked for, by their number.
+    """One caller's requests to a world. `maker` is the command that sends them. `lag` and `stale_s` are how far the
+    answering replica is behind (World.lag_of); `machine_faults` are the faults of requested machines, by number.
     """
 
     def __init__(self, world, maker, machine_faults):
@@ -74,7 +71,7 @@ class Api:
         return self.world.lag_of(thing, self.lag, self.stale_s)
 
     def _shown(self, kind, region, filters=(), ids=None, method=""):
-        """What a look shows: (thing, members) of each that fits."""
+        """Return what a read shows: (thing, members) of each match."""
         seen = [(thing, thing.seen(self._now - self._lag_of(thing))) for thing in self.world.of(kind, region)]
         there = {thing.id: (thing, members) for thing, members in seen if members is not None}
         for thing_id in ids or ():
@@ -84,7 +81,7 @@ class Api:
         return [item for item in chosen if all(_fits(item[1], one) for one in filters)]
 
     def _named(self, kind, thing_id, method):
-        """Return a thing that a request changes: one that does not show yet is not known to it."""
+        """Return the thing that a request changes; one that is not visible yet is unknown to it."""
         thing = self.world.things.get(thing_id)
         if thing is None or thing.now is None or self._now - thing.made_at < self._lag_of(thing):
             raise refusal(method, _CODES[kind], f"{thing_id} does not exist")
@@ -234,7 +231,7 @@ class Api:
             raise refusal(method, code, f"{name} already exists")
 
     def _earlier(self, region, method, asked):
-        """Return what an earlier request with this token has made. Raises for one with other parameters."""
+        """Return what an earlier request with this token created. Raises for one with other parameters."""
         text, made = self.world.tokens.get((region, method, asked.get("ClientToken")), ("", None))
         if made is not None and text != json.dumps(asked, sort_keys=True):
             raise refusal(method, "IdempotentParameterMismatch")
@@ -254,7 +251,7 @@ class Api:
         return {"Return": True}
 
     def _revoke_security_group_ingress(self, _region, asked):
-        """By network and port: what a rule is described as does not count."""
+        """Match rules by network and port; descriptions don't count."""
         method = "revoke_security_group_ingress"
         group, gone = self._named("security-group", asked["GroupId"], method), asked["IpPermissions"]
         left = tuple(rule for rule in group.now["rules"] if _bare(json.loads(rule)) not in map(_bare, gone))
@@ -276,7 +273,7 @@ class Api:
         return {"Instances": [_instance(made, made.now)]}
 
     def _launch(self, asked, method):
-        """What a launch needs to know. Raises for a template or a group that does not exist."""
+        """Return the parameters of a launch. Raises for a missing template or group."""
         template = self._named("launch-template", asked["LaunchTemplate"]["LaunchTemplateId"], method)
         groups = [group for interface in asked["NetworkInterfaces"] for group in interface["Groups"]]
         for group in groups:

@@ -1,4 +1,4 @@
-"""A home folder in memory, and a program's access to it. What is promised of the folder: tests/unit/state."""
+"""A home folder in memory, and a program's access to it. Its guarantees are tested in tests/unit/state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WRITES = frozenset({"save", "append_event", "remove", "save_receipt", "remember
 
 
 class Home:
-    """What one user has on disk. Records are values: nothing is lost by not writing them as text."""
+    """One user's disk. Records are stored as values instead of text."""
 
     def __init__(self):
         self.records = {}
@@ -72,7 +72,7 @@ class Home:
         """Nobody reads it."""
 
     def take_over(self, other):
-        """Copy all that is in another home."""
+        """Copy everything from another home."""
         self.records |= other.records
         self._events |= {name: list(events) for name, events in other._events.items()}
         self._receipts |= other._receipts
@@ -80,7 +80,7 @@ class Home:
 
 
 class Disk:
-    """A home as a program sees it: it may die before or after each write."""
+    """A home as seen by a program, which may die before or after each write."""
 
     def __init__(self, program, home):
         self._program, self._home = program, home

@@ -1,6 +1,5 @@
-"""What happens in one run, as data: who runs which command when, and what goes wrong. Made from a seed, kept as JSON.
-
-Nothing else decides a run: a history that is read from a file is the run that was written to it.
+"""What happens in one run, as data: who runs which command when, and which faults occur. Generated from a seed and
+stored as JSON. Nothing else affects a run, so a history from a file reproduces it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ SECOND_HOME = 2  # the first user, with another home folder
 TWO_REGIONS, FROM_THERE = 3, 6  # the requests whose second choice is in another region
 MOST_AHEAD_S = 290.0  # AWS refuses requests that are signed more than 5 minutes off
 _STATIC_EVERY = 6
-LATEST_S = 45.0  # how late a thing may show; with what a late request adds, less than the minute that is waited
+# How late a resource may become visible; with a late request, less than the minute that the program waits.
+LATEST_S = 45.0
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -58,10 +58,9 @@ class Command(Fact):
 
 
 class Fault(Fact):
-    """What goes wrong with a command's request, write or machine number `at`, counted from 0 among those of `among`.
-
-    `changes` are the requests that change something, `creations` those that make something, `looks` the first ones
-    after each change. `seconds` is a delay or a length, by kind (simulation/rules.toml).
+    """A fault of a command's request, write or machine number `at`, counted from 0 among those of `among`. `changes`
+    are the requests that change something, `creations` those that create something, `looks` the first reads after each
+    change. `seconds` is a delay or a length, by kind (simulation/rules.toml).
     """
 
     kind: str
@@ -72,7 +71,7 @@ class Fault(Fact):
 
 
 class Event(Fact):
-    """What goes wrong in the cloud by itself, from `at_s` on for `seconds`. `where` is a zone, region or name.
+    """A fault of the cloud itself, from `at_s` on for `seconds`. `where` is a zone, region or name.
 
     `at_s` counts from the beginning of a command, where there is one.
     """
@@ -85,7 +84,7 @@ class Event(Fact):
 
 
 class History(Fact):
-    """`late_s` is how late things of a kind show. `end` is what is done at last, when nothing goes wrong any more."""
+    """`late_s` is how late resources of a kind become visible. `end` is what happens at the end, without faults."""
 
     seed: int
     commands: tuple[Command, ...]
@@ -98,7 +97,7 @@ class History(Fact):
 
     @property
     def regions(self):
-        """Where everybody looks: one region, unless something is asked for in a second one."""
+        """The regions that are searched: one, unless a request uses a second one."""
         return REGIONS if any(command.plan in {TWO_REGIONS, FROM_THERE} for command in self.commands) else REGIONS[:1]
 
     @property
@@ -142,7 +141,7 @@ _ENDING_KINDS = (
 )
 _DOUBTFUL_KINDS = ("lost", "cut", "late", "dropped", "failed after")
 _SECONDS = {"late": 30.0, "killed in flight": 30.0, "stale": 45.0, "doubled": 3.0}
-# Where faults strike, by what they are among: a launch is the fourth change of a first `up`, and its third creation.
+# Where faults occur: a launch is the fourth change of a first `up`, and its third creation.
 _STRIKES = {
     "requests": range(60),
     "changes": (0, 1, 2, 3, 3, 3, 3, 4, 5, 6, 7),
@@ -172,13 +171,13 @@ def make(seed):
 
 
 def _with_addresses(history):
-    """Return the same with an address for whatever is brought up, which shows as late as a group does."""
+    """Return the history with static addresses, which become visible as late as groups."""
     late_s = {**history.late_s, "address": history.late_s.get("security-group", 0.0)}
     return replace(history, commands=tuple(replace(item, static=True) for item in history.commands), late_s=late_s)
 
 
 def _mixed(chance, seed):
-    """Anything: one to five commands, faults and events wherever they fall."""
+    """A random mix: one to five commands, with faults and events anywhere."""
     commands = _commands(chance)
     quiet = chance.random() < 0.1
     return History(
@@ -194,7 +193,7 @@ def _mixed(chance, seed):
 
 
 def _interrupted(chance, seed):
-    """Commands that break off one after the other, often at the same place, and what their user does after each."""
+    """Commands that are interrupted one after another, often at the same point, and what their user does next."""
     first = _command(chance, 1, "up", 0.0)
     commands = []
     for number, verb in enumerate(chance.choices(tuple(_PATTERNS), tuple(_PATTERNS.values()))[0]):
@@ -223,7 +222,7 @@ def _interrupted(chance, seed):
 
 
 def _break(chance, command, place):
-    """A command that does not come to its end, or does not know what came of a request, and is refused at the next."""
+    """A command that is interrupted, or loses a reply and is rejected at the next request."""
     if chance.random() < 0.15:
         return [_fault_at(chance, chance.choice(tuple(WRITE_FAULTS)), command, "writes", chance.randrange(20))]
     kind = chance.choice(_ENDING_KINDS if chance.random() < 0.6 else _DOUBTFUL_KINDS)
@@ -235,7 +234,7 @@ def _break(chance, command, place):
 
 
 def _updated(chance, seed):
-    """A machine that serves, and what asks for another one, or to go back; perhaps two users at once."""
+    """A serving machine, then updates and rollbacks, perhaps by two users at once."""
     first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((0, 0, 3, 4)), waits=True)
     second = _next(chance, first, "up")
     commands = [first, replace(second, plan=chance.choice([plan for plan in (0, 4, 5) if plan != first.plan]))]
@@ -265,7 +264,7 @@ def _updated(chance, seed):
 
 
 def _lost(chance, seed):
-    """A machine that dies, or is reclaimed, before it serves or later, and what brings it back."""
+    """A machine that dies or is reclaimed, before it serves or later, and what replaces it."""
     first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((1, 1, 0)), waits=True)
     commands = [replace(first, heals=chance.random() < 0.6)]
     for _ in range(chance.choice((1, 1, 2, 2, 3))):
@@ -295,7 +294,7 @@ def _lost(chance, seed):
 
 
 def _troubled(chance, seed):
-    """A machine that runs, and commands of which some meet an account that refuses, throttles or is out of reach."""
+    """A running machine, and commands, some of which are denied, throttled or can't reach the account."""
     first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((0, 0, 1, 4)), waits=True)
     commands, events = [first], []
     for number in range(1, chance.choice((2, 3, 3, 4))):
@@ -320,7 +319,7 @@ def _troubled(chance, seed):
 
 
 def _paused(chance, seed):
-    """A machine that is stopped and started, by one or the other, and what breaks off on the way."""
+    """A machine that is stopped and started by different users, with interruptions."""
     commands = [Command(user=0, verb="up", name=NAMES[0], at_s=0.0, plan=chance.choice((0, 0, 2, 3, 4)), waits=True)]
     for number in range(chance.choice((1, 2, 2, 3, 3))):
         verbs = ("stop",) if number == 0 else ("start", "start", "start", "up", "up", "stop", "restart", "down", "gc")
@@ -344,7 +343,7 @@ def _paused(chance, seed):
 
 
 def _next(chance, command, verb):
-    """What comes after a command on the same name: by the same user once it has ended, or by another one meanwhile."""
+    """The next command on the same name: by the same user afterwards, or by another one meanwhile."""
     after = chance.random() < 0.85
     return replace(
         command,
@@ -360,7 +359,7 @@ def _next(chance, command, verb):
 
 
 def _ending(chance, seed):
-    """What others do when a machine's end is near, by clocks that differ, and what its owner does to put that off."""
+    """A machine close to its limit: what others do, with different clocks, and how its owner extends it."""
     first = replace(_command(chance, 1, "up", 0.0), plan=chance.choice((0, 0, 0, 1, 2, TWO_REGIONS)), waits=False)
     end_s = 1800.0 if first.plan in {1, 2} and chance.random() < 0.7 else 7200.0
     near_s = end_s + first.ahead_s + chance.uniform(-MOST_AHEAD_S, 60)
@@ -388,7 +387,7 @@ def _ending(chance, seed):
 
 
 def _unsettled(chance, seed):
-    """What was asked for shows late, and its user goes on at once; perhaps it was asked for an hour before, too."""
+    """Resources become visible late, and their user continues at once; perhaps after a request an hour before."""
     first = replace(_command(chance, 1, "up", 0.0), waits=False)
     soon_s, ending = round(chance.uniform(0.4, 15), 1), chance.choice(("killed after", "killed in flight"))
     if chance.random() < 0.5:
@@ -413,7 +412,7 @@ def _unsettled(chance, seed):
 
 
 def _race(chance, seed):
-    """Two who want one name, at once or while the first one waits."""
+    """Two users of one name, at once or while the first one waits."""
     first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0])
     later_s = round(chance.choice((chance.uniform(0, 10), chance.uniform(10, 60), chance.uniform(60, 130))), 1)
     ahead_s = chance.choice((MOST_AHEAD_S, _ahead_s(chance)))
@@ -436,7 +435,7 @@ def _race(chance, seed):
 
 
 def _update_race(chance, seed):
-    """A machine that serves, and two who know of it and update it to different specs at the same time."""
+    """A serving machine that two users update to different specs at the same time."""
     first = Command(user=0, verb="up", name=NAMES[0], at_s=0.0, waits=True)
     one, other = chance.sample((4, 5), 2)
     recreates = [chance.random() < 0.6 for _ in range(2)]
@@ -463,7 +462,7 @@ def _update_race(chance, seed):
 
 
 def _race_apart(chance, seed):
-    """Two who want one name, and get their machines in two regions: by choice, or as one of these has none for now."""
+    """Two users of one name whose machines are in two regions, by choice or for lack of capacity."""
     first = replace(_command(chance, 1, "up", 0.0), name=NAMES[0], plan=TWO_REGIONS)
     second = replace(first, user=1, at_s=round(chance.uniform(0, 40), 1), ahead_s=_ahead_s(chance))
     events = (Event(kind="no capacity", at_s=0.0, seconds=round(chance.uniform(3, 40), 1), where=REGIONS[0]),)
@@ -496,7 +495,7 @@ def _commands(chance):
 
 
 def _following(chance, command, *, again):
-    """What the same user does after a command has ended: the same again, perhaps asked for otherwise, or more."""
+    """The same user's next command: the same again, perhaps with other options, or another one."""
     verb = command.verb if again else chance.choice(("down", "down", "down", "up", "up", "gc", "extend", "rollback"))
     plan = _plan(chance) if chance.random() < 0.2 else command.plan
     at_s = chance.choice((20.0, 20.0, 20.0, 4000.0)) * chance.uniform(0.02, 1)
@@ -545,7 +544,7 @@ def _end(chance):
 
 
 def _late(chance, share, **shares):
-    """How late things show, by kind: that share of the kinds does."""
+    """Return how late resources become visible, by kind; only that share of the kinds is late."""
     return {kind: round(chance.uniform(0, LATEST_S), 1) for kind in KINDS if chance.random() < shares.get(kind, share)}
 
 

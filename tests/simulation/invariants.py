@@ -17,7 +17,7 @@ from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_UPDATE, revision_of
 
-# How long something new may go unseen: with it, what another computer removes is not all that there is.
+# How long a new resource may be invisible, so another computer may miss it in a removal.
 _UNSEEN_S = 60.0
 _ENDLESS_STEPS = 20_000
 CENT = Decimal("0.01")
@@ -33,20 +33,20 @@ _DELETING = {
     "delete_network_interface": "NetworkInterfaceId",
     "release_address": "AllocationId",
 }
-# What a command may end with when nothing goes wrong: somebody else has the name, or there is nothing to do it to.
+# Errors that a command may have without faults: someone else has the name, or there is nothing to act on.
 _LAWFUL = frozenset(
     {"name_taken", "unknown_deployment", "no_machine", "already_ending", "no_lease", "max_spend_reached"}
 )
 
 
 def owner_of(user):
-    """Return what tags call a user."""
+    """Return a user's name in tags."""
     person = 0 if user == SECOND_HOME else user
     return f"user{person}@computer{person}"
 
 
 class Invariants:
-    """`broken` collects (invariant, what was seen), each invariant once."""
+    """`broken` collects (invariant, observation), each invariant once."""
 
     def __init__(self, run):
         self._run = run
@@ -67,7 +67,7 @@ class Invariants:
     # At every step
 
     def before_call(self, program, what, parameters, region):
-        """What a request has to find when it is sent."""
+        """Check the preconditions of a request."""
         if what in CREATING:
             self._intent_before_call(program, what, parameters)
         if what == "run_instances":
@@ -93,7 +93,7 @@ class Invariants:
         self._one_machine()
 
     def after_save(self, program, deployment):
-        """What holds of a record (revisions: at most one is pending, and what is active serves)."""
+        """Check a record: at most one revision is pending, and the active one serves."""
         self._recorded.update((program.command.user, item.attributes.get("id")) for item in deployment.resources)
         machine = self._run.world.things.get(_machine_id(deployment))
         serves = deployment.status == "ready" and (machine is None or machine.alive)
@@ -113,7 +113,7 @@ class Invariants:
             self._check(digest == deployment.current.spec.digest, "one update wins", f"{revision} serves two specs")
 
     def after_copy(self, user):
-        """What was on the record that was copied is the user's, too."""
+        """Count the resources of a copied record as the user's."""
         self._inherited |= {(user, thing_id) for known, thing_id in self._recorded if known == 0}
         self._recorded |= self._inherited
 
@@ -133,7 +133,7 @@ class Invariants:
         )
 
     def _switches(self, program, what, ids):
-        """That a machine is about to be stopped or started is on its user's record."""
+        """Check that a stop or start is on the user's record first."""
         if what == "start_instances":
             for machine_id in ids:
                 self._started.setdefault(machine_id, set()).add(program.command.user)
@@ -146,7 +146,7 @@ class Invariants:
         return self._run.homes[program.command.user].load(tags.get(TAG_NAME))
 
     def _tags_of(self, parameters):
-        """The tags that a request gives to what it makes first."""
+        """Return the tags that a request gives to its first resource."""
         return next(iter(tags_in(parameters.get("TagSpecifications", ())).values()), {})
 
     def _ends_and_claims_first(self, program, parameters, region):
@@ -164,12 +164,12 @@ class Invariants:
         self._check(not missing, "ends before the machine", f"it lacks {missing}")
 
     def _room_made(self, program):
-        """A machine that was ended to make room is gone before another one is asked for."""
+        """Check that a machine removed by `recreate` is terminated before another one is requested."""
         ending = sorted(machine.id for machine in program.ended_machines if machine.exists)
         self._check(not ending, "gone before the next", f"{ending} are not gone when the next machine is asked for")
 
     def _moves(self, program, address, machine_id):
-        """An address moves to a machine that is proved, from none that serves: a move may cut its requests."""
+        """Check that an address moves only to a proved machine, and never away from a serving one."""
         machine = self._run.world.things.get(machine_id)
         holder = self._run.world.holder_of(address) if address is not None else None
         proved = machine is None or machine.proved or not machine.alive
@@ -178,7 +178,7 @@ class Invariants:
         self._check(drained, "drained before it goes", f"command {program.number} takes an address from {holder}")
 
     def _rolls(self, program, machine):
-        """In a rolling update what serves stays until the next is promoted, and drains before it is ended."""
+        """Check that a rolling update keeps the serving machine until the next is promoted, and drains it first."""
         record = self._run.homes[program.command.user].load(program.command.name)
         rollout = record.rollout if record is not None and program.command.verb in UPS else None
         if record is not None and program.command.verb in UPS and machine.id == _machine_id(record):
@@ -195,7 +195,7 @@ class Invariants:
         self._check(drained, "drained before it goes", f"{machine.id} is ended with its requests open")
 
     def _claimed(self, machine, update):
-        """Whoever updates has claimed the next revision before the machine goes, so that a second one gives way."""
+        """Check that an update claims its revision before the machine is removed, so that a second update backs off."""
         claims = any(thing.exists and thing.tags.get(TAG_UPDATE) == update for thing in self._run.world.things.values())
         self._check(claims, "claims before the end", f"{machine.id} is ended, and nothing says for which update")
 
@@ -212,7 +212,7 @@ class Invariants:
             self._spares_others(program, thing)
 
     def _spares_others(self, program, thing):
-        """An `up` ends a machine, and what somebody works with, only if its own user has made it, or knew of it."""
+        """Check that an `up` removes only resources that its own user created or knew of."""
         maker = self._run.programs[thing.maker]
         own = maker.command.user == program.command.user or (program.command.user, thing.id) in self._inherited
         in_use = thing.alive or not (maker.ended or maker.dead)
@@ -220,7 +220,7 @@ class Invariants:
         self._check(own or not in_use, "up spares others", text)
 
     def _on_record(self, program, thing):
-        """What this user's record knows stays there until it is gone: whoever is killed in between finds it again."""
+        """Check that resources stay on record until they are deleted, so that a killed run can be resumed."""
         user = program.command.user
         first = (user, thing.id) not in self._deleted
         self._deleted.add((user, thing.id))
@@ -230,7 +230,7 @@ class Invariants:
             self._check(not forgotten, "on record until gone", f"{thing.id} is deleted and not on record any more")
 
     def _spared_by_gc(self, thing):
-        """`gc` removes neither what somebody is making right now, nor a machine that may be in use."""
+        """Check that `gc` removes neither resources being created nor a machine that may be in use."""
         deployment_id = thing.tags.get(TAG_ID)
         records = [item for item in self._run.all_records() if item.id == deployment_id]
         names = {(item.owner, item.name) for item in records}
@@ -251,7 +251,7 @@ class Invariants:
         self._check(over or removing, "gc spares what is used", f"gc ends {thing.id}, which runs and may be in use")
 
     def _one_machine(self):
-        """Of one deployment at most one machine is asked for, in a rolling update two."""
+        """Check that a deployment has at most one machine, in a rolling update two."""
         billed = {}
         for machine in self._run.world.machines if len(self._run.world.machines) > 1 else ():
             if machine.alive or machine.state in PAUSED:
@@ -264,9 +264,8 @@ class Invariants:
         self._check(not many, "one machine", f"{many} are billed at once")
 
     def _most_of(self, deployment_id, machines):
-        """Two in a rolling update, and while the machine of a withdrawn one is still being deleted.
-
-        So there are in an update whose old machine is found stopped: that one is ended.
+        """Return two in a rolling update, while the machine of a withdrawn one is being deleted, and in an update whose
+        old machine is found stopped.
         """
         mine = [item for item in self._run.all_records() if item.id == deployment_id]
         stopped = any(machine.state in PAUSED for machine in machines)
@@ -274,7 +273,7 @@ class Invariants:
         return 2 if rolls or any(map(_takes_back, mine)) else 1
 
     def _found(self):
-        """Every machine can be found: by its tags, or by the record of whoever made it."""
+        """Check that every machine can be found, by its tags or by its creator's record."""
         known = {item.attributes.get("id") for record in self._run.all_records() for item in record.resources}
         working = {program.number for program in self._run.programs if not (program.ended or program.dead)}
         for machine in self._run.world.machines:
@@ -311,7 +310,7 @@ class Invariants:
         if outcome.done and program.command.verb in UPS:
             self._after_up(program, outcome)
         if program.command.verb == "down":
-            self._served.clear()  # whoever goes on with what is left of it may serve something else
+            self._served.clear()  # a run that resumes the rest may serve something else
         if outcome.done and program.command.verb == "down":
             self._after_down(program, outcome)
         if outcome.done and program.command.verb == "extend":
@@ -320,22 +319,21 @@ class Invariants:
             self._stops(program, self._run.world.things[outcome.result.machine_id])
 
     def _stops(self, program, machine):
-        """It is stopped, or was when `stop` last looked: others may have ended or started it since."""
+        """Check that it is stopped, or was when `stop` last checked: others may have terminated or started it since."""
         since = self._began[program.number]
         was = any(at >= since and members and members["state"] == "stopped" for at, members in machine.states)
         self._check(was or machine.state == "stopped", "stop stops", f"{machine.id} is {machine.state}")
 
     def _names_the_other(self, error):
-        """Who gives way is reported whose the name, or the update, is."""
+        """Check that the loser's error names the owner of the name or the update."""
         thing = self._run.world.things.get(error.data.get("id")) if isinstance(error, ClaimedError) else None
         if thing is not None:
             owner = thing.tags[TAG_OWNER]
             self._check(owner in error.message, "errors are true", f"{owner} has {thing.id}, and {error.message}")
 
     def _goes_back(self, program, error):
-        """An update whose revision is refused by its proof puts back what served, or says that it could not.
-
-        Where what it has made could not be removed, nothing is put back: there might be two.
+        """Check that an update whose proof fails restores the old revision, or reports that it could not. If its own
+        resources can't be removed, nothing is restored, because there might be two machines.
         """
         if error.code != "wrong_model" or program.updates is None:
             return
@@ -348,7 +346,7 @@ class Invariants:
             self._check(back, "updates go back", f"{record.status} with {record.rollout} after {error!r}")
 
     def what_is_left_is_on_record(self, program):
-        """Whatever a command has made and left is on its user's record, or an open intent of it is."""
+        """Check that everything a command left is on its user's record, or has an open intent there."""
         for thing in self._run.world.things.values():
             if thing.maker != program.number or thing.kind not in _RECORDED or not (thing.exists and thing.tags):
                 continue
@@ -359,7 +357,7 @@ class Invariants:
             self._check(on_record or going, "what is left is on record", f"{thing.id} is left, and {known} on record")
 
     def _after_extend(self, outcome):
-        """The machine has the tags of the ends that were asked for and shown; the others are as late as the look."""
+        """Check that the machine has the tags of the requested limits; others may be as old as the read."""
         machine, wanted = self._run.world.things[outcome.result.machine_id], WANTED[outcome.command.plan]
         moved = {"ttl"} if wanted.ttl_s or wanted.max_spend_usd else {"idle"} if wanted.idle_s else {"lease"}
         truth = {(end.reason, end.at) for end in ends_of(None, [machine.tags])}
@@ -390,7 +388,7 @@ class Invariants:
             self._has_its_address(program, deployment, machine)
 
     def _has_its_address(self, program, deployment, machine):
-        """The URL is that of the one address, which the machine has."""
+        """Check that the URL uses the deployment's address, which the machine has."""
         if not (program.command.static and program.command.waits and machine.alive):
             return
         ips = [item.now["ip"] for item in self._run.world.of("address", machine.region) if item.now]
@@ -398,7 +396,7 @@ class Invariants:
         self._check(has in ips and f"//{has}:" in deployment.endpoint, "the URL stays", f"{deployment.endpoint}: {ips}")
 
     def _runs_what_was_asked_for(self, program, deployment, machine):
-        """The machine runs what the record says, that is what was asked for, and its caller may connect to it."""
+        """Check that the machine runs the recorded and requested spec, and that its caller may connect to it."""
         revision = deployment.current
         scheme = _SCHEME.search(machine.user_data)
         runs = scheme[1] if scheme else "none"
@@ -412,7 +410,7 @@ class Invariants:
         self._opens_what_was_named(program, [group for group in groups if group.now is not None])
 
     def _opens_what_was_named(self, program, groups):
-        """Networks that `up` names may connect, and no other one, where it can see who may."""
+        """Check that exactly the networks that `up` names may connect, if it can read the rules."""
         named, verb = asked()[program.command.plan].cidrs, program.command.verb
         rules = {rule for group in groups for rule in group.now["rules"]}
         missing = [cidr for cidr in named if verb == "up" and not any(f'"{cidr}"' in rule for rule in rules)]
@@ -425,12 +423,12 @@ class Invariants:
             self._check(not others, "up shuts others out", f"{others} may connect, and {named} are named")
 
     def _looked_at(self, program):
-        """Where a program's plan may go: a name belongs to whoever has it in one of these regions."""
+        """Return the regions of a program's plan: a name belongs to its owner in one of these."""
         wanted = asked()[program.command.plan].plan
         return {candidate.offer.region for candidate in (wanted.chosen, *wanted.fallbacks)}
 
     def _is_served(self, machine):
-        """Whether an `up` that ended well has given it to somebody."""
+        """Return whether a successful `up` has reported it."""
         return any(
             outcome.done
             and outcome.command.verb in UPS
@@ -440,7 +438,7 @@ class Invariants:
         )
 
     def _after_down(self, program, outcome):
-        """What this user has made is gone, and what anybody could see of the name."""
+        """Check that this user's resources, and all visible ones of the name, are deleted."""
         name, began = program.command.name, self._began[program.number]
         left = [
             thing.id
@@ -452,7 +450,7 @@ class Invariants:
         self._receipts(program, outcome)
 
     def _came_to_light(self):
-        """What this user's earlier commands have asked for does not appear after a `down` that found nothing more."""
+        """Check that no resource of this user's earlier requests appears after a `down` that found nothing."""
         for program, began, ended in self._downs:
             late = [
                 thing.id
@@ -482,7 +480,7 @@ class Invariants:
         self._check(total is None or Decimal(total) == summed, "receipts add up", f"{summed} are {total} together")
 
     def _receipts(self, program, outcome):
-        """Every machine that this user has learned of is on a receipt of its deployment's removals, at its price."""
+        """Check that every machine known to this user is on a receipt of its deployment, at its price."""
         ids, user = {receipt.id for receipt in outcome.result.receipts}, program.command.user
         documents = [item for (known, _), item in self._receipted.items() if known == user and item["id"] in ids]
         for machine in self._run.world.machines:
@@ -490,7 +488,7 @@ class Invariants:
                 self._is_billed(user, machine, documents)
 
     def _is_billed(self, user, machine, documents):
-        """Of several receipts with a machine (a removal that did not finish) the last is the whole truth."""
+        """Check the bill. If a machine is on several receipts (an unfinished removal), the last one counts."""
         found = [[line for line in item["resources"] if line["id"] == machine.id] for item in documents]
         lines = max(found, key=lambda lines: sum(Decimal(line["usd"] or 0) for line in lines), default=[])
         self._check(lines, "receipts add up", f"{machine.id} is on no receipt")
@@ -509,7 +507,7 @@ class Invariants:
         self._check(fair, "receipts add up", f"{machine.id} has cost {most:.4f} at most, {usd} are on its receipt")
 
     def _apart_s(self):
-        """How far the clocks of this history are apart, and how late something may be seen in it."""
+        """Return the clock skew of this history, plus how late something may become visible."""
         history = self._run.history
         ahead_s = [0.0, *(command.ahead_s for command in history.commands)]
         trouble_s = sum(event.seconds for event in history.events) + 60 * len(history.faults)
@@ -523,7 +521,7 @@ class Invariants:
         self._check(holds=False, name="converges", text=text)
 
     def settled(self):
-        """When everybody has said it again, every name has one machine at most."""
+        """Check that after all commands are repeated, every name has at most one machine."""
         alive = {}
         for machine in self._run.world.machines:
             if machine.alive:
@@ -547,9 +545,8 @@ def price_of(machine):
 
 
 def bill_of(machine, now):
-    """Return the least and the most that a machine has cost: whether it is billed while it comes and goes is left open.
-
-    A machine that is remembered as ended costs nothing any more.
+    """Return the lower and upper bound of a machine's cost, which exclude and include its start and shutdown. A
+    terminated machine that is still listed costs nothing.
     """
     least = most = Decimal(0)
     ends = [at for at, _ in machine.states[1:]]
@@ -578,7 +575,7 @@ def _machine_id(deployment):
 
 
 def _counts(thing):
-    """Whether it is there and has to go: an ended machine and a closed request are only remembered."""
+    """Return whether it exists and must be removed: terminated machines and closed requests are only listed."""
     if thing.kind == "spot-request":
         return thing.now is not None and thing.now["state"] in {"open", "active"}
     return thing.exists

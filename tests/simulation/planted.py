@@ -1,4 +1,4 @@
-"""Planted bugs (planted.toml): whether the simulator finds them says how much it would find of the others.
+"""Planted bugs (planted.toml), which measure how many bugs the simulator finds.
 
 `python -m simulation.planted NUMBER HISTORIES` runs histories with that bug until one fails, in a process of its own.
 """
@@ -20,7 +20,7 @@ ROWS = Path(__file__).with_name("planted.toml")
 
 
 class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"group": "class"}):
-    """`group` is the class of mistakes that it stands for."""
+    """`group` is its class of mistakes."""
 
     group: str
     module: str
@@ -38,7 +38,7 @@ def bugs():
 
 
 def planted_source(bug):
-    """Return the module's source with the bug. Raises ValueError for a text that does not stand there once."""
+    """Return the module's source with the bug. Raises ValueError unless the text occurs exactly once."""
     source = bug.path.read_text(encoding="utf-8")
     if source.count(bug.text) != 1:
         raise ValueError(f"{bug.module}: {source.count(bug.text)} times {bug.text!r}")
@@ -81,14 +81,14 @@ class _Loader(SourceFileLoader):
 
 
 def plant(bug):
-    """Have the module be loaded with the bug. It must not have been loaded before."""
+    """Load the module with the bug. It must not be loaded yet."""
     if bug.module in sys.modules:
         raise ValueError(f"{bug.module} is loaded already")
     sys.meta_path.insert(0, _Finder(bug))
 
 
 def search(histories):
-    """Return the first seed that fails and what it breaks; None for none."""
+    """Return the first failing seed and the broken invariant, or None."""
     from simulation.history import make  # noqa: PLC0415 -- the bug is planted before the product is imported
     from simulation.run import run  # noqa: PLC0415 -- startup time
 

@@ -1,6 +1,5 @@
-"""One command as a process sees its computer: a boto3-shaped client, a clock; and what goes wrong with each.
-
-The product's own code runs from here up: error handling, retries and the steps of the record are its own.
+"""One command's view of its computer: a client like boto3's, a clock, and the faults of each. Everything above this is
+the program's own code, including error handling, retries and records.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _URL = "https://ec2.amazonaws.com"
 
 
 class SimulatorError(BaseException):
-    """A defect of the simulator: the product would take it for a reply that it can't make out."""
+    """A defect of the simulator, which the program would otherwise treat as an unreadable reply."""
 
 
 class Program:
@@ -47,7 +46,7 @@ class Program:
         self.live()
 
     def live(self):
-        """A dead program does nothing more, whatever its own code wants to do on its way out."""
+        """Check that the program is alive: a dead one does nothing more, not even cleanup."""
         if self.dead:
             raise Killed
 
@@ -56,7 +55,7 @@ class Program:
         raise Killed
 
     def request(self, region, method, parameters, *, attempts):
-        """Send a request as the SDK does: some failures of a read are met by sending it again."""
+        """Send a request like the SDK, which retries some failed reads."""
         for attempt in range(attempts):
             try:
                 return self._send(region, method, parameters)
@@ -107,7 +106,7 @@ class Program:
         return fault
 
     def _refuse(self, region, method, kind):
-        """What goes wrong before anything reaches the cloud."""
+        """Apply faults before a request reaches the cloud."""
         if kind == "killed before":
             self.die()
         happening = self.run.happening(region, method)
@@ -153,7 +152,7 @@ class Program:
         return reply
 
     def _spoil(self, kind, method):
-        """What goes wrong after it has taken effect, or was refused."""
+        """Apply faults after a request has taken effect or was rejected."""
         if kind == "killed after":
             self.die()
         if kind == "lost":
@@ -171,7 +170,7 @@ class Program:
             return
 
     def _reach_late(self, region, method, parameters, delayed_s):
-        """A request that the network has held back: whoever sent it has stopped listening."""
+        """Carry out a delayed request, whose sender no longer waits."""
         known = set(self.world.things)
         try:
             self.api.call(region, method, parameters)
@@ -185,7 +184,7 @@ class Program:
             self.invariants.what_is_left_is_on_record(self)
 
     def write(self, act):
-        """A write to the disk, or what comes in its place."""
+        """Write to the disk, or apply a fault instead."""
         self.live()
         fault = self.faults.get(("writes", self.writes))
         self.writes += 1
@@ -201,7 +200,7 @@ class Program:
 
 
 class Client:
-    """A boto3 client, as far as the product uses one."""
+    """A boto3 client with the methods that the program uses."""
 
     def __init__(self, program, region, *, creating):
         self._program, self._region = program, region
@@ -215,7 +214,7 @@ class Client:
 
 
 class Paginator:
-    """Everything is on one page: pages are the SDK's."""
+    """Return everything on one page, because the SDK handles paging."""
 
     def __init__(self, call):
         self._call = call
@@ -225,7 +224,7 @@ class Paginator:
 
 
 class Sessions:
-    """Makes such clients; in the place of the product's SessionFactory."""
+    """Creates these clients; replaces the program's SessionFactory."""
 
     def __init__(self, program, table):
         self._program, self.table = program, table
@@ -235,7 +234,7 @@ class Sessions:
 
 
 class Clock:
-    """The clock of one computer, wrong by so much; the time that has passed is the same for all."""
+    """The clock of one computer with its error; elapsed time is the same for all."""
 
     def __init__(self, program):
         self._program = program

@@ -1,4 +1,4 @@
-"""The requests of a history, by number: a few that differ in what the product decides by."""
+"""The requests of a history, by number: a few that lead to different decisions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WANTED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A plan, and how its machine is asked to end by itself; `cidrs` are the networks that it names."""
+    """A plan and its limits; `cidrs` are the networks that it names."""
 
     plan: Any
     ends: dict[str, Any]
@@ -58,7 +58,7 @@ def priced(made):
 
 @cache
 def asked():
-    """Return every request by number: 4 and 5 run something else each, the others the same on different machines."""
+    """Return every request by number: 4 and 5 run different specs, the others the same one on different machines."""
     other, spot = priced(on("g6.xlarge")), priced(on("g6e.xlarge", market="spot"))
     elsewhere = priced(on("g6.xlarge", region="us-west-2"))
     awq, gptq = (priced(candidate(engine=engine(quantize=scheme))) for scheme in ("awq", "gptq"))

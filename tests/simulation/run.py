@@ -1,13 +1,14 @@
-"""The simulator: several people at several computers use the product on one EC2, in one process, in virtual time.
+"""The simulator: several people on several computers use the program with one EC2, in one process and virtual time.
 
 A history (simulation/history.py) is data: commands, each with its user and its moment, and what goes wrong. `run` gives
 every user a home folder and every command a program (simulation/program.py) whose client, disk and clock are the
-simulator's; everything between them is the product: use cases, executor, handlers, error translation, retries.
-The seam is the boto3 client, so that what AWS refuses, loses, doubles or cuts meets the product's own handling.
+simulator's; everything in between is the real program: use cases, executor, handlers, error translation, retries.
+The boto3 client is replaced, so that rejected, lost, duplicated and truncated replies reach the program's own error
+handling.
 
 Programs take turns at every request and pause (simulation/schedule.py); who is next follows from how long each call
 takes, which the seed decides. EC2 (simulation/world.py, simulation/api.py) holds the truth, and shows each kind of
-thing as late as the history says. What may go wrong is in simulation/rules.toml, each rule with its source.
+resource as late as the history says. Possible faults are in simulation/rules.toml, each rule with its source.
 
 After every request that reaches EC2 and every write to a disk, and at the end of every command, the invariants
 (simulation/invariants.py) are checked against the truth. When all commands have ended, nothing goes wrong any more:
@@ -15,7 +16,7 @@ either the last commands are said again and have to come to their end, and every
 comes back, everything has to end by itself, and `gc` removes the rest (`leave`).
 
 A history that fails is shrunk (simulation/shrink.py) to the few steps it needs and kept under tests/cases/simulation.
-Whether the simulator finds anything at all is measured by planting bugs (simulation/planted.py).
+Its effectiveness is measured with planted bugs (simulation/planted.py).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _IMAGES = [{"arch": "x86_64", "name": "/image"}]
 
 @dataclass
 class Outcome:
-    """How a command ended. `error` is None where it did what it should; `killed`: it was ended."""
+    """How a command ended. `error` is None after a success; `killed`: it was killed."""
 
     command: Command
     number: int
@@ -83,7 +84,7 @@ class Outcome:
 
 @dataclass
 class Report:
-    """What a run has shown. `broken` are (invariant, what was seen); `log` is what happened, for a reader."""
+    """The result of a run. `broken` are (invariant, observation); `log` describes what happened."""
 
     history: History
     broken: list[tuple[str, str]]
@@ -96,7 +97,7 @@ class Report:
 
 
 def run(history):
-    """Run a history; return what it has shown."""
+    """Run a history and return the report."""
     known = random.getstate()
     random.seed(history.seed)  # pauses between tries are drawn from it
     try:
@@ -112,7 +113,7 @@ def _table():
 
 @cache
 def _healer():
-    """Remedies that don't replan: the same again, and the plan's next machine."""
+    """Fixes that don't need a new plan: the same again, and the plan's next machine."""
     edits = {
         code: [edit for edit in edits if edit in {"again", "other_machine"}] for code, edits in read_cures().items()
     }
@@ -149,7 +150,7 @@ _ACTS = {
 
 
 class _Engine(FakeEngine):
-    """What answers at a machine's address; one that has shown what it serves counts as asked."""
+    """The engine at a machine's address; it counts as proved once it has answered."""
 
     def __init__(self, run, url):
         super().__init__()
@@ -194,7 +195,7 @@ class _Run:
         return Report(self.history, self.invariants.broken, self.outcomes, self.log)
 
     def _arrange(self, command, now):
-        """Have the events happen that count from this moment: the beginning (None) or that of a command."""
+        """Schedule the events that count from now: the start (None), or the start of a command."""
         for event in self.history.events:
             if event.command != command:
                 continue
@@ -211,7 +212,7 @@ class _Run:
                 self.world.at(at_s, lambda at, members=members: self._stranger(at, members))
 
     def happening(self, region, method):
-        """Return what troubles of a region, or of an action, there are right now."""
+        """Return the current faults of a region or an action."""
         now, places = self.schedule.now, {region, method}
         return {kind for kind, where, since, until in self.troubles if where in places and since <= now < until}
 
@@ -267,7 +268,7 @@ class _Run:
             self._add_from(following)
 
     def _copy_home(self, user):
-        """Give a user all that the first one has on disk by now."""
+        """Copy the first user's home folder to another user."""
         self.homes[user].take_over(self.homes[0])
         self.known |= {(user, machine_id) for known, machine_id in self.known if known == 0}
         self.invariants.after_copy(user)
@@ -328,7 +329,7 @@ class _Run:
         return Probe(outcome="status", status=200) if answers else Probe(outcome="refused")
 
     def serving(self, url):
-        """Return the machine whose engine answers at an address; None for none."""
+        """Return the machine whose engine answers at an address, or None."""
         for machine in self.world.machines:
             if not machine.alive or machine.running_at is None:
                 continue
@@ -337,7 +338,7 @@ class _Run:
         return None
 
     def _finish(self):
-        """Nothing goes wrong any more: everything has to come to its end."""
+        """Finish without faults: every command must succeed."""
         ends_s = [*(until for *_, until in self.troubles), *(until for _, until, *_ in self.world.shortages)]
         self.pass_time(max(0.0, max(ends_s, default=0.0) - self.schedule.now) + QUIET_S)
         for machine in self.world.machines:
@@ -363,7 +364,7 @@ class _Run:
             self.say(Command(user=user, verb="down", name=name, at_s=0.0))
 
     def say(self, command):
-        """Run a command until it does what it should, or what it may end with at any time; three times at most."""
+        """Run a command until it succeeds or fails with an allowed error, at most three times."""
         for _ in range(TRIES):
             self._add(replace(command, at_s=self.schedule.now, ahead_s=0.0), len(self.programs))
             self.schedule.run()
@@ -373,7 +374,7 @@ class _Run:
         self.invariants.did_not_converge(outcome)
 
     def pass_time(self, seconds):
-        """Let time pass. A request that arrives late is carried out, and takes effect, at its own moment."""
+        """Advance time. A delayed request is carried out at its own time."""
         self.schedule.now += seconds
         self.world.advance()
         self.invariants.after_time()

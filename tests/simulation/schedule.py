@@ -1,8 +1,7 @@
-"""Virtual time, and who runs: programs are threads that hand each other one baton, so only one runs at any moment.
-
-Time passes where a program waits: at each cloud call and each pause. The program that wakes first goes on; of two that
-wake at once, the one that began to wait first. So a run depends on its history alone. Threads need no library, and
-let the product's plain blocking code run as it is; greenlet would need a compiled package for the same.
+"""Virtual time and scheduling: programs are threads of which only one runs at any moment. Time passes when a program
+waits, at each cloud call and each pause. The program that wakes first continues; of two that wake at once, the one that
+began to wait first. So a run depends only on its history. Threads need no library, and run the program's blocking code
+unchanged; greenlet would need a compiled package.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ LONGEST_S = 90 * 86_400.0
 
 
 class Killed(BaseException):
-    """The program is dead, as by SIGKILL: nothing of the product may catch it, or do anything more."""
+    """The program was killed, as by SIGKILL: its code must not catch this or do anything more."""
 
 
 class Endless(BaseException):
-    """The history does not end: a program waits for ever."""
+    """The history does not end: a program waits forever."""
 
 
 class Schedule:
@@ -36,7 +35,7 @@ class Schedule:
         self._failure = None
 
     def add(self, at_s, body):
-        """Have `body(task)` begin at `at_s`."""
+        """Start `body(task)` at `at_s`."""
         gate = Lock()
         gate.acquire()
         thread = Thread(target=self._begin, args=(gate, body), daemon=True)
@@ -44,7 +43,7 @@ class Schedule:
         thread.start()
 
     def run(self):
-        """Go on until every program has ended."""
+        """Run until every program has ended."""
         self._next()
         self._idle.acquire()
         if self._failure is not None:

@@ -1,4 +1,4 @@
-"""Shrinks a failing history: drops every step without which it still fails the same way."""
+"""Shrinks a failing history: removes every step that the failure does not need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_STEPS = 20
 
 
 def shrink(history, broken):
-    """Return a smallest history that breaks the same invariant: nothing more can be left out of it."""
+    """Return a minimal history that breaks the same invariant."""
     while True:
         smaller = next((item for item in _smaller(history) if broken in run(item).names), None)
         if smaller is None:
@@ -18,7 +18,7 @@ def shrink(history, broken):
 
 
 def _smaller(history):
-    """Every history with one thing less, the largest things first."""
+    """Yield every history with one part removed, the largest parts first."""
     for number in range(len(history.commands) - 1, -1, -1):
         if len(history.commands) > 1:
             yield _without_command(history, number)

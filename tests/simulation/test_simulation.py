@@ -47,7 +47,7 @@ MODEL_RULES = {
 
 
 def broken_rules(report):
-    """What a reader needs to see of a failure."""
+    """Return the description of a failure."""
     return "\n".join([*report.log, *(f"{name}: {text}" for name, text in report.broken)])
 
 
@@ -87,7 +87,7 @@ def test_time_advances_during_any_pause():
 
 
 def test_a_failing_history_is_shrunk(monkeypatch):
-    """Each request has a token of its own and nobody looks: a reply that is cut is enough for a second machine."""
+    """With a new token per request and no lookup, one truncated reply is enough for a second machine."""
     tokens = iter(range(10**6))
     monkeypatch.setattr(executor, "_token", lambda _deployment, _resource: f"token-{next(tokens)}")
     monkeypatch.setattr(executor.Executor, "_find", lambda *_words: None)

@@ -1,7 +1,6 @@
-"""EC2 in memory: what exists in truth, since when, and what a look at it shows. It has no clock of its own.
-
-A thing is a list of its states with the moment of each: a look that is late by so much shows the state of then. Things
-that end take time, machines end by their own user data, and what a machine brought along goes with it, or is left.
+"""EC2 in memory: what really exists, since when, and what a read shows. It has no clock. A thing is a list of states
+with their times, so a stale read shows an earlier state. Deletions take time, machines terminate themselves by their
+user data, and a machine's disk and interface are deleted with it or left.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from itertools import count
 from tgi_deploy.values.resource import TAG_PREFIX
 
 ZONES = {"us-east-1": ("us-east-1a", "us-east-1b"), "us-west-2": ("us-west-2a",)}
-MOST_LATE_S = 55.0  # less than the minute that the product waits
-REMEMBERED_S = 3600.0  # how long an ended instance is still described
+MOST_LATE_S = 55.0  # less than the minute that the program waits
+REMEMBERED_S = 3600.0  # how long a terminated instance is still listed
 ALIVE = ("pending", "running")
 PAUSED = ("stopping", "stopped")
 LOOK_S = 30.0  # how often a machine reads its tags
-# What a machine was made with, in seconds since its boot, and the tag with what its owner says since.
+# A machine's original limit, in seconds since its boot, and the tag with its current one.
 _LIMITS = {
     "expires": re.compile(r'"\$1" expires (\d+)'),
     "idle-s": re.compile(r"limit idle-s (\d+)"),
@@ -54,7 +53,7 @@ class Thing:
         return self.states[-1][1]
 
     def seen(self, at):
-        """Return its members as they were at that moment; None before it was made and after it was gone."""
+        """Return its members at that moment; None before its creation and after its deletion."""
         for since, members in reversed(self.states):
             if since <= at:
                 return members
@@ -75,7 +74,7 @@ class Thing:
 
     @property
     def state(self):
-        """Empty for what is gone, or has none."""
+        """Return its state; empty if it is deleted or has none."""
         return "" if self.now is None else self.now.get("state", "")
 
     @property
@@ -84,7 +83,7 @@ class Thing:
 
     @property
     def exists(self):
-        """Whether it is there: an ended instance is only remembered."""
+        """Return whether it exists: a terminated instance is only listed."""
         return self.now is not None and self.state != "terminated"
 
 
@@ -105,15 +104,15 @@ class World:
         self._moment = None
 
     def at(self, moment, act):
-        """Have `act()` happen at that moment."""
+        """Schedule `act()` for that moment."""
         heapq.heappush(self._due, (moment, next(self._orders), act))
 
     def clock(self):
-        """Return the moment of what happens: that it was due at, or now."""
+        """Return the time of the current event: its due time, or now."""
         return self._clock() if self._moment is None else self._moment
 
     def advance(self):
-        """Let everything happen that is due by now; each at its own moment."""
+        """Carry out everything that is due by now, each at its own time."""
         outer, now = self._moment, self.clock()
         while self._due and self._due[0][0] <= now:
             self._moment, _, act = heapq.heappop(self._due)
@@ -138,7 +137,7 @@ class World:
         return min(MOST_LATE_S - thing.delayed_s, late_s + stale_s)
 
     def launch(self, region, maker, at, request, fault=""):
-        """Make a machine, with its disk, its interface and, for a spot machine, its request."""
+        """Launch a machine with its disk, its interface and, for a spot machine, its request."""
         tags = request["tags"]
         machine = self.add(
             "instance",
@@ -184,14 +183,14 @@ class World:
 
     @staticmethod
     def _take_limits(machine, at):
-        """What a machine was made with counts from its first boot, also while it is stopped."""
+        """Start the original limits, which count from the first boot, also while it is stopped."""
         found = {name: pattern.search(machine.user_data) for name, pattern in _LIMITS.items()}
         machine.limits = {name: (int(first[1]) if first else None, at) for name, first in found.items()}
         machine.made_with = {name: length for name, (length, _) in machine.limits.items()}
         machine.said = {}
 
     def look(self, machine, at):
-        """The machine reads its limits, and ends when one is reached; so it does again when the next one may be."""
+        """Let the machine read its limits, terminate if one is reached, and schedule the next check."""
         if machine.state != "running":
             return
         for name in _LIMITS:
@@ -214,7 +213,7 @@ class World:
         machine.limits[name] = (None if said == "none" else int(seconds)), at
 
     def _shut_down(self, machine, at):
-        """The machine powers itself off: what that means is said by its shutdown behavior."""
+        """Power the machine off, according to its shutdown behavior."""
         if machine.state != "running":
             return
         if machine.now["shutdown"] == "terminate":
@@ -223,7 +222,7 @@ class World:
             machine.change(at, state="stopped", reason="Client.InstanceInitiatedShutdown")
 
     def stop(self, machine, at):
-        """It shuts down as for an end, and keeps its disk and its interface, and not its address."""
+        """Shut it down like a termination, but keep its disk and interface; it loses its address."""
         if machine.state == "running":
             machine.proved = False
             machine.change(at, state="stopping", reason="Client.UserInitiatedShutdown")
@@ -271,19 +270,19 @@ class World:
         self.at(at + REMEMBERED_S, machine.end)
 
     def reclaim(self, machine, at):
-        """EC2 takes a spot machine back: the notice now, the end two minutes later."""
+        """Reclaim a spot machine: the notice now, the termination two minutes later."""
         for part, _ in machine.parts:
             if part.kind == "spot-request" and part.now["state"] == "active":
                 part.change(at, status="marked-for-termination")
         self.at(at + 120, lambda moment: self.end(machine, moment, reason="Server.SpotInstanceTermination"))
 
     def shortage(self, region, zone):
-        """Return the (code, status) with which a launch there is refused now; None where it is not."""
+        """Return the (code, status) with which a launch there is rejected now, or None."""
         now = self.clock()
         short = (item for item in self.shortages if item[0] <= now < item[1] and item[2] in {region, zone})
         return next((item[3:] for item in short), None)
 
 
 def end_of(machine):
-    """Return when a machine that runs ends by itself, as it knows by now; None for never."""
+    """Return when a running machine terminates itself, as far as it knows; None: never."""
     return min((since + length for length, since in machine.limits.values() if length is not None), default=None)

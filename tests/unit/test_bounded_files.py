@@ -1,4 +1,4 @@
-"""Only regular files are read, and no more of them than is asked for."""
+"""Only regular files are read, and only as much as requested."""
 
 from __future__ import annotations
 

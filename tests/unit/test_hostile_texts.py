@@ -1,4 +1,4 @@
-"""Locks, records, logs and names that are out of all bounds."""
+"""Locks, records, logs and names beyond all limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of what scripts/fuzz.py tries by the thousand, always the same one."""
+"""A fixed sample of what scripts/fuzz.py tries by the thousand."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ _CONNECT_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Way:
-    """From a port of an Elastic IP address to the same port of a machine."""
+class Forwarding:
+    """Forwards a port of an Elastic IP address to the same port of a machine."""
 
     address: str
     port: int
@@ -108,17 +108,17 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """An open way. Closing it cuts its connections, as moving an Elastic IP address is expected to do."""
+    """An active forwarding. Closing it cuts its connections, as moving an Elastic IP address is expected to do."""
 
-    way: Way
+    forwarding: Forwarding
     _listener: socket.socket
     _sockets: set[socket.socket] = field(default_factory=set)
 
     @classmethod
-    def opened(cls, way: Way) -> Route:
+    def opened(cls, forwarding: Forwarding) -> Route:
         """Listen, and return the route. Raises OSError."""
-        listener = socket.create_server((way.address, way.port), reuse_port=True, backlog=128)
-        route = cls(way, listener)
+        listener = socket.create_server((forwarding.address, forwarding.port), reuse_port=True, backlog=128)
+        route = cls(forwarding, listener)
         threading.Thread(target=route._accept, daemon=True).start()
         return route
 
@@ -135,10 +135,10 @@ class Route:
                 threading.Thread(target=self._connect, args=(caller,), daemon=True).start()
 
     def _connect(self, caller: socket.socket) -> None:
-        """Pass bytes on both ways. A machine that refuses ends the caller's connection."""
+        """Pass bytes in both directions. If the machine refuses, close the caller's connection."""
         self._sockets.add(caller)
         with caller, suppress(OSError):
-            machine = socket.create_connection((self.way.machine, self.way.port), timeout=_CONNECT_S)
+            machine = socket.create_connection((self.forwarding.machine, self.forwarding.port), timeout=_CONNECT_S)
             machine.settimeout(None)
             self._sockets.add(machine)
             with machine:
@@ -164,10 +164,10 @@ class Routes:
     def __init__(self) -> None:
         self._open: dict[tuple[str, int], Route] = {}
 
-    def sync(self, wanted: Mapping[tuple[str, int], Way]) -> None:
+    def sync(self, wanted: Mapping[tuple[str, int], Forwarding]) -> None:
         """Open what is wanted and close the rest. A port in use is tried again the next time."""
         for key, route in list(self._open.items()):
-            if wanted.get(key) != route.way:
+            if wanted.get(key) != route.forwarding:
                 self._open.pop(key).close()
         for key in wanted.keys() - self._open.keys():
             with suppress(OSError):

@@ -104,7 +104,7 @@ class Machines:
                 for region, instance in world.instances():
                     if instance.id not in self._over:
                         self._step(region, instance)
-                self._routes.sync(world.ways())
+                self._routes.sync(world.forwardings())
 
     def console(self, instance_id: str) -> bytes | None:
         machine = self._machines.get(instance_id)

@@ -17,7 +17,7 @@ from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix
 from moto.iam.models import iam_backends
 
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.sandbox.addresses import Way
+from tgi_deploy.sandbox.addresses import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -193,7 +193,7 @@ def instances() -> Iterator[tuple[str, SandboxInstance]]:
                     yield region, instance
 
 
-def ways() -> dict[tuple[str, int], Way]:
+def forwardings() -> dict[tuple[str, int], Forwarding]:
     """Return where connections to Elastic IP addresses go. A machine that lost its address gets its own one back."""
     held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
     if held:
@@ -201,7 +201,7 @@ def ways() -> dict[tuple[str, int], Way]:
             if instance.state not in _LEAVING:
                 instance.sandbox_place()
     return {
-        (item.public_ip, port): Way(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
+        (item.public_ip, port): Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
         for item in held
         if item.instance is not None and item.public_ip != item.instance.sandbox_address
         for port in _opened_ports(item.instance)

@@ -1,4 +1,4 @@
-"""One sandbox for the session, emptied before each test, and clients that retry nothing."""
+"""One sandbox for the session, emptied before each test, and clients without retries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Cloud(Sandboxed):
     clients: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def client(self, service: str, region: str = "us-east-1", **_settings: Any) -> Any:
-        """A client that tries once, made once."""
+        """Return a client without retries, created once."""
         if (service, region) not in self.clients:
             once = Config(retries={"total_max_attempts": 1})
             self.clients[service, region] = super().client(service, region, config=once)
@@ -79,7 +79,7 @@ class Cloud(Sandboxed):
         pytest.fail(f"{text!r} never appeared:\n{self.console(instance_id)[-3000:]}")
 
     def booted(self, user_data: str, **changes: Any) -> tuple[str, str]:
-        """An instance whose user data has run to its end, and its console."""
+        """Return an instance whose user data has finished, and its console."""
         instance_id = self.run(user_data, **changes)
         return instance_id, self.wait_for_line(instance_id, "finished at")
 

@@ -1,4 +1,4 @@
-"""What is named and gone: EC2's own words for it, whatever moto makes of it."""
+"""Requests that name deleted resources get EC2's errors, whatever moto answers."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def test_a_role_removed_from_its_instance_profile(cloud):
 
 
 def test_a_moto_failure_is_an_internal_error(cloud):
-    """A fleet from a template that is not there is more than moto survives."""
+    """A fleet from a missing template crashes moto."""
     status, code, message = refused(cloud.ec2.create_fleet, LaunchTemplateConfigs=[], TargetCapacitySpecification=ANY)
     assert (status, code) == (500, "InternalError")
     assert "<" not in message
 
 
 def test_eight_callers_at_once_are_all_answered(cloud):
-    """Asking for what was called reads a list that the others' calls are added to."""
+    """Reading the call log while other calls are appended to it must be safe."""
     problems, rounds = [], 12
 
     def ask(number):
@@ -100,7 +100,7 @@ def test_eight_callers_at_once_are_all_answered(cloud):
             except (ClientError, OSError, ValueError) as problem:
                 problems.append(problem)
 
-    cloud.client("ec2", "us-west-2")  # made before: boto3's making of clients is not safe among threads
+    cloud.client("ec2", "us-west-2")  # created before, because boto3 does not create clients thread-safely
     callers = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for caller in callers:
         caller.start()

@@ -1,4 +1,4 @@
-"""Storms, signals to the caller, calls that pass first, and machines in which nothing boots."""
+"""Storms, signals to the caller, skipped calls, and machines that never boot."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def victim():
 
 
 def client_of(cloud, process):
-    """A client that says it is `process`."""
+    """Return a client that identifies itself as `process`."""
     return cloud_client(cloud, user_agent_appid=f"pid-{process.pid}")
 
 

@@ -44,7 +44,7 @@ MALFORMED = {
 
 
 def ask(cloud, method, path, *, body=b"", **headers):
-    """Send one request with these headers, a host and a length; return status and text."""
+    """Send one request with these headers, host and length; return status and text."""
     place = cloud.url.removeprefix("http://")
     sent = {"Host": place, "Content-Length": str(len(body)), **headers}
     with contextlib.closing(http.client.HTTPConnection(place, timeout=30)) as connection:

@@ -99,7 +99,7 @@ def test_the_metadata_service_requires_its_token(cloud):
 
 
 def make_reader(iam):
-    """An instance profile whose role may read two parameters."""
+    """Create an instance profile whose role may read two parameters."""
     trust = {"Effect": "Allow", "Principal": {"Service": "ec2.amazonaws.com"}, "Action": "sts:AssumeRole"}
     names = [f"arn:aws:ssm:*:*:parameter/{name}" for name in ("hub/token", "absent")]
     allowed = {"Effect": "Allow", "Action": "ssm:GetParameter", "Resource": names}
@@ -195,7 +195,7 @@ def test_a_power_off_follows_the_shutdown_behavior(cloud, behavior, state):
 
 
 def test_a_machine_whose_boot_fails_terminates_with_a_message(cloud):
-    """By user data of a shape that nothing here foresees."""
+    """With user data of an unexpected type."""
     instance_id = cloud.run("#cloud-config\nruncmd: 7\n")
     found = cloud.wait_for_state(instance_id, "terminated")
     assert found["StateReason"]["Code"] == "Server.InternalError"
@@ -246,7 +246,7 @@ def test_a_reboot_runs_enabled_services_but_not_the_user_data_again(cloud):
 
 
 def test_a_reboot_empties_memory(cloud):
-    """What lies below /run/tgi-deploy is gone, and the uptime can be read."""
+    """Files below /run/tgi-deploy are deleted, and the uptime is readable."""
     look = (
         "/bin/bash -ec 'read -r up rest </proc/uptime; test $$up; "
         "if test -e /run/tgi-deploy/note; then echo kept; else echo empty; fi; touch /run/tgi-deploy/note'"

@@ -26,7 +26,7 @@ TINY = "TinyLlama/TinyLlama-1.1B-Chat-v1.0"
 NOBODY = 65534
 PORT = 8131
 LISTENS = "0A"  # a socket's state in /proc/net/tcp
-# What a second account tries, in a process of its own. It prints what it achieved.
+# What a second account tries, in a separate process. It prints what succeeded.
 STRANGER = """
 import http.client, json, os, socket, sys
 
@@ -89,7 +89,7 @@ for address in (given["address"], "0.0.0.0"):
     attempt(listen, address)
 print(json.dumps(achieved))
 """
-# Each would have the interpreter or the loader run what the container's owner chose.
+# Each would make the interpreter or the loader run code of the container's owner.
 STEERING = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "HOME")
 
 
@@ -104,7 +104,7 @@ class Machine:
 
     @property
     def commands(self) -> dict[int, str]:
-        """The command lines of its cloud, of itself and of everything that it started, by process."""
+        """Return the command lines of its cloud, of itself and of all its child processes, by process."""
         groups = {int(path.name) for path in (self.folder / "groups").iterdir()}
         found = processes()
         return {
@@ -132,7 +132,7 @@ def docker_run(options):
 
 
 def opened(cloud, user_data, port=PORT):
-    """A machine behind a security group that lets somebody in at the port."""
+    """A machine with a security group that opens the port."""
     group = cloud.ec2.create_security_group(GroupName=f"port-{port}", Description="endpoint")["GroupId"]
     rule = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port, "IpRanges": [{"CidrIp": "203.0.113.7/32"}]}
     cloud.ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=[rule])
@@ -143,19 +143,19 @@ def opened(cloud, user_data, port=PORT):
 
 @pytest.fixture
 def machine(cloud):
-    """One whose client of docker stays as long as the engine, as a service's does."""
+    """A machine whose Docker client runs as long as the engine, as in a service."""
     made = opened(cloud, script(docker_run(f"--name tgi -e MODEL_ID={TINY}")))
     cloud.wait_for_line(made.id, "Connected")
     return made
 
 
 def is_open(path):
-    """Whether anybody but its owner may do anything with it."""
+    """Return whether anyone except its owner has any access to it."""
     return bool(path.lstat().st_mode & 0o077)
 
 
 def sockets(pid):
-    """The inodes of a process's sockets, by Linux' /proc."""
+    """Return the inodes of a process's sockets, from Linux's /proc."""
     with contextlib.suppress(FileNotFoundError):  # it has just ended
         for link in Path(f"/proc/{pid}/fd").iterdir():
             name = link.readlink().name
@@ -196,7 +196,7 @@ def test_folders_and_sockets_are_private(machine):
     special = [path for path in entries if path.is_dir() or path.is_socket() or path.is_fifo()]
     assert any(path.is_socket() for path in special)
     assert [path for path in special if not path.is_symlink() and is_open(path)] == []
-    # User data gives its files the modes that it likes, in folders that are closed.
+    # User data may give its files any mode, because their folders are private.
     guests = tuple(folder / "root" for folder in machine.folder.parent.iterdir())
     files = [path for path in entries if path.is_file() and not any(map(path.is_relative_to, guests))]
     assert home / "sandbox.json" in files

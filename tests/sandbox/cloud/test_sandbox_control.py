@@ -247,7 +247,7 @@ def test_another_users_folder_is_neither_used_nor_removed(home):
 
 
 def test_an_unreadable_home_is_not_a_sandbox(home):
-    """What a `sudo` left: not to be seen, and nothing to stop."""
+    """As after `sudo`: it is not visible, and there is nothing to stop."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another account")
     home.mkdir()
@@ -279,7 +279,7 @@ def test_a_home_in_a_folder_like_tmp_is_used(home):
 
 
 def test_files_are_private_with_any_umask(tmp_path):
-    """Folders that are made on the way, too: who may rename one decides what runs below it."""
+    """Including intermediate folders: anyone who may rename one controls what runs below it."""
     home = tmp_path / "state" / "tgi-deploy" / "sandbox"
     before = os.umask(0)
     try:

@@ -1,4 +1,4 @@
-"""The real command line against one quick sandbox, emptied before each test."""
+"""The real command line against one fast sandbox, emptied before each test."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Run the real program N times at once: `python racing.py FOLDER URL KEY HOMES WORD…`.
 
-Each runs in a process of its own with its own state folder (HOMES "own") or all with one ("shared"). They are forked
-from a process that has loaded the program, and begin at the same moment: a race that starts by loading is not a race.
-Each writes its envelope to FOLDER/NUMBER.json.
+Each runs in a separate process with its own state folder (HOMES "own") or a shared one ("shared"). They are forked from
+a process that has already loaded the program, and start at the same moment. Each writes its envelope to
+FOLDER/NUMBER.json.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples of docs/api.md run against the sandbox, in a program that has no command line."""
+"""The examples of docs/api.md run against the sandbox without the `cli` package."""
 
 from __future__ import annotations
 

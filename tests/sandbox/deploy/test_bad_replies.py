@@ -1,7 +1,6 @@
-"""Whatever comes back over the wire is understood or counts as lost, at every call of every command that asks AWS.
-
-Cut, empty and foreign replies, replies without members or with members of other types, failures after the effect:
-one such reply, and nothing else from some call on. No defect is shown, no machine is lost, and what runs is named.
+"""Every reply is either understood or counts as lost, at every AWS call of every command. Replies are truncated, empty,
+foreign, incomplete, of wrong types, or failures after the effect: a single one, or all from some call on. No defect is
+reported, no machine is lost, and running resources are named.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ LASTING = ("cut", "a failure after its effect", "a login page")
 
 
 def usual(words):
-    """Return how a command ends here, where no machine ever boots."""
+    """Return how a command ends without faults here, where no machine ever boots."""
     return NOT_READY if words == LOOKING["status"] else 0
 
 
 class HurriedClock:
-    """Real time, in which sleeping takes none: what is slept is added to it, until the next command begins."""
+    """Real time plus the slept time: sleeping takes no time. Reset by the next command."""
 
     slept_s = 0.0
 
@@ -72,7 +71,7 @@ class HurriedClock:
 
 @pytest.fixture(scope="module")
 def planned():
-    """What is the same in every run is made once: the plan, and the SDK's descriptions of services."""
+    """Create once what is the same in every run: the plan, and the SDK's service descriptions."""
     patch = pytest.MonkeyPatch()
     make, load = app_plan.plan, JSONFileLoader.load_file
     plans = functools.cache(lambda texts, catalog: make(texts, catalog, {}))
@@ -86,7 +85,7 @@ def planned():
 
 @dataclass(frozen=True, kw_only=True)
 class Struck:
-    """A run with spoiled replies: `action` is the first that got one, `where` all that explains a failure."""
+    """A run with corrupt replies: `action` is the first that got one, `where` describes the case."""
 
     said: Said
     action: str
@@ -101,7 +100,7 @@ class Bench:
 
     @property
     def fullest(self):
-        """What is looked at: in a usual run a machine with a group and a template."""
+        """Return what to check: in a normal run a machine with a group and a template."""
         return EVERYTHING if THOROUGH else UP
 
     def empty(self):
@@ -122,7 +121,7 @@ class Bench:
         return said
 
     def strike(self, words, kind, at, times):
-        """Run a command whose replies are spoiled from the `at`-th request on."""
+        """Run a command whose replies are corrupt from the `at`-th request on."""
         self.wire.spoil(kind, at=at, times=times)
         said = self.run(words)
         where = (
@@ -135,9 +134,8 @@ class Bench:
         return struck
 
     def places(self, words, kind, times, *, beside=()):
-        """The numbers of the requests to strike: the first of each action, and the last of what changes something.
-
-        Actions in `beside` are left out. A usual run takes one, always the same.
+        """Return the numbers of the requests to corrupt: the first of each action, and the last of each changing one.
+        Actions in `beside` are skipped. A normal run takes one, always the same.
         """
         self.works(words)
         calls = [(at, action) for at, action in enumerate(self.wire.calls) if action not in beside]
@@ -149,7 +147,7 @@ class Bench:
         return [min(everywhere, key=lambda at: hashlib.sha256(f"{words} {kind} {times} {at}".encode()).digest())]
 
     def check_named(self, struck):
-        """Whatever runs is named, with its price and the command that ends it."""
+        """Check that everything that runs is named, with its price and the command that removes it."""
         reported = " ".join(f"{item['message']} {item['hint']}" for item in struck.said.json["errors"])
         for machine in self.account.alive():
             assert machine in reported or "may have been launched" in reported, struck.where
@@ -157,7 +155,7 @@ class Bench:
             assert f"tgi-deploy down --sandbox {NAME}" in reported, struck.where
 
     def check_goes_on(self, struck, words=None):
-        """With `words` the next `up` adopts what there is; then `down` leaves nothing."""
+        """Check that the next `up` with `words` adopts what exists, and that `down` then leaves nothing."""
         if words is not None:
             self.works(words)
         assert len(self.account.alive()) == 1, struck.where

@@ -1,4 +1,4 @@
-"""Secrets planted in the caller's environment reach the engine, and show up nowhere on the way."""
+"""Secrets planted in the caller's environment reach the engine and appear nowhere else."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ UP = (
 
 
 def needles():
-    """The secrets, and what base64 makes of them wherever in a text they begin."""
+    """Return the secrets, plain and in base64 at every alignment."""
     for canary in CANARIES:
         yield canary.encode()
         for shift in range(3):
@@ -50,7 +50,7 @@ NEEDLES = tuple(needles())
 
 
 def leaks(data):
-    """Whether a secret stands in the bytes or text, plain or in base64."""
+    """Return whether the bytes or text contain a secret, plain or in base64."""
     raw = data.encode() if isinstance(data, str) else data
     return any(needle in raw for needle in NEEDLES)
 
@@ -60,7 +60,7 @@ def files_with_leaks(folder):
 
 
 class Watch(threading.Thread):
-    """Looks at the command line of every process, again and again."""
+    """Checks the command line of every process repeatedly."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -96,7 +96,7 @@ def watch():
 
 
 def run(*words):
-    """The real program, its environment with the secrets; exit code and everything it said."""
+    """Run the real program with the secrets in its environment; return exit code and all output."""
     done = subprocess.run(
         [sys.executable, "-m", "tgi_deploy", *words, "--sandbox"],
         stdin=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def stored(program):
 
 
 def in_the_cloud(program):
-    """Everything the cloud shows of it, as text: user data, templates, tags, policies, schedules, console."""
+    """Return everything in the cloud about it, as text: user data, templates, tags, policies, schedules, console."""
     ec2, iam, ssm, scheduler = (program.client(name) for name in ("ec2", "iam", "ssm", "scheduler"))
     (machine,) = (item for group in ec2.describe_instances()["Reservations"] for item in group["Instances"])
     shown = ec2.describe_instance_attribute(InstanceId=machine["InstanceId"], Attribute="userData")
@@ -202,7 +202,7 @@ def planted(monkeypatch):
 )
 @pytest.mark.usefixtures("planted")
 def test_errors_show_no_secret(program, fault):
-    """The cloud itself quotes one of them, and what was made on the way goes again."""
+    """The cloud's error quotes one of them, and the created resources are removed."""
     program.fault(**fault, times=9)
     for words in ((), ("--json",)):
         reported = program.run(*UP, "--no-wait", "--sandbox", *words)
@@ -215,7 +215,7 @@ def test_errors_show_no_secret(program, fault):
 
 @pytest.fixture
 def impostor():
-    """Another account's program that says yes to everything, at every address of this computer; what it is sent."""
+    """Another account's program that accepts everything on every address of this computer, and records it."""
     received = []
 
     class Impostor(BaseHTTPRequestHandler):

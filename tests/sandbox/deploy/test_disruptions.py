@@ -60,7 +60,7 @@ def test_after_a_signal_at_any_call_the_next_command_finishes(stage, recorded, o
 
 
 def _is_a_later_look(point):
-    """How often a wait looks is not the same in every run."""
+    """The number of polls in a wait differs between runs."""
     return point.ordinal > 0 and point.action.startswith(("Describe", "Get"))
 
 

@@ -1,4 +1,4 @@
-"""`doctor` and the look before a launch, by the real command line against the sandbox."""
+"""`doctor` and the preflight of a launch, by the real command line against the sandbox."""
 
 from __future__ import annotations
 

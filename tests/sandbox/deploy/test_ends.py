@@ -1,7 +1,6 @@
-"""Real timers: the sandbox's machines end themselves, unattended, by a clock sixty times as fast.
-
-Moments are the machine's own: what its end was by its own clock, and when it acted. A sandbox of its own, so that its
-clock's speed is nobody else's.
+"""Real timers: the sandbox's machines terminate themselves, unattended, on a clock that runs 60 times as fast. Times
+are the machine's own: its limit by its own clock, and when it acted. Uses a separate sandbox because of the clock's
+speed.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SPEED = 60.0
-LATE_S = 2.0  # real seconds between the moment of an end and the machine's own order to shut down
+LATE_S = 2.0  # real seconds between a limit and the machine's shutdown command
 PATIENCE_S = 120.0
 UP = ("up", "llama3-13b", "--budget", "5", "--yes", "--no-wait")
 EXPIRED = re.compile(r"phase=expired reason=(\w+) end=(\d+) now=(\d+)")
 
 
 class Fleet:
-    """The machines of one sandbox by their deployments' names."""
+    """The machines of one sandbox, by the names of their deployments."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -62,7 +61,7 @@ class Fleet:
         return int(base) + float(self.state(name, "uptime", "proc").split()[0])
 
     def clock(self, name: str) -> float:
-        """What the machine's own clock shows."""
+        """Return the time on the machine's own clock."""
         path = Path(self.machine(name)["console"]).parent / "spec.json"
         spec = json.loads(path.read_text())
         return spec["epoch"] + (time.time() - spec["epoch"]) * spec["timer_speed"]
@@ -77,7 +76,7 @@ class Fleet:
         raise AssertionError(f"{what} did not come about")
 
     def ended(self, name: str) -> tuple[str, int, float]:
-        """Wait for the machine's end: its reason, its moment, and how late it was in real seconds."""
+        """Wait until the machine terminates; return the reason, the time, and the delay in real seconds."""
         found = self.until(f"the end of {name}", lambda: EXPIRED.search(self.console(name)))
         self.until(f"the end of {name}", lambda: self.machine(name)["state"] in {"shutting-down", "terminated"})
         return found[1], int(found[2]), (int(found[3]) - int(found[2])) / SPEED
@@ -107,7 +106,7 @@ def ours_besides_the_sandbox() -> list[str]:
 
 
 def test_machines_terminate_themselves_unattended(fleet):
-    """Each by its own end, all at once; the command line has long gone."""
+    """Each by its own limit, all at once, long after the command has exited."""
     fleet.up("by-ttl", "--ttl", "6m")
     fleet.up("by-spend", "--max-spend", "0.19")
     fleet.up("by-lease", "--lease", "6m")
@@ -218,7 +217,7 @@ def test_stopped_time_counts_neither_as_idle_nor_toward_the_lease(fleet):
 
 
 def _since(text: str) -> str:
-    """The moment that idleness counts from, once the engine has been ready."""
+    """Return when the idle time started, once the engine has been ready."""
     since, _, seen = text.partition(" ")
     return since if seen not in {"", "-"} else ""
 

@@ -1,4 +1,4 @@
-"""A machine whose own timer never runs is ended from outside."""
+"""A machine whose own timer never runs is terminated from outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tgi_deploy.sandbox import api, control
 
 @pytest.fixture
 def fast(tmp_path, monkeypatch):
-    """A sandbox of its own, in which timers and schedules run 300 times as fast."""
+    """A separate sandbox, in which timers and schedules run 300 times as fast."""
     home = tmp_path / "state"
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(home))
     info = control.start(home / "sandbox", speed=600.0, timer_speed=300.0)

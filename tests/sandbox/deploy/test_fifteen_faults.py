@@ -1,4 +1,4 @@
-"""Fifteen ways to fail: what `up` says of each, what still costs money, and that nothing is left after a removal."""
+"""Fifteen faults: what `up` reports for each, what still costs money, and that nothing is left after a removal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def account_of(url, access_key):
 
 
 def prepare(program, monkeypatch, case):
-    """Ask for the fault, and give a phase less time than a slow one is worth waiting for in a test."""
+    """Inject the fault, and shorten a phase's deadline so that the test does not wait long."""
     shorter = case.get("deadline_s", {})
     usual = bringing_up.estimate
 
@@ -58,7 +58,7 @@ def bring_up(program, case, *words):
 
 
 def check_told(said, case):
-    """Phase, code, evidence and remedy are what the case says."""
+    """Check phase, code, evidence and remedy against the case."""
     assert said.code == case["exit"], said.out + said.err
     (error,) = said.json["errors"]
     data = said.json["data"]
@@ -75,7 +75,7 @@ def check_told(said, case):
 
 
 def check_command(command):
-    """What is advised is something this program, or a shell, takes. Click ends it otherwise."""
+    """Check that this program or a shell accepts the suggested command; otherwise click fails."""
     program, *words = shlex.split(command)
     if program == "tgi-deploy":
         taken = ROOT.make_context("tgi-deploy", words, resilient_parsing=False)

@@ -1,4 +1,4 @@
-"""`up --heal` on the sandbox: the first machine fails as real ones do, the second is brought up changed."""
+"""`up --heal` in the sandbox: the first machine fails realistically, the second is launched with a changed plan."""
 
 from __future__ import annotations
 

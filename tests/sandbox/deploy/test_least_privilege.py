@@ -25,7 +25,7 @@ UP = ("up", "llama3-13b", "--yes", "--name", "demo", "--budget", "5")
 QUICK = (*UP, "--no-wait")
 DOWN = ("down", "demo", "--yes")
 CIDRS = ("--allow-cidr", "203.0.113.7/32", "--allow-cidr", "203.0.113.8/32")
-# What is run for each feature, on top of launch, watch and remove.
+# The commands for each feature, in addition to launch, watch and remove.
 RUNS = {
     "launch": ((*QUICK, "--ttl", "2h"), ("extend", "demo", "--ttl", "4h"), DOWN),
     "watch": ((*UP, "--tls"), ("status", "demo"), ("list",), ("logs", "demo"), DOWN),
@@ -58,7 +58,7 @@ SEARCHES = {
 
 
 def leave_parts(program):
-    """A volume, an interface and an address with our tags, as a machine that is gone may leave them."""
+    """Create a volume, an interface and an address with our tags, as leftovers of a terminated machine."""
     ec2 = program.client("ec2")
     machine = ec2.describe_instances()["Reservations"][-1]["Instances"][0]
     tags = [tag for tag in machine["Tags"] if tag["Key"] in {"tgi-deploy:deployment", "tgi-deploy:id"}]
@@ -83,7 +83,7 @@ def by_feature():
 
 @pytest.fixture
 def asked(program, by_feature, monkeypatch):
-    """Every request that the commands of each feature ask IAM."""
+    """Return every IAM request of the commands of each feature."""
     monkeypatch.setenv("KEY", "made-up-key-0123456789")
     for feature, runs in RUNS.items():
         if feature in by_feature:
@@ -115,14 +115,14 @@ def alone(statement):
 
 
 def test_the_policy_allows_every_call_of_each_feature(asked):
-    """`doctor` tries what acts on our things by a dry run on none of them, which proves no denial."""
+    """`doctor` dry-runs actions on made-up ids, which proves no denial."""
     for feature in RUNS:
         tolerated = SEARCHES | ON_OURS if feature == "doctor" else SEARCHES
         assert refused(policy(ACTIONS, features_for(feature)), asked[feature], tolerated=tolerated) == [], feature
 
 
 def test_without_its_statements_a_feature_is_denied(asked):
-    """Otherwise the statements of a feature would be for nothing."""
+    """Otherwise a feature's statements would be unnecessary."""
     for feature in set(RUNS) - set(ACTIONS.core):
         others = tuple(name for name in features_for(feature) if name != feature)
         assert refused(policy(ACTIONS, others), asked[feature]), feature
@@ -153,7 +153,7 @@ def test_the_same_calls_on_foreign_resources_are_denied(asked):
 
 
 def of_others(request):
-    """The same request about something that is not ours; None if it is about none of our resources."""
+    """Return the same request for a foreign resource; None if it concerns none of our resources."""
     keys = {
         key: value for key, value in request.keys.items() if not key.startswith(("aws:RequestTag", "aws:ResourceTag"))
     }

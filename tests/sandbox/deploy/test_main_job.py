@@ -115,7 +115,7 @@ def test_a_failed_update_restores_the_old_revision(program, strategy, serves, nu
 
 @pytest.fixture
 def endpoint(program, monkeypatch):
-    """The environment names an endpoint and keys, and the command line says nothing of a sandbox."""
+    """Set an endpoint and keys in the environment; the command line does not mention a sandbox."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", program.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")

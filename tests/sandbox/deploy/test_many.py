@@ -1,4 +1,4 @@
-"""Many deployments in the sandbox, by the real command line: calls and batches, never time."""
+"""Many deployments in the sandbox, by the real command line: counts calls and batches, not time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight processes bring up one name at once: one deployment, nothing else, and everybody is reported."""
+"""Eight concurrent processes bring up one name: one deployment is created, and every process reports its owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UP = ("up", "llama3-13b", "--budget", "5", "--name", "raced", "--no-wait", "--ye
 
 
 def race(program, folder, homes):
-    """Exit codes with envelopes."""
+    """Return exit codes with envelopes."""
     folder.mkdir()
     done = subprocess.run(
         [
@@ -39,7 +39,7 @@ def race(program, folder, homes):
 
 
 def ids(program, action):
-    """Of creating calls that took effect: who asked, by the deployment's id."""
+    """Return the callers of creating calls that took effect, by the deployment's id."""
     return {
         value
         for call in program.calls(action)

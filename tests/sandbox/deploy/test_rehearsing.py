@@ -58,7 +58,7 @@ def test_an_impossible_fault_is_rejected(capsys):
 
 
 def test_the_same_seed_gives_the_same_run_and_leaves_nothing(capsys):
-    """Two runs, each with a cloud of its own; the user's home stays as it is."""
+    """Two runs, each in a separate cloud; the user's home is unchanged."""
     home = os.environ["TGI_DEPLOY_HOME"]
     stories = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""An update while callers stream: none of their requests is cut, and how long new ones are refused is measured."""
+"""An update while callers stream: no request is cut, and the time in which new ones are refused is measured."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 STREAMS = 10
 JSON = {"Content-Type": "application/json"}
-# Machines and engines are this much faster than real ones, and so are the timers of a machine.
+# How much faster machines, engines and timers are than real ones.
 SPEED = 60.0
 UP = ("up", "llama3-13b", "--budget", "5", "--quantize", "none", "--context", "4096", "--yes", "--name", "demo")
 STATIC = (*UP, "--static-ip")
-# An answer of a length that is known: about a minute of a real engine, which has 90 s to finish what is open.
+# An answer of known length: about a minute on a real engine, whose grace period is 90 s.
 FIELDS = {"type": "object", "properties": {f"field_{number}": {"type": "string"} for number in range(30)}}
 BODY = json.dumps(
     {"inputs": "go on", "parameters": {"max_new_tokens": 3000, "grammar": {"type": "json", "value": FIELDS}}}
@@ -36,7 +36,7 @@ SHORT = {"inputs": "go on", "parameters": {"max_new_tokens": 200, "details": Tru
 
 @dataclass
 class Callers:
-    """Threads that stream one answer after the other from the URL as it is then. `cut`: what ended before its end."""
+    """Threads that stream one answer after another from the current URL. `cut`: incomplete answers."""
 
     url: Callable[[], str]
     done: int = 0
@@ -124,7 +124,7 @@ def test_recreate_cuts_no_stream_and_measures_refusals(program: Program) -> None
     data = second.json["data"]
     assert data["update"]["strategy"] == "recreate"
     assert (crowd.cut, crowd.whole > 50) == ([], True)
-    # The callers stay at the old address until the command has ended, a moment after the new machine is proved.
+    # Callers keep using the old address until the command exits, just after the new machine is proved.
     assert 0 < crowd.refused_s < data["refused_s"] + 2
 
 

@@ -17,7 +17,7 @@ DOWN = ("down", "llama3-13b", "--yes", "--sandbox", "--json")
 
 
 class Running:
-    """The program as its own process, without a terminal."""
+    """The program as a separate process, without a terminal."""
 
     def __init__(self, *words):
         self.process = subprocess.Popen(
@@ -58,7 +58,7 @@ class Running:
 
 
 def alive(program):
-    """What the cloud has, whatever the records say."""
+    """Return the live machines in the cloud, regardless of records."""
     kept = program.run("gc", "--older-than", "1d", "--sandbox", "--json").json["data"]["kept"]
     return [thing for group in kept for thing in group["resources"]]
 
@@ -80,11 +80,11 @@ def test_ctrl_c_during_the_launch(program):
 
 
 def test_a_hanging_launch_is_aborted_and_found(program):
-    """The reply takes longer than anybody waits: the request is cut, and its machine must be found all the same."""
+    """The reply takes longer than anyone waits: the request is aborted, and its machine must still be found."""
     program.fault(action="RunInstances", delay_s=4.5)
     running = Running(*UP, "--no-wait").until(lambda: program.calls("RunInstances"))
     running.send(signal.SIGINT).end()
-    time.sleep(5)  # whatever is still on its way arrives
+    time.sleep(5)  # delayed requests arrive
     assert alive(program) == []
 
 
@@ -100,7 +100,7 @@ def test_sigterm_while_waiting_removes_within_ten_seconds(program):
     program.fault(name="slow-boot", boot_s=120)
     running = Running(*UP).until(waiting(program))
     answer = running.send(signal.SIGTERM).end()
-    assert running.took_s < 2 * 10  # twice what is promised: the machine may be busy with other tests
+    assert running.took_s < 2 * 10  # twice the promised time: the computer may be busy with other tests
     assert answer["data"]["outcome"] in {"removed", "removing"}
     if answer["data"]["outcome"] == "removing":
         assert recorded(program) == ["llama3-13b"]

@@ -1,4 +1,4 @@
-"""Clients of the Python API in threads of one process: each has its own plans, progress and end."""
+"""Clients of the Python API in threads of one process: each has its own plans, progress and stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELS = {"one": "tinyllama-1.1b", "two": "smollm2-135m"}
 
 
 def live(name, together):
-    """Return what one client sees of its deployment from plan to removal, each step begun together with the other."""
+    """Return what one client sees from plan to removal; both clients start each step together."""
     events = []
     client = Client(sandbox=True, progress=events.append, command=f"job {name}")
     seen = {}
@@ -38,7 +38,7 @@ def live(name, together):
 
 
 def cancelled(name):
-    """Return the error of a client that is stopped from elsewhere while it waits for its engine."""
+    """Return the error of a client that is stopped from another thread while it waits for its engine."""
     stops = Stops()
 
     def watch(event):

@@ -1,4 +1,4 @@
-"""Two computers, one cloud: what the second can do with what the first has brought up, whose record it lacks."""
+"""Two computers, one cloud: what the second can do with a deployment of the first, without its record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UP = ("up", "tinyllama-1.1b", "--name", "shared", "--budget", "3", "--yes", "--t
 
 @pytest.fixture
 def second(program, monkeypatch):
-    """Bring it up on the first computer; return the second, which has a home of its own."""
+    """Bring it up on the first computer; return the second, which has a separate home."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", program.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sandbox")
@@ -62,7 +62,7 @@ def test_commands_that_need_only_tags_work(second):
 
 
 def check_pinned(opened):
-    """What is printed to paste reaches this machine's engine, and with another certificate none."""
+    """Check that the printed command reaches this machine's engine, and none with another certificate."""
     snippet = [sys.executable, "-c", opened["python"]]
     other = [*snippet[:2], snippet[2].replace(opened["certificate"], "5a" * 32)]
     curl = ["bash", "-c", opened["curl"]]

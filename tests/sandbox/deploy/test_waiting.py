@@ -1,4 +1,4 @@
-"""Waiting, from outside: a slow pull tells its megabytes, `status` the phase, and `logs -f` ends with the machine."""
+"""Waiting, from outside: a slow pull reports its megabytes, `status` the phase, and `logs -f` ends with the machine."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_up_waits_for_a_slow_pull(program):
 
 
 def test_following_a_log_ends_with_the_machine(program):
-    """A real process: it prints what is there, what comes, and nothing twice; then it ends by itself."""
+    """A real process: it prints existing and new lines once each, then exits."""
     assert program.here(*UP, "--no-wait").code == 0
     words = ["logs", NAME, "--follow", "--sandbox"]
     environment = {**os.environ, "TGI_DEPLOY_HOME": str(program.home)}

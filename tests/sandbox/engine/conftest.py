@@ -25,7 +25,7 @@ PARAMETERS = 150_848
 
 
 class Watched(io.StringIO):
-    """A log that sets an event when it has seen a fragment some number of times."""
+    """A log that sets an event after a text has appeared some number of times."""
 
     def __init__(self, fragment, count, event):
         super().__init__()
@@ -136,7 +136,7 @@ def started(*launcher_args, options=(), environ=None, speed=2000):
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
-    """A local model folder with all its files, as small as can be."""
+    """A minimal local model folder with all its files."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
     shutil.copytree(Path(__file__).parents[2] / "cases/engine/tiny", folder)
     (folder / "tokenizer.json").write_text("{}", encoding="utf-8")

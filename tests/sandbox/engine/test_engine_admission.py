@@ -1,4 +1,4 @@
-"""Concurrency limits, with the server inside the test so that a place can be held."""
+"""Concurrency limits, with the server in the test process so that a slot can be held."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HELD = Asked(route="generate", inputs="x", parameters=Parameters())
 
 @pytest.fixture
 def server(catalog):
-    """One place, and 4 ms a token."""
+    """A server with one slot and 4 ms per token."""
     release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")
     container = Container(
         release=release,
@@ -86,7 +86,7 @@ def test_requests_that_join_a_batch_are_counted(server):
 
 
 def test_a_disconnected_client_frees_its_slot(server):
-    # A forced text of thousands of tokens: at this pace it would go on for many seconds.
+    # A forced text of thousands of tokens, which would take many seconds at this speed.
     endless = {"type": "object", "properties": {"said": {"const": "on and on " * 1000}}}
     grammar = {"type": "json", "value": endless}
     body = {"inputs": "x", "parameters": {"grammar": grammar, "max_new_tokens": 1000}}

@@ -17,7 +17,7 @@ from tgi_deploy.sandbox.engine.situation import Pace, Stage
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
-# Any profile may be asked for; about fifteen of them, and three older releases, keep this quick.
+# About fifteen profiles and three older releases keep this fast.
 EVERY = open_catalog().profile_names()
 PROFILES = EVERY[:: len(EVERY) // 15]
 REQUESTS = [

@@ -94,7 +94,7 @@ def test_text_generation_client_chats(engine):
     client = text_generation.Client(engine.url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
     messages = [text_generation.types.Message(role="user", content="Say hello")]
     assert client.chat(messages, max_tokens=5).usage["completion_tokens"] == 5
-    # This release of the client cannot read a streamed chat of TGI's: it wants tool calls in every part.
+    # This release of the client can't read TGI's streamed chats: it expects tool calls in every part.
 
 
 def test_openai_lists_models(openai):

@@ -1,4 +1,4 @@
-"""Ten thousand requests, and a console that keeps the last 64 KiB: what is still known of the start and of the end."""
+"""Ten thousand requests, and a console that keeps the last 64 KiB: what is still visible of the start and the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXITED = "[tgi-deploy] phase=engine-exited code=1\n"
 
 @pytest.fixture(scope="module")
 def crashed(catalog):
-    """`crashed(**how)`: what an engine logs up to its first request, and what as a shard of it dies."""
+    """`crashed(**how)` returns the log up to the first request, and the log of a dying shard."""
 
     def lived(*, json_output, coloured):
         release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")

@@ -1,4 +1,4 @@
-"""Routes, shapes, statuses and error bodies, as bare HTTP."""
+"""Routes, response formats, statuses and error bodies over plain HTTP."""
 
 from __future__ import annotations
 

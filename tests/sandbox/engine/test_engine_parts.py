@@ -1,4 +1,4 @@
-"""The pieces alone: parsing, tokens, generation, examples, metrics, logs."""
+"""The parts in isolation: parsing, tokens, generation, examples, metrics, logs."""
 
 from __future__ import annotations
 

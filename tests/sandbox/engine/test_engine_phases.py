@@ -1,4 +1,4 @@
-"""The grammar and the stub server agree: its output is read by the same reader, waited for, and proved."""
+"""Grammar and stub server agree: the reader, the wait and the proof understand the server's output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RealClock:
 
 @dataclass
 class Watcher:
-    """Observer and listener of one stub server. The machine's exit marker is added as run-engine prints it."""
+    """Observer and listener of one stub server. Adds the exit marker that run-engine prints."""
 
     engine: object
     phases: list = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The stub server beside the real engine: exchanges recorded from TGI 3.3.7, sent once more.
+"""The stub server compared with the real engine: replays exchanges recorded from TGI 3.3.7.
 
 `tests/cases/engine/exchanges.json` was recorded on 2026-11-22 from the launcher, router and server of tag v3.3.7, built
 from source, serving a tiny local model from the CPU. Texts and numbers are the model's; status, headers, members and
@@ -101,7 +101,7 @@ def families(text):
 
 
 def members(text):
-    """What of an answer does not depend on the model: names and types of members, words of errors without numbers."""
+    """Return what does not depend on the model: names and types of members, error texts without numbers."""
     if text.startswith("data:"):
         events = [event.partition("data:")[2].strip() for event in text.split("\n\n") if event.strip()]
         return [members(event) for event in (events[0], *events[-2:])]

@@ -1,4 +1,4 @@
-"""The stub server beside the real engine: whole runs recorded from TGI 3.3.7, played once more.
+"""The stub server compared with the real engine: replays complete runs recorded from TGI 3.3.7.
 
 Each file of `tests/cases/engine/runs` is one run of the launcher, router and server of tag v3.3.7, recorded without a
 GPU on 2026-11-22: what was started, how it was ended, and each record of the log without what differs from run to run.
@@ -82,7 +82,7 @@ def asked(engine, held, path, body, key):
 
 
 def story(log, model):
-    """Each record of a log in words that don't differ from run to run. What goes to stderr comes at any time: last."""
+    """Return each log record without parts that differ between runs. stderr is unordered, so it comes last."""
     text = COLOUR.sub("", log).replace(model, "MODEL").replace("\n\nthread", "\nthread")
     records = re.split(rf"\n(?={BEGINS.pattern})", text.rstrip("\n"))
     shown = [line for record in records for line in summary(as_text(record))]
@@ -91,7 +91,7 @@ def story(log, model):
 
 
 def as_text(record):
-    """A record of the JSON form as its text would be."""
+    """Return a JSON record in the text form."""
     if not record.startswith("{"):
         return record
     said = json.loads(record)

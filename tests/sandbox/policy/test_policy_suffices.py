@@ -1,4 +1,4 @@
-"""The printed policy is enough, and no action in it is idle: up, logs and down under moto's IAM enforcement.
+"""The printed policy is sufficient, and every action is needed: up, logs and down under moto's IAM enforcement.
 
 What this does not prove: moto looks at actions alone. It knows no resource narrower than "*" for these calls and
 ignores most conditions, so that the test takes both away; and it asks for no action beyond the one that is called (no
@@ -30,19 +30,19 @@ from tgi_deploy.targets.ec2.policy import policy
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.xdist_group("policy")  # one server, and clients that take long to make
+pytestmark = pytest.mark.xdist_group("policy")  # one server, and clients that are slow to create
 REGION = "us-east-1"
 pace = wiring._pace
 ADMINISTRATOR = {"region_name": REGION, "aws_access_key_id": "administrator", "aws_secret_access_key": "x"}
 ACTIONS = read_actions()
 CORE = allowed_actions(policy(ACTIONS, ACTIONS.core))
-# Without these less is known, and that is said: no reason to stop.
+# Missing these is only a warning: less is known.
 ONLY_KNOWING = {
     "ec2:DescribeRegions": "asked by doctor alone",
     "ec2:DescribeRouteTables": "never asked on an endpoint of this computer",
     "servicequotas:GetServiceQuota": "preflight warns and goes on",
 }
-# moto lets these pass whatever the policy says.
+# moto allows these regardless of the policy.
 UNENFORCED = {
     "ec2:CreateTags": "asked for no permission to tag in a creating call",
     "sts:GetCallerIdentity": "nobody needs permission to ask who they are",
@@ -108,7 +108,7 @@ class Account:
         return [item["InstanceId"] for group in found for item in group["Instances"]]
 
     def leave_behind(self, action: str) -> None:
-        """What only `action` can remove, tagged as ours."""
+        """Create a resource with our tags that only `action` can remove."""
         ec2 = self.client("ec2")
         tags = [{"Key": "tgi-deploy:deployment", "Value": "demo"}, {"Key": "tgi-deploy:id", "Value": "abc"}]
         zone = f"{REGION}a"
@@ -127,7 +127,7 @@ class Account:
 
 @cache
 def connected(url: str) -> SessionFactory:
-    """One set of clients for all runs: they take longer to make than all calls of a run."""
+    """One set of clients for all runs: creating them takes longer than all calls of a run."""
     return SessionFactory(table=ErrorTable.of(profile_data("errors.json")), endpoint_url=url)
 
 

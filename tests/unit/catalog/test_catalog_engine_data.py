@@ -1,4 +1,4 @@
-"""The shipped facts about engine releases: flags, rules, quantization methods, model classes."""
+"""The packaged facts about engine releases: flags, rules, quantization methods, model classes."""
 
 from __future__ import annotations
 

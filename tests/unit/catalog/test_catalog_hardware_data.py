@@ -1,4 +1,4 @@
-"""The shipped facts about chips, machines and prices are consistent."""
+"""The packaged facts about accelerators, machines and prices are consistent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped shapes and profiles: all resolve, all agree with each other."""
+"""The packaged shapes and profiles resolve and agree with each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names as people type them."""
+"""Names in the spellings that people use."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ REQUEST = OptionTexts(model="llama3-8b", regions=("us-east-1",))
 
 @pytest.fixture
 def changed(tmp_path):
-    """A catalog with one of the packaged files in front, changed."""
+    """Return a catalog with a changed copy of one packaged file."""
 
     def put(file, change):
         document = json.loads((profiles_dir() / file).read_text(encoding="utf-8"))
@@ -46,7 +46,7 @@ def said(file, read):
 
 
 def put_at(*path, value):
-    """A change of a document: `value` at the end of `path`; None takes the key away."""
+    """Return a change of a document: `value` at `path`; None deletes the key."""
 
     def change(document):
         for key in path[:-1]:

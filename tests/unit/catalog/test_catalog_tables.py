@@ -1,4 +1,4 @@
-"""A user's own tables: what is wrong with one is said with file and key, never by a crash."""
+"""A user's own tables: errors name file and key, and never crash."""
 
 from __future__ import annotations
 

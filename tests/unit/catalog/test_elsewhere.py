@@ -1,4 +1,4 @@
-"""What other clouds list: for comparison, sorted, and checked like every other table."""
+"""Other clouds' list prices: for comparison only, sorted, and validated like every table."""
 
 from __future__ import annotations
 

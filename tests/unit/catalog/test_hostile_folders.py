@@ -1,4 +1,4 @@
-"""Folders that pretend to be models: what is wrong is named, within bounds of time and memory."""
+"""Folders that pretend to be models: errors are named, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tgi_deploy.catalog.safetensors import Tensor
 from tgi_deploy.catalog.tensors import contents
 
 BASE = models.MODELS["Qwen/Qwen2.5-0.5B-Instruct", None]
-# Its own process, because the peak is that of a process. What a parent has used before does not count in VmHWM.
+# A separate process, because VmHWM is the peak of the whole process.
 MEASURED = """
 import sys
 from tgi_deploy.cli import frame
@@ -166,7 +166,7 @@ def measured(folder, home):
 
 
 def big(header_bytes, fill):
-    """Six files whose headers have that many bytes. What is not `fill` is nothing on the disk."""
+    """Create six sparse files whose headers have that many bytes."""
     files = config()
     for number in range(1, 7):
         head = header_bytes.to_bytes(8, "little") + fill(header_bytes)

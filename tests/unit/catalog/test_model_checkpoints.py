@@ -1,4 +1,4 @@
-"""Models read from their files: exact where headers say it, errors that name the file."""
+"""Models read from their files: exact facts from headers, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -451,7 +451,7 @@ def test_an_empty_folder_lacks_a_config(tmp_path):
     ],
 )
 def test_scaled_positions(scaling, positions, longest, tmp_path):
-    """YaRN names what it extends; in other configs the positions are extended already."""
+    """YaRN configs have the original context; others already have the extended one."""
     config = checkpoints.config_of(QWEN, rope_scaling=scaling, max_position_embeddings=positions)
     assert model_of(tmp_path, config).max_position_embeddings == longest
 

@@ -1,4 +1,4 @@
-"""From a checkpoint's files to the plan: method, disk and memory are those of the files."""
+"""From a checkpoint's files to the plan: method, disk and memory match the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prices.toml`: what the user really pays moves everything that is computed from prices."""
+"""`prices.toml`: the user's own prices affect everything that is computed from prices."""
 
 from __future__ import annotations
 

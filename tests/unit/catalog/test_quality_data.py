@@ -1,4 +1,4 @@
-"""The classes of quantization methods follow from the published scores beside them."""
+"""The classes of quantization methods follow from the published scores."""
 
 from __future__ import annotations
 

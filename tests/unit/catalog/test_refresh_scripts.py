@@ -1,4 +1,4 @@
-"""The scripts that refresh the catalog from public sources, on what those sources answer."""
+"""The scripts that refresh the catalog, on recorded answers of public sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices of a card, and machines that do not exist as one host."""
+"""Slices of a GPU, and machines that do not exist as one host."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tgi_deploy.cli.main import ROOT
 
 
 def offers(line, **environment):
-    """The words bash is offered at the end of `line`."""
+    """Return the completions of `line` in bash."""
     words = line.split(" ")
     finished = subprocess.run(
         [sys.executable, "-m", "tgi_deploy"],

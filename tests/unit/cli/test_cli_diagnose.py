@@ -227,7 +227,7 @@ def test_tool_codes_are_distinct_from_diagnoses():
     data_text = "".join(path.read_text(encoding="utf-8") for path in data if path.name != "codes.json")
     for item in read_tool_codes():
         stem = "not_ready_" if item["code"].startswith("not_ready_") else f'"{item["code"]}"'
-        whole = item["code"].removesuffix("_unknown")  # a finding that could not be made is named after what it asks
+        whole = item["code"].removesuffix("_unknown")  # a check that could not run is named after its question
         assert stem in source or stem in data_text or f'unanswered("{whole}"' in source, item["code"]
 
 

@@ -26,7 +26,7 @@ EVERYTHING = shlex.split(
 
 @pytest.fixture
 def parse(capsys):
-    """Parse a command line; the request that the command gets."""
+    """Parse a command line and return the request."""
     seen = []
 
     @frame.command("take", examples=())

@@ -1,4 +1,4 @@
-"""Results as text and as the envelope: nothing a value holds can break either."""
+"""Results as text and as the envelope, whatever characters a value contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan as text: what it must say, that it adds up, and that it fits 100 columns."""
+"""The plan as text: its contents, that it adds up, and that it fits in 100 columns."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_no_probability_is_printed_as_certain(catalog):
 
 
 def test_the_longest_names_fit_too(made):
-    """Every column at its widest, as the catalog has them."""
+    """With every column at its widest, from the catalog."""
     kind = replace(
         made.chosen.offer.instance_type, name="p4de.24xlarge", accelerator_count=16,
         accelerator=replace(made.chosen.offer.instance_type.accelerator, name="RTX-PRO-6000-SE"),
@@ -229,14 +229,14 @@ def test_the_nearest_memory_miss_lacks_the_least(catalog):
     ],
 )
 def test_the_hint_names_a_reason_shared_by_every_machine(model, says, catalog):
-    """Among reasons against single cards it would be lost; where each has its own, no one of them is the reason."""
+    """Only a reason shared by every machine is named; individual ones are not."""
     texts = OptionTexts(model=model)
     error = without_plan("plan", texts, plan(texts, catalog, {}))
     assert error.hint.endswith(says)
 
 
 def test_with_several_replicas_the_price_of_a_spare_is_shown(catalog):
-    """A machine more is an instance, its disk and its address; the load balancer stands there already."""
+    """Another machine costs an instance, its disk and its address; there is already a load balancer."""
     several = plan(OptionTexts(model="llama3.1-8b", rps="30", replicas="3", instance="p5.4xlarge"), catalog, {})
     lines = {line.item: line.usd_per_hour for line in several.chosen.cost.lines}
     spare = (several.chosen.cost.usd_per_hour - lines["load balancer"]) / 3

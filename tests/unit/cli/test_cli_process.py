@@ -1,4 +1,4 @@
-"""What only a real process shows: pipes that close, full disks, signals, terminals of another encoding."""
+"""Behavior that only a real process shows: closed pipes, full disks, signals, terminals with other encodings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles made from a directory: the draft is valid, and plans like the directory itself."""
+"""Profiles created from a directory: the draft is valid, and gives the same plan as the directory."""
 
 from __future__ import annotations
 

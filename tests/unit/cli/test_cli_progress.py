@@ -1,4 +1,4 @@
-"""What a wait says where there is no terminal: each phase once, and now and then how far it is."""
+"""The output of a wait without a terminal: each phase once, and its progress now and then."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_new_phase_counts_from_zero(capsys):
 
 
 def test_a_closed_stderr_does_not_stop_the_command(monkeypatch):
-    """`2>&1 | head`: what is being launched goes on to its end, and the interpreter's last flush finds nothing."""
+    """With `2>&1 | head` the launch continues to its end, and the interpreter's last flush has nothing to write."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stderr:

@@ -26,6 +26,6 @@ def test_a_command_without_cloud_calls_starts_no_sandbox(words):
 
 
 def test_missing_credentials_are_reported_before_an_address_lookup(capsys):
-    """The address is looked up on the internet, and without credentials it helps nobody."""
+    """The lookup needs the internet, and is pointless without credentials."""
     assert frame.run(ROOT, ["up", "llama3-13b", "--budget", "5", "--yes"]) == 1
     assert "error[no_credentials]" in capsys.readouterr().err

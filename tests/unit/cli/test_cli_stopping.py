@@ -1,4 +1,4 @@
-"""How an interruption and a removal that failed are error."""
+"""The errors of an interruption and of a failed removal."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def raise_signal(number):
 
 
 def hang_after(number):
-    """A call that is under way when the signal comes (0: none) and would take for ever."""
+    """Block in a call that is in progress when the signal arrives (0: none), forever."""
     raise_signal(number)
     time.sleep(2)
     pytest.fail("the call was never cut")
@@ -93,7 +93,7 @@ def test_a_hanging_call_is_aborted_after_its_grace_period(monkeypatch):
 
 
 def test_after_a_sigterm_everything_ends_in_time(monkeypatch):
-    """Even a removal that hangs: `hold` stands for its call."""
+    """Even a hanging removal, simulated by `hold`."""
     monkeypatch.setattr(stopping, "_LEAVE_S", 0.2)
     stops = Stops()
     with stopping.signals(stops):

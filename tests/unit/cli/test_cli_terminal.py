@@ -1,4 +1,4 @@
-"""A terminal whose width changes while a command acts: the live line leaves no copy of itself behind."""
+"""Resizing the terminal during a command leaves no stale copies of the live line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_until(terminal, *, seen):
 
 
 def screen_of(written):
-    """Return the lines that stay on a screen wide enough for all of them."""
+    """Return the remaining lines on a screen wide enough for all of them."""
     lines, row = [""], 0
     for found in _STEERING.finditer(written):
         if found["code"] == "K":

@@ -54,7 +54,7 @@ def test_a_monthly_price_has_cents(tmp_path):
 
 
 def test_the_prompt_shows_interruptions_and_credits(tmp_path):
-    """Nobody should have to scroll back to the plan for what changes the bill."""
+    """Users should not have to scroll back to the plan for facts that affect the bill."""
     cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
     chosen = candidate(cost=cost)
     offer = replaced(
@@ -134,7 +134,7 @@ def test_the_sandbox_notice_shows_its_clock_speed(speed, words, tmp_path, monkey
     "more", [(), ("--budget", "1"), ("--sweep", "context=2048"), ("--why-not", "g5.xlarge"), ("--explain",)]
 )
 def test_a_spot_plan_labels_its_prices_as_estimates(more, capsys):
-    """Each amount by itself or its paragraph. Budgets, and prices of other clouds, are none."""
+    """Each amount or its paragraph is labeled, except budgets and prices of other clouds."""
     assert frame.run(ROOT, ["plan", "llama3-8b", "--market", "spot", *more]) == 0
     shown = click.unstyle(capsys.readouterr().out)
     assert "about $" in shown

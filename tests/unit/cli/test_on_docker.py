@@ -14,7 +14,7 @@ NOWHERE = "unix:///nowhere/docker.sock"
 
 @pytest.fixture
 def tool(capsys, monkeypatch, tmp_path):
-    """Run the program; the exit code and what `--json` says."""
+    """Run the program; return the exit code and the `--json` output."""
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
     monkeypatch.setenv("KEY", "made-up-key-0123456789")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What a rehearsal looks like."""
+"""The output of a rehearsal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a smoke: looked at before anything is brought up, and no reason to lose what came of it."""
+"""The report files of `smoke`: checked before anything is brought up; a failed write does not lose results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAILED = Smoked(
 
 @pytest.fixture
 def program(monkeypatch, capsys):
-    """Run the command line with results that are given; the exit code, what `--json` says, and whether it smoked."""
+    """Run the command line with given results; return the exit code, the `--json` output, and whether the smoke ran."""
     began = []
 
     def call(*words, results=(OK,), meanwhile=lambda: None):

@@ -14,7 +14,7 @@ from tgi_deploy.values.progress import NoteEvent
 
 @pytest.fixture
 def job(monkeypatch):
-    """What a client would run for a model, and nothing is run."""
+    """Return the job for a model without running it."""
     jobs: list[Job] = []
     monkeypatch.setattr(use_case, "smoke", lambda _programs, asked, **_: jobs.extend(asked) or ())
     monkeypatch.setattr("tgi_deploy.wiring.sandbox_start", lambda: None)
@@ -47,7 +47,7 @@ def test_an_owned_host_has_no_limit(job):
 
 
 def test_every_run_uses_the_location_of_up(job):
-    """Without a record `down` and `diagnose` ask what they are reported to ask."""
+    """Without a record, `down` and `diagnose` search the given locations."""
     assert job().everywhere == ("--target", "ec2")
     assert job(target="docker").everywhere == ("--target", "docker")
 
@@ -65,7 +65,7 @@ def test_a_profiles_folder_is_passed_as_an_argument(job, tmp_path):
 
 @pytest.mark.slow
 def test_a_closed_reader_does_not_stop_the_output(monkeypatch):
-    """Who no longer listens to a child lets it stand still, its pipe being full."""
+    """A child whose output is no longer read would block on a full pipe."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w", encoding="utf-8") as stderr:

@@ -1,4 +1,4 @@
-"""`up -f`: each deployment of a file is one call of `up`, and a call that fails ends the run."""
+"""`up -f`: each deployment of a file is one call of `up`, and a failed call stops the run."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OUTCOME = SimpleNamespace(changed=False, declined=False, proposal=None)
 
 @pytest.fixture
 def calls(monkeypatch, tmp_path):
-    """What `up` was called with, by the deployment's name; `outcomes` are what comes of it instead of a success."""
+    """Return the arguments of each `up`, by the deployment's name; `outcomes` replace successes."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(output, "envelope", output.envelope.__wrapped__)  # these calls return no data of an `up`
     monkeypatch.setattr("tgi_deploy.cli.views.deployment.up_text", lambda _outcome: "")

@@ -11,7 +11,7 @@ from tgi_deploy.errors import InputError
 
 
 def with_final(pattern):
-    """The table with one more final text."""
+    """Return the table with one more final text."""
     data = copy.deepcopy(dict(DATA))
     data["codes"][0]["signatures"].append({"match": [pattern], "source": "x", "final": True})
     return data

@@ -1,6 +1,5 @@
-"""The diagnosis of excerpts of public threads: the share that it names right may not fall, and no clean log is accused.
-
-A better table may raise a floor; the held-out half must not be read to improve one.
+"""The diagnosis of excerpts of public threads: the share of correct causes may not fall, and clean logs have no
+findings. A better table may raise a floor, but the held-out half must not be used to improve a table.
 """
 
 from __future__ import annotations

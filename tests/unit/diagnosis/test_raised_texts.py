@@ -1,4 +1,4 @@
-"""Errors of the engine and its libraries while a model loads, text by text."""
+"""Errors of the engine and its libraries while a model loads, each tested separately."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_the_image_is_named_by_the_exact_version(engine: ServingEngine, release:
 
 @every_release
 def test_no_secret_is_in_a_container(engine: ServingEngine, release: Release) -> None:
-    """Of the hub's token there is a name, where the model needs one; of the API key there is nothing."""
+    """The hub token appears only by name, if the model needs one; the API key does not appear."""
     container = engine.container(engines.fit_of(release, gated=True))
     assert [secret.variable for secret in container.secrets] == [HUB_TOKEN]
     assert engine.container(engines.fit_of(release)).secrets == ()
@@ -132,7 +132,7 @@ def test_the_health_check_uses_the_probed_route(engine: ServingEngine, release: 
 
 @every_release
 def test_a_wrong_configuration_is_not_retried(engine: ServingEngine, release: Release) -> None:
-    """Argument parsers of both end with 2."""
+    """Both engines' argument parsers exit with 2."""
     assert engine.container(engines.fit_of(release)).restart.never_after == (2,)
 
 
@@ -169,7 +169,7 @@ def test_metrics_are_on_the_page_of_a_real_engine(engine: ServingEngine) -> None
 
 
 def test_requests_are_counted_on_the_page_of_a_real_engine() -> None:
-    """Of vLLM's the recording ends before its counters."""
+    """vLLM's recording ends before its counters."""
     tgi = engines.EVERY[0]
     counters = engines.EVERY[0].metrics(engines.releases(tgi)[-1]).request_counters
     page = (CASES / "tgi/metrics.txt").read_text()

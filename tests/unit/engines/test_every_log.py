@@ -1,4 +1,4 @@
-"""What the logs of every engine show: lines of real ones, read with the grammar of each."""
+"""The logs of every engine, read with its grammar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of every engine that plans are made for: it judges any configuration, and raises for none."""
+"""Properties of every planned engine: it judges any configuration and never raises."""
 
 from __future__ import annotations
 

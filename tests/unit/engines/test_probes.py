@@ -40,7 +40,7 @@ def recorded() -> list[Any]:
 
 
 def reply_of(status: int, text: str, *, streamed: bool) -> HttpReply:
-    """Return what a client makes of a raw answer."""
+    """Return a raw answer as a client parses it."""
     if streamed and status == 200:
         return HttpReply(status=status, events=tuple(payloads(text.encode().splitlines(keepends=True))))
     try:

@@ -1,4 +1,4 @@
-"""Every command line of the planner is accepted by its release's launcher and router."""
+"""The release's launcher and router accept every command line of the planner."""
 
 from __future__ import annotations
 

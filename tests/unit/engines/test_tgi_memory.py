@@ -1,4 +1,4 @@
-"""Memory by parts: exact where the facts are exact, monotone where physics is."""
+"""Memory by parts: exact and monotone where it should be."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def as_it_is(catalog: Catalog, model: str) -> tuple[ModelSpec, Scheme]:
 
 
 def layout_of(catalog: Catalog, model: ModelSpec, *, version: str = "3.3.7", **more: Any) -> Layout:
-    """With the block of a token and no scores, unless reported otherwise."""
+    """Return a layout with one-token blocks and no scores by default."""
     release = catalog.release(version)
     settled = {"num_shard": 1, "attention": "flashinfer", **more}
     return Layout(release=release, model_class=release.model_class(model.model_type), **settled)

@@ -1,4 +1,4 @@
-"""A pinned value that the image's entry point would split travels as a variable."""
+"""A pinned value that the image's entry point would split is passed as a variable."""
 
 from __future__ import annotations
 

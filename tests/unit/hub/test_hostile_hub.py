@@ -1,4 +1,4 @@
-"""A hub that lies, feeds without end, or leads elsewhere: a named error, in time, and nothing written outside."""
+"""A hub that lies, never ends or redirects: a named error, in time, and nothing written elsewhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER = "f" * 40
 
 @pytest.fixture
 def place(tmp_path):
-    """A hub that answers for acme/model as a good one does, until `replies` are changed."""
+    """A hub that answers correctly for acme/model, unless `replies` are changed."""
     with running_hostile_hub() as hub:
         hub.replies = {name: Reply(body=content) for name, content in FILES.items()}
         place = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Hub models on the command line: planned, drafted, rendered; offline, without the extra; and what is not loaded."""
+"""Hub models on the command line: planned, drafted, rendered; offline, without the extra, with few imports."""
 
 from __future__ import annotations
 

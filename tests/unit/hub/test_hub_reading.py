@@ -1,4 +1,4 @@
-"""Models of a hub through the real huggingface_hub client, against a hub on loopback."""
+"""Hub models through the real huggingface_hub client and a hub on loopback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAY_S = 24 * 3600
 
 
 class Place:
-    """A hub, a cache and a clock; `connections` counts how often the hub was turned to."""
+    """A hub, a cache and a clock; `connections` counts connections to the hub."""
 
     def __init__(self, hub, folder):
         self.hub, self.folder, self.now_s, self.connections = hub, folder, 1_800_000_000.0, 0

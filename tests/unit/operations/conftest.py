@@ -1,4 +1,4 @@
-"""What every use case is tested in: a cloud in memory."""
+"""The fake cloud for tests of use cases."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_ask_needs_no_record(around, tmp_path):
 
 @pytest.fixture
 def program(around, monkeypatch, capsys):
-    """Run the command line in these surroundings; exit code, stdout and stderr."""
+    """Run the command line in this context; return exit code, stdout and stderr."""
     monkeypatch.setattr("tgi_deploy.wiring.context", lambda _setup: around.context())
 
     def call(*words, stdin=""):

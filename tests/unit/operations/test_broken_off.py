@@ -1,4 +1,4 @@
-"""A command that ends early, whatever ends it: what it has changed, what runs, what that costs, and what removes it."""
+"""A command that ends early for any reason reports what it changed, what runs, its cost, and how to remove it."""
 
 from __future__ import annotations
 

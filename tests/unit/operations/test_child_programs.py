@@ -9,7 +9,7 @@ import pytest
 from tgi_deploy.operations.deploying.child_programs import ChildPrograms
 
 PATIENCE_S = 60
-# Counts the signals that reach it, prints `ready`, and goes on until the file it is given is there. Its handler writes
+# Counts received signals, prints `ready`, and runs until the given file exists. Its handler writes
 # past the buffer, which may be in use when the signal comes.
 CHILD = """
 import json, os, signal, sys, time
@@ -24,7 +24,7 @@ print(json.dumps({"data": {"stops": len(stops)}}))
 
 
 class Recorder:
-    """What children said; who waits for a line is woken by it."""
+    """Collects children's output; waiting for a line is possible."""
 
     def __init__(self):
         self.lines, self._came = [], threading.Condition()
@@ -51,7 +51,7 @@ def programs(recorder):
 
 @contextmanager
 def running(programs, recorder, command, tmp_path):
-    """A child that runs meanwhile; its reply is in the list afterwards."""
+    """Run a child during the block; its reply is in the list afterwards."""
     done, replies = tmp_path / "done", []
     thread = threading.Thread(target=lambda: replies.append(programs.run((command, str(done)))))
     thread.start()
@@ -72,7 +72,7 @@ def test_a_stop_request_reaches_a_launch(programs, recorder, tmp_path):
 
 
 def test_a_removal_in_progress_finishes_unless_stopped_twice(programs, recorder, tmp_path):
-    """An interrupted removal leaves what it has not come to yet, and a CI job that is canceled must leave nothing."""
+    """An interrupted removal leaves resources, but a canceled CI job must leave nothing."""
     with running(programs, recorder, "down", tmp_path) as replies:
         programs.stop()
         assert "stopped" not in recorder.lines

@@ -45,7 +45,7 @@ def office(tmp_path):
 
 
 def bring_up(around, wanted=None, **changes):
-    """What became of it: the outcome, or the error."""
+    """Return the outcome or the error."""
     try:
         return up(around.context(), request(wanted, **changes))
     except DeployError as error:
@@ -53,7 +53,7 @@ def bring_up(around, wanted=None, **changes):
 
 
 def meanwhile(world, at, run, *, after=False):
-    """Have `run` happen once, before or after the `at`th call to the world."""
+    """Call `run` once, before or after the `at`th call to the world."""
     said = []
 
     def arrive(*_call):
@@ -230,7 +230,7 @@ def test_the_first_computer_resumes_its_own_claim_at_once(office):
 
 
 def test_a_failed_engine_removes_nothing_of_another_deployment(office):
-    """Two of one name can only be where their regions are not each other's."""
+    """Two deployments of one name are possible only without a common region."""
     bring_up(office.ann)
     mine = office.ids()
     office.bob.probe = Probe(outcome="refused")
@@ -272,7 +272,7 @@ def machine_of_eve(region, launched):
     ids=["older", "younger", "where this plan never goes"],
 )
 def test_of_two_machines_in_two_planned_regions_the_older_stays(office, region, launched, stays):
-    """No name collides there: both look again after their launch."""
+    """Names don't collide there, so both check again after their launch."""
     eves = machine_of_eve(region, launched)
 
     def launch_elsewhere(name):

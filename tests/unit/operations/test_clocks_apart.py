@@ -1,4 +1,4 @@
-"""Clocks that disagree by minutes, and a cloud that shows late what it has made: one machine, then none."""
+"""Clocks that differ by minutes, and a cloud that shows resources late: one machine, then none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.values.base import replaced
 
 SKEWS_S = (-300, -60, 0, 60, 300)
-# This computer's clock in a first command and in a later one: it stays wrong, is put right, or goes wrong.
+# This computer's clock in a first and a later command: it stays wrong, is corrected, or becomes wrong.
 CLOCKS = tuple(dict.fromkeys((*((s, s) for s in SKEWS_S), *((s, 0) for s in SKEWS_S), *((0, s) for s in SKEWS_S))))
 DELAYS_S = (0, 12, 40)
 KINDS = ("security-group", "launch-template", "instance")
@@ -30,7 +30,7 @@ in_some_worlds = pytest.mark.parametrize(("first_s", "then_s", "shows_after_s"),
 
 
 def computer(home, *, ahead_s=0, holds_groups=False, **world):
-    """Groups that go while a machine uses them give no second chance to find one that does not show."""
+    """Groups that can be deleted while in use don't reveal an invisible machine."""
     around = Surroundings(home=home, world=FakeWorld(holds_groups=holds_groups, **world))
     around.world.time = around.clock.monotonic
     around.clock.ahead_s = ahead_s
@@ -142,7 +142,7 @@ def _kill_down(around, point):
 
 @pytest.mark.parametrize("then_s", SKEWS_S)
 def test_a_repeated_intent_counts_from_its_last_request(tmp_path, then_s):
-    """The first run asked for nothing, an hour ago. What the second one asked for shows only later."""
+    """The first run sent no request, an hour ago. The second one's resource becomes visible later."""
     around = computer(tmp_path, shows_after_s=40)
     break_off(around, "instance", "killed before it is asked for")
     around.clock.sleep(3600)
@@ -154,7 +154,7 @@ def test_a_repeated_intent_counts_from_its_last_request(tmp_path, then_s):
 
 @pytest.mark.parametrize("then_s", SKEWS_S)
 def test_a_machine_that_appears_late_is_removed_with_its_group(tmp_path, then_s):
-    """Its end was asked for by its id, which the cloud did not know: that did not end it."""
+    """Its termination was requested by an id that the cloud did not know yet, which had no effect."""
     around = computer(tmp_path, holds_groups=True)
     up(around.context(), request())
     (machine,) = around.world.running()

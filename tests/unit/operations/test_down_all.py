@@ -35,7 +35,7 @@ def names(number):
 
 
 def end_at_look(world, number):
-    """Machines on their way out have ended by the `number`th search."""
+    """Terminate stopping machines by the `number`th search."""
     looks = []
 
     def end(name):

@@ -123,7 +123,7 @@ def test_an_expired_lease_cannot_be_renewed(around):
 
 
 def test_a_lease_expired_only_by_the_local_clock_is_renewed(around):
-    """The machine still lives, and goes by a clock of its own."""
+    """The machine is still alive, and uses its own clock."""
     bring_up(around, **HOUR)
     around.clock.sleep(3500)
     around.clock.ahead_s = 300
@@ -430,7 +430,7 @@ def test_waiting_does_not_renew_a_lease_lifted_elsewhere(around, tmp_path):
 
 @pytest.fixture
 def older(around):
-    """A machine of a version that read no tag but its lease's."""
+    """A machine of a version that read only the tag of its lease."""
     bring_up(around, ttl_s=36_000, **HOUR)
     (machine,) = around.world.running()
     kept = {name: value for name, value in machine.tags.items() if (name, value) != READS_TAGS}

@@ -1,4 +1,4 @@
-"""Stored secrets and the end from outside through `up` and `down`, killed anywhere; what could not be looked for."""
+"""Stored secrets and the external limit in `up` and `down`, killed at any point; services that can't be searched."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def changing(world):
 
 
 def killed_at(around, world, point, *, after):
-    """End the caller before, or right after, its `point`-th call that changes anything."""
+    """Kill the caller before or right after its `point`-th changing call."""
 
     def kill(*_about):
         if len(changing(world)) == point + 1:
@@ -107,7 +107,7 @@ def killed_at(around, world, point, *, after):
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 def test_after_a_kill_at_any_change_up_has_one_of_each_and_down_leaves_none(tmp_path, after):
-    """With all that a deployment can have. The number of points is checked, so that none gets lost."""
+    """With everything that a deployment can have. The number of points is checked, so that none is lost."""
     rehearsed = FakeWorld(kinds=(*SIDE, *KINDS))
     bring_up(Surroundings(home=tmp_path / "rehearsal", world=rehearsed))
     points = len(changing(rehearsed))

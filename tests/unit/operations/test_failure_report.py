@@ -1,4 +1,4 @@
-"""What a failed `up` says beside the failure: the cause by the log, and what costs money from now on."""
+"""What a failed `up` reports in addition to the failure: the cause from the log, and what still costs money."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MET = (InputError("secret_unusable", "it has a space"), ConflictError("locked", 
 
 @dataclass
 class Refusing(FakeEngine):
-    """Serves, and fails at whatever it is asked to generate."""
+    """Serves, but fails every generate request."""
 
     def ask(self, probe):
         failed = HttpReply(status=424, text="Request failed during generation: CUDA out of memory")
@@ -47,7 +47,7 @@ class Refusing(FakeEngine):
 
 
 def logs(monkeypatch, *texts):
-    """The console at one look after the other; the last one stays. Returns the looks."""
+    """Set the console's output at successive polls; the last one stays. Returns the polls."""
     looks = []
 
     def console(_cloud, _id):

@@ -1,4 +1,4 @@
-"""A deployment that the first release brought up: its record, its history and its running machine."""
+"""A deployment of the first release: its record, its history and its running machine."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_its_lease_is_renewed(around):
 
 @pytest.mark.parametrize("budget", ["5", "6"])
 def test_the_same_request_and_a_bigger_budget_change_nothing(around, budget):
-    """Even though today's defaults would choose another machine."""
+    """Although today's defaults would choose another machine."""
     outcome = up_again(around, budget=budget)
     assert (outcome.changed, around.world.creations) == (False, [])
     recorded = around.store.load(NAME)

@@ -18,7 +18,7 @@ JSON = '{"timestamp":"2026-01-09T10:00:00Z","level":"INFO","fields":{"message":"
 
 @dataclass
 class Talking:
-    """A cloud whose machine says a little more at every look, and has ended after the last."""
+    """A cloud whose machine logs a little more at every poll, and terminates after the last."""
 
     inner: Any
     texts: list[str]

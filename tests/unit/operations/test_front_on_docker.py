@@ -1,4 +1,4 @@
-"""A deployment on a Docker host with a proxy in front: what is made, and what an update does to it."""
+"""A deployment on a Docker host with a proxy in front: its resources and updates."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Host:
 
     @property
     def serving(self):
-        """The name of the container that the proxy's own file names; None where it names none."""
+        """Return the container in the proxy's configuration file, or None."""
         packed = self.docker.files[f"{self.container('tgi-deploy-demo')['Id']}:/etc"]
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             text = archive.extractfile("front.cfg").read().decode()

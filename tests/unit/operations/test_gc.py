@@ -34,7 +34,7 @@ def elsewhere(around, tmp_path):
 
 
 def plant(around, kind, *, name="lost", region="us-east-1", age_s=OLD_S, **changes):
-    """One thing of ours that no record knows."""
+    """Create a resource of ours without a record."""
     created_at = around.clock.now().timestamp() - age_s
     tags = {TAG_NAME: name, TAG_ID: f"id-{name}", TAG_KEY: kind}
     tags[TAG_CREATED] = type(around.clock.now()).fromtimestamp(created_at, around.clock.now().tzinfo).isoformat()

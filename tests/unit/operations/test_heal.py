@@ -36,7 +36,7 @@ NOBODY_KNOWS = f"{START}[tgi-deploy] phase=engine-exited code=64\n"
 
 @dataclass
 class Sick:
-    """A cloud whose first machines fail with these logs, one each; those after them are well."""
+    """A cloud whose first machines fail with these logs, one each; later ones are healthy."""
 
     around: Surroundings
     logs: tuple[str, ...]
@@ -135,7 +135,7 @@ def test_an_update_is_healed_while_the_old_machine_serves(around):
 
 
 def planning_for(around, seconds):
-    """A planner that takes its time, while the machine that failed still runs."""
+    """Return a slow planner, during which the failed machine still runs."""
 
     def plan_again(_texts):
         around.clock.sleep(seconds)
@@ -154,7 +154,7 @@ def test_healed_attempts_count_toward_max_spend(around):
 
 
 class Meter:
-    """What every machine has cost by the time that it was there, seen after each call of the cloud."""
+    """Measures what every machine has cost, after each call of the cloud."""
 
     def __init__(self, around):
         self.around, self.since, self.usd = around, {}, {}
@@ -174,7 +174,7 @@ class Meter:
 
 
 def test_all_receipts_of_a_name_add_up_to_its_total(around):
-    """A failover, a heal, an update, its rollback, another machine, and the end; one ceiling over all of it."""
+    """A failover, a heal, an update, its rollback, another machine and the removal, under one --max-spend."""
     cent, meter = Decimal("0.01"), Meter(around)
     plans = {"none": plan(), "awq": plan(chosen=candidate(engine=engine(quantize="awq")), quantize="awq")}
 

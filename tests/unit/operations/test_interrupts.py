@@ -120,7 +120,7 @@ def test_a_sigterm_finishes_within_ten_seconds(around):
 
 @pytest.mark.parametrize("trouble", ["searches fail", "it does not show yet"])
 def test_a_sigterm_terminates_the_machine_by_id_before_searching(around, trouble):
-    """A job that is canceled may have no more than a second or two left."""
+    """A canceled job may have only a second or two left."""
 
     def strike(stops, call, *_):
         if call == "machine":
@@ -285,7 +285,7 @@ def test_resources_known_only_by_tags_are_not_removed(around):
 
 @pytest.mark.parametrize("act", [ctrl_c, terminate])
 def test_only_resources_of_this_run_are_removed(around, act):
-    """The group and the template are there from before; the machine is new."""
+    """The group and the template existed before; the machine is new."""
     up(around.context(), request())
     machine = around.world.running()[0]
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
@@ -346,7 +346,7 @@ def test_a_lost_launch_before_the_interrupt_is_found_and_terminated(around, hast
 
 
 def test_a_rejected_deletion_after_sigterm_does_not_block_the_others(around):
-    """The group is an earlier run's; of what this one made, the machine's end is refused."""
+    """The group belongs to an earlier run; the termination of this run's machine is rejected."""
 
     def kill(call, _properties):
         if call == "create launch-template":

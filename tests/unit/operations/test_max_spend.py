@@ -1,4 +1,4 @@
-"""`--max-spend` is one ceiling for all machines of a name, from its first `up` until its `down`."""
+"""`--max-spend` is one limit for all machines of a name, from its first `up` until its `down`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOUR_S = 3600
 
 @pytest.fixture
 def price(around):
-    """What the plan's machine costs an hour; nothing is left of finding out."""
+    """Return the hourly price of the plan's machine, leaving nothing behind."""
     probe = Surroundings(home=around.home / "price")
     return up(probe.context(), request()).deployment.usd_per_hour
 
@@ -103,7 +103,7 @@ def test_a_machine_that_terminated_itself_counts_at_most_until_its_limit(around,
 
 
 def test_a_missing_machine_stops_counting(around, price):
-    """It ended when the next one was made, whatever end it had."""
+    """It ended when the next one was launched, whatever its limit was."""
     bring_up(around, price * 10)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
@@ -119,7 +119,7 @@ def test_an_earlier_ttl_still_applies(around, price):
 
 
 def test_resuming_a_machine_keeps_its_limit(around, price):
-    """What it costs itself is what its end has counted already."""
+    """Its own cost is already part of its limit."""
     first = bring_up(around, price * 4)
     around.clock.sleep(HOUR_S)
     end_by_itself(around)
@@ -227,7 +227,7 @@ def receipts_usd(around):
 
 
 def test_receipts_add_up_to_what_the_name_has_spent(around, price):
-    """Over one that failed and was removed, a fail-over, a machine that ended by itself, and the one that serves."""
+    """With one that failed and was removed, a failover, one that terminated itself, and the serving one."""
     fail(around, price * 100)
     around.world.deaths = ["Server.InsufficientInstanceCapacity"]
     bring_up(around, price * 100, plan=plan(on("g6e.xlarge", region="eu-west-1")))
@@ -244,7 +244,7 @@ def test_receipts_add_up_to_what_the_name_has_spent(around, price):
 
 
 def test_a_removed_attempt_counts_when_its_id_is_adopted_again(around, price):
-    """Something of it came to light afterwards, by whose tags the next `up` knows the id."""
+    """One of its resources became visible later, and its tags give the next `up` the id."""
     fail(around, price * 100)
     spent = receipts_usd(around)
     (receipt,) = around.store.receipts("demo")

@@ -1,4 +1,4 @@
-"""Requirements of a launch in a region: fallbacks in regions that lack them are skipped."""
+"""Fallbacks in regions that lack a requirement of the launch are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stop`, `start`, `restart`: the same machine and revision, its disk kept and priced, finished whatever was killed."""
+"""`stop`, `start`, `restart`: the same machine and revision, its disk kept and priced, resumed after any kill."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_the_stored_receipt_matches_the_output_and_its_hash(around):
 
 
 def test_a_second_removal_keeps_the_first_receipt(around):
-    """What came to light after the removal is removed by its tags, which have the id that the first one had."""
+    """A resource that appeared after the removal is removed by its tags, which have the same id."""
     bring_up(around)
     (late,) = around.world.running()
     around.clock.sleep(100)
@@ -255,7 +255,7 @@ def kill_at_the_launch(around):
 
 
 def come_to_light(around, after_s):
-    """The launch that got no answer shows its machine `after_s` from now; it uses the group."""
+    """Make the machine of the lost launch visible `after_s` from now; it uses the group."""
     started, world = around.clock.seconds, around.world
     group = world.there("security-group")[0]
 
@@ -287,7 +287,7 @@ def test_a_lost_launch_is_awaited_before_it_counts_as_missing(around):
 
 
 def test_a_launch_that_becomes_visible_during_the_removal_is_removed(around):
-    """Nobody waits for it any more; the group that it holds shows that there is something."""
+    """It is no longer awaited, but the group that it uses reveals it."""
     kill_at_the_launch(around)
     around.clock.sleep(3600)
     world = around.world
@@ -308,7 +308,7 @@ def test_a_launch_that_becomes_visible_during_the_removal_is_removed(around):
 
 
 def test_a_machine_that_is_not_visible_yet_is_terminated_anyway(around):
-    """Made a second ago and on record: that no look shows it does not mean that it is gone."""
+    """It is on record and a second old, so being invisible does not mean that it is missing."""
     made = bring_up(around).machine.attributes["id"]
     around.clock.sleep(1)
     around.world.hidden.add(made)
@@ -343,7 +343,7 @@ def test_a_slow_clock_causes_no_negative_cost():
 
 @pytest.mark.parametrize(("ahead_s", "bound"), [(-300, "at_most"), (0, "exact"), (40, "exact"), (300, "at_most")])
 def test_clocks_that_differ_make_an_amount_an_upper_bound(around, ahead_s, bound):
-    """The cloud says when the machine was launched, this computer when it was seen to be gone."""
+    """The launch time comes from the cloud, the removal time from this computer."""
     around.world.time = around.clock.monotonic
     around.clock.ahead_s = ahead_s
     bring_up(around)

@@ -1,4 +1,4 @@
-"""A rolling update: the new machine is proved beside the old one, which serves until then and drains before it goes."""
+"""A rolling update: the new machine is proved next to the old one, which serves until then, drains and is removed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def around(tmp_path):
 
 @contextmanager
 def killed_before(around, call):
-    """Have the process end as it makes this call for the first time, and go on living after the block."""
+    """Kill the process at its first such call, and revive it after the block."""
 
     def kill(name, _properties):
         if name == call:
@@ -212,7 +212,7 @@ NINE = {"max_spend_usd": Decimal(9)}
 
 
 def could_cost(around):
-    """What a name will have cost if nobody ever comes back to it: each machine ends by the tag that it reads."""
+    """Return what a name will cost if it is abandoned: each machine terminates by its own tag."""
     now, usd = around.clock.now(), spent_by(around.context(), around.store.load("demo")).usd
     for found in around.world.running():
         end = datetime.fromisoformat(found.tags[TAG_EXPIRES].split()[0])
@@ -358,7 +358,7 @@ def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, 
 
 
 def serves_at_every_moment(around):
-    """Fail the test when no machine that is on record as serving runs."""
+    """Fail the test if the machine recorded as serving does not run."""
 
     def look(_call):
         recorded = around.store.load("demo")

@@ -206,7 +206,7 @@ def test_another_docker_host_is_named_in_every_command():
 
 
 def _has_dockers_own_commands(text, docker):
-    """What one looks with, what one removes with, and the proof; no cloud is asked for what is on a Docker host."""
+    """Check for Docker commands to inspect, to remove, and to verify, without any cloud command."""
     lines = [line.partition("   #")[0] for line in blocks(text)]
     label = "--filter label=tgi-deploy:deployment=demo"
     for said in ("logs --tail 200", "inspect", "exec", "restart"):
@@ -249,7 +249,7 @@ def test_the_up_command_repeats_the_limits(around):
 
 
 def without_nvidia(around):
-    """A recorded deployment on cards that another maker's devices hand over."""
+    """A recorded deployment on another vendor's accelerators."""
     access = HostAccess(devices=("/dev/kfd", "/dev/dri"), groups=("video",), remark="ROCm")
     deployment = up(around.context(), request(wait=True)).deployment
     spec = deployment.current.spec

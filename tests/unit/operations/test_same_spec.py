@@ -16,7 +16,7 @@ CHEAPER = candidate(engine=engine(quantize="awq"))
 
 
 def set_to(**changes):
-    """What runs, with other settings and the arguments that belong to them."""
+    """Return the running spec with other settings and the matching arguments."""
     usual = engine()
     words = dict(zip(usual.container.args[::2], usual.container.args[1::2], strict=True))
     words |= {f"--{name.replace('_', '-')}": str(value) for name, value in changes.items()}
@@ -34,7 +34,7 @@ def bring_up(around, wanted=None, **changes):
 
 
 def untouched(around, wanted, **changes):
-    """The outcome of an `up` that may ask nothing and make nothing."""
+    """Return the outcome of an `up` that must neither ask nor create anything."""
     made = len(around.world.creations)
     outcome = bring_up(around, wanted, confirm=lambda _proposal: pytest.fail("asked"), **changes)
     assert not outcome.changed
@@ -44,7 +44,7 @@ def untouched(around, wanted, **changes):
 
 
 def updated(around, wanted, **changes):
-    """What runs is replaced by another revision, if somebody says so."""
+    """Return the outcome of an `up` that replaces the running revision."""
     outcome = bring_up(around, wanted, confirm=lambda _proposal: False, **changes)
     assert outcome.declined
     assert (outcome.proposal.update.source, outcome.proposal.update.destination) == (1, 2)

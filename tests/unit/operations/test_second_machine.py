@@ -1,4 +1,4 @@
-"""Two machines of one deployment: everybody who looks sees both, and `up` ends the one that does not serve."""
+"""Two machines of one deployment: every command shows both, and `up` removes the one that does not serve."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_dry_run_reports_it_and_terminates_nothing(around):
 
 
 def test_a_changed_plan_changes_nothing_else(around):
-    """What serves is not measured against today's plan, which may want another lifetime or another image."""
+    """The serving machine is not compared with today's plan, which may have another TTL or image."""
     bring_up(around, wait=True)
     serving, _ = copy_machine(around)
     bring_up(around, wait=True, settings={"ami": "ami-of-tomorrow", "subnet": "subnet-elsewhere"})
@@ -166,7 +166,7 @@ def test_without_a_record_no_machine_is_terminated(around):
 
 
 def test_a_second_machine_of_another_owner_is_kept(around):
-    """Two computers may have gone on with one deployment: each has the machine of its own on record."""
+    """Two computers may have resumed one deployment, each with its own machine on record."""
     bring_up(around, wait=True)
     serving, copied = copy_machine(around)
     around.world.things[copied.id] = replaced(copied, tags={**copied.tags, TAG_OWNER: "bob@desk"})

@@ -25,7 +25,7 @@ LOCAL = Endpoint(url="unix:///var/run/docker.sock")
 
 
 class WithShell(Ec2Target):
-    """Machines that run Python: the words are its program."""
+    """Machines that run Python; the arguments are its program."""
 
     def child(self, place, machine_id, words, *, terminal):
         return (sys.executable, "-c", *words, place, machine_id, str(terminal))

@@ -119,7 +119,7 @@ def test_a_broken_promise_fails_its_own_case():
 
 @pytest.mark.parametrize("code", [2, 3, 4])
 def test_an_up_that_created_nothing_is_not_removed(code):
-    """Least of all a deployment whose name was taken: it is somebody else's."""
+    """In particular a deployment whose name was taken, because it is somebody else's."""
     result, programs = smoked(up=reply(code, {}, "no_feasible_plan"))
     assert programs.commands == ["up"]
     assert result.exit_code == code
@@ -178,7 +178,7 @@ def test_a_failed_removal_without_resources_leaves_nothing():
 
 
 def test_deployments_are_proved_regardless_of_earlier_failures(around):
-    """One that nobody knows, then one that is there."""
+    """An unknown one, then an existing one."""
     up(around.context(), request(wait=True))
     unknown, known = prove_all(around.context(), ("nowhere", "demo"), "fast", lambda release: (release,))
     assert (unknown.smoked.exit_code, first(unknown.smoked).problem.code) == (2, "unknown_deployment")

@@ -1,4 +1,4 @@
-"""A static IP address is the deployment's: its machines have it one after the other, and the URL stays."""
+"""A static IP address belongs to the deployment: successive machines have it, and the URL stays."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def status_text(found):
 
 
 def gone(around):
-    """The machine ends, as by its own timer or by somebody's hand."""
+    """Terminate the machine, as by its own timer or by hand."""
     for machine in around.world.running():
         around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 

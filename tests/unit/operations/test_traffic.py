@@ -182,7 +182,7 @@ def test_consent_ends_when_the_deployment_is_removed(around):
 
 
 def without_agreement(around):
-    """As a release before this one has recorded it."""
+    """Return the record as an earlier release wrote it."""
     bring_up(around, KEYED, plaintext=True)
     record = around.store.load("demo")
     around.store.save(replaced(record, plaintext=False), expected_serial=record.serial)

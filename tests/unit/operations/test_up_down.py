@@ -36,7 +36,7 @@ def take_down(around, *names, context=None):
 
 
 def lose_record(around):
-    """Long enough ago for nobody to be at work on it any more."""
+    """Lose the record, long enough ago that no run is still active."""
     around.store.remove("demo")
     around.clock.seconds += FRESH.total_seconds()
 
@@ -75,7 +75,7 @@ def test_up_creates_one_machine_and_records_it(around):
 
 
 def test_the_record_keeps_the_plan_without_rejections(around):
-    """It is written at every step, and a plan refuses hundreds of configurations that nothing asks the record for."""
+    """The record is written at every step, and a plan has hundreds of rejections that are never read from it."""
     refused = Rejection(
         instance_type="g5.xlarge",
         num_shard=1,

@@ -1,4 +1,4 @@
-"""A failed `up` removes what it has made itself. What was there before stays, and is reported."""
+"""A failed `up` removes what it created itself. Earlier resources are kept and reported."""
 
 from __future__ import annotations
 

@@ -400,7 +400,7 @@ def test_an_unexplained_failure_suggests_the_same_host(around, docker):
 
 
 def test_an_oom_killed_container_is_reported(around, docker):
-    """Its log is cut in the middle: only its state says why."""
+    """Its log is truncated, so only its state shows why."""
     bring_up(around, docker)
     the_container(docker)["State"] = {"Status": "exited", "ExitCode": 137, "OOMKilled": True,
                                       "FinishedAt": "2026-01-09T00:00:02.5Z"}  # fmt: skip

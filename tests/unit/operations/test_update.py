@@ -1,4 +1,4 @@
-"""Another spec under the same name is an update: never two machines, proved before it counts, undone when it fails."""
+"""Another spec under the same name is an update: never two machines, proved first, rolled back on failure."""
 
 from __future__ import annotations
 

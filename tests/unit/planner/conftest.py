@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def make_request(catalog: Catalog) -> Callable[..., Request]:
-    """Request of a model with the usual promises, any field changed."""
+    """Return a request for a model with typical values; any field can be changed."""
 
     def make(model: str, **changes: Any) -> Request:
         profile = catalog.resolve(model)

@@ -1,4 +1,4 @@
-"""The published accuracy is what the constants give, and stays within its limits."""
+"""The published accuracy matches the constants and stays within its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A near miss is a promise: its option, pasted, gives a plan, and one as cheap as it says."""
+"""A near miss works: its option, pasted, gives a plan at the stated price."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_brute_force_finds_the_same(seed: int) -> None:
 
 
 def test_idle_replicas_do_not_hide_arrivals(make_request: Callable[..., Request], catalog: Catalog) -> None:
-    """So few requests that some of the replicas have none at most times still get all of their tokens."""
+    """With so few requests that some replicas are mostly idle, all tokens are still counted."""
     request = make_request(
         "llama3.1-8b", arrivals_per_s=0.05, concurrency=2, replicas=Replicas(least=8, most=8), regions=("us-east-1",)
     )
@@ -114,7 +114,7 @@ def test_arrivals_equal_their_requests_in_flight(
 
 
 def test_the_fewest_equally_near_replicas_are_chosen(make_request: Callable[..., Request], catalog: Catalog) -> None:
-    """More of them would not make it faster."""
+    """More replicas would not make it faster."""
     request = make_request(
         "qwen3-30b-a3b", input_tokens=1024, output_tokens=256, concurrency=2, replicas=REPLICAS, regions=("us-east-1",)
     )

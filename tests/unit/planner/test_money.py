@@ -1,4 +1,4 @@
-"""What tokens cost, what a month costs, and from where on a dearer machine pays: by hand-counted numbers."""
+"""The price of tokens and months, and when a more expensive machine pays off, with numbers computed by hand."""
 
 from __future__ import annotations
 

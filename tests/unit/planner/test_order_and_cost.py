@@ -1,4 +1,4 @@
-"""Bills that add up, an order without ties, methods in the order of what they lose."""
+"""Bills that add up, a total order, and methods ordered by quality loss."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_at_the_same_price_headroom_ranks_before_quality() -> None:
 
 @pytest.mark.parametrize("prefer", get_args(Preference))
 def test_defaults_come_before_every_preference(prefer: Preference) -> None:
-    """Met and near-lossless, bearably slow, in 4 bits, and only then what nobody would use, the least bad first."""
+    """First near-lossless ones that meet the goals, then slow but usable, then 4-bit, then unusable ones."""
     in_order = [
         merit(),
         merit(**missed(1.5)),

@@ -1,4 +1,4 @@
-"""Flags the user pins are held against the release, the promise and each configuration's kernels."""
+"""Pinned flags are checked against the release, the request and each configuration's kernels."""
 
 from __future__ import annotations
 

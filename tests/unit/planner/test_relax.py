@@ -1,4 +1,4 @@
-"""Smallest changes against brute force: every subset of axes tried, every amount counted through."""
+"""Minimal changes compared with brute force: every subset of axes, every amount."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ COUNTED = (
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "axis"), some(COUNTED, 2))
 def test_no_larger_amount_works_anywhere_in_the_range(name: str, axis: str) -> None:
-    """Counted through, where bisection only looked here and there."""
+    """Every value is tried, where bisection tries only some."""
     request, supply, found = answered(name)
     field = FIELDS[axis]
     given_up = [item for item in found if axis in item.axes]

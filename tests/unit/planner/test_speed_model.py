@@ -1,4 +1,4 @@
-"""Laws the speed model must keep whatever its constants are fitted to."""
+"""Laws that the speed model must obey regardless of its constants."""
 
 from __future__ import annotations
 

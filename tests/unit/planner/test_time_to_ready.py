@@ -1,4 +1,4 @@
-"""How long until the first answer: bytes and rates, never a deadline before what is expected."""
+"""The time to the first answer: bytes and rates; no deadline is shorter than the expected time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress, stalls and deadlines: what is reported of a phase that is slow, and when a wait for it ends."""
+"""Progress, stalls and deadlines: what is reported for a slow phase, and when its wait ends."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ LAST = json.dumps({"token": {"text": "b"}, "generated_text": "aaab"})
 
 
 class Engine:
-    """Answers at once; `beside` counts the most requests that were under way together."""
+    """Answers at once; `beside` is the maximum number of concurrent requests."""
 
     def __init__(self, clock=None, **changes):
         self.clock = clock or FakeClock()

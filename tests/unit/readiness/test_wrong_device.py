@@ -1,4 +1,4 @@
-"""READY means: on the accelerators that were planned. Logs of a real engine that found no GPU, and a slow answer."""
+"""READY means that the engine runs on the planned accelerators: real logs without a GPU, and slow answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_shards_import_warnings_show_it(why):
 
 
 def test_a_log_that_comes_after_the_first_answer_is_still_read():
-    """A console is late: it is read again before READY where it has not shown the KV cache."""
+    """Consoles lag: the console is read again before READY if it has not shown the KV cache."""
     tale = story(consoles=[(0, ENGINE), (101, MARKERS + STARTED)], probes=[(0, REFUSED), (100, OK)])
     with pytest.raises(NotHealthyError) as caught:
         tale.wait()

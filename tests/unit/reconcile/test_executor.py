@@ -194,7 +194,7 @@ def test_a_stale_token_is_replaced(bench):
 
 
 def test_a_machine_with_a_reused_token_is_terminated_first(bench):
-    """Killed before the reply came, and asked for otherwise by the next run, which the cloud does not show it yet."""
+    """A run was killed before the reply; the next one can't see the machine yet, and requests it differently."""
 
     def kill(name):
         if name == "create instance":

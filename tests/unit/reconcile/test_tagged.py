@@ -1,4 +1,4 @@
-"""What tags carry of what a machine serves, and what is made of tags that somebody has changed."""
+"""What a machine's tags say about its service, and how changed tags are read."""
 
 from __future__ import annotations
 

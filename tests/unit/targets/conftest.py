@@ -1,4 +1,4 @@
-"""One sandbox for all, emptied before each test, whose log of calls is what was on the wire; tools that judge files."""
+"""One shared sandbox, emptied before each test, with its call log; and tools that validate files."""
 
 from __future__ import annotations
 

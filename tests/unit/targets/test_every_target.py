@@ -60,13 +60,13 @@ class Bench:
     def down(self) -> Any:
         return down(self.context(), ("demo",), lambda _removals: True)
 
-    def way(self) -> Any:
+    def launch(self) -> Any:
         return self.target.launch(self.context(), self.request)
 
     def attempt(self) -> Any:
         at = Surroundings(home=None).clock.now()
         nobody = deployment(id="id1", target=self.target.name, place=self.place, status="creating", created_at=at)
-        return first_attempt(self.way(), nobody, ())
+        return first_attempt(self.launch(), nobody, ())
 
 
 def counting(world: Any, creates: Callable[[str], bool]) -> Callable[[int | None], None]:
@@ -225,7 +225,7 @@ def test_manual_commands_name_the_deployment_and_can_be_pasted(bench):
 
 def test_preflight_answers_with_problems(bench):
     attempt = bench.attempt()
-    findings = bench.way().preflight(attempt, {TAG_NAME: "demo"})
+    findings = bench.launch().preflight(attempt, {TAG_NAME: "demo"})
     assert all(isinstance(item, Problem) for item in findings)
 
 
@@ -235,7 +235,7 @@ def test_a_running_deployment_is_reached_and_its_log_is_read(bench):
     assert reached.url == deployment.endpoint
     assert reached.curl.startswith(f"curl -s {deployment.endpoint}")
     assert isinstance(reached.tunnel, str)
-    assert bench.way().traffic.reach in {"loopback", "private", "public"}
+    assert bench.launch().traffic.reach in {"loopback", "private", "public"}
     assert isinstance(logs(bench.context(), "demo"), str)
 
 
@@ -265,7 +265,7 @@ def test_a_location_belongs_to_its_target(bench):
 
 
 def test_a_target_offers_only_its_own_abilities(bench):
-    """Optional parts are protocols of their own: nothing of them is implemented by raising."""
+    """Optional abilities are separate protocols, so no method is implemented only to raise."""
     optional = {
         Account: ("examine", "policy", "boundary"),
         LocalHost: ("examine_host",),
@@ -274,7 +274,7 @@ def test_a_target_offers_only_its_own_abilities(bench):
         SizedHandler: ("size_bytes",),
     }
     cloud = bench.target.cloud(bench.place)
-    for part in (bench.target, bench.way(), *(cloud.handler(kind) for kind in cloud.kinds)):
+    for part in (bench.target, bench.launch(), *(cloud.handler(kind) for kind in cloud.kinds)):
         for protocol, methods in optional.items():
             offered = [name for name in methods if hasattr(part, name)]
             assert offered in ([], list(methods)), (part, protocol)

@@ -1,4 +1,4 @@
-"""One container, four views: `docker run`, compose, the user data of a machine, and Docker's own API."""
+"""One container in four forms: `docker run`, Compose, the user data of a machine, and the Docker API."""
 
 from __future__ import annotations
 

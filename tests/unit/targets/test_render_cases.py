@@ -1,4 +1,4 @@
-"""Each folder of tests/cases/render holds what its case renders to, byte for byte; real tools judge the same text."""
+"""Each folder of tests/cases/render has the expected artifacts, byte for byte; real tools validate the same text."""
 
 from __future__ import annotations
 

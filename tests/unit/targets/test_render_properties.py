@@ -1,4 +1,4 @@
-"""What holds for every artifact."""
+"""Properties of every artifact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every finding: what was seen → severity, code, and words that the message must have."""
+"""Every finding: observation → severity, code, and required words of the message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What had no capacity a moment ago is not asked again at once, by the next run neither; and what a quota refuses."""
+"""Pools without capacity are skipped for a while, also by later runs, and so are exceeded quotas."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def asked_zones(around):
 
 
 def fail_in(around, zone):
-    """A run that meets no capacity in `zone`, then nothing of it but its memory."""
+    """A run without capacity in `zone`, of which only the remembered pools remain."""
     refuse(around, NoCapacityError("full", cause="InsufficientInstanceCapacity"), when=lambda r: zone_of(r) == zone)
     up(around.context(), request())
     around.world.on_call = None

@@ -1,4 +1,4 @@
-"""`up` looks before it asks: errors stop it with nothing made, warnings are reported, not knowing stops nothing."""
+"""Preflight of `up`: errors stop it before anything is created, warnings and unknown results do not."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_an_unknown_result_is_a_warning(around, field, error):
     outcome = bring_up(around, FakeInspector(**{field: error}))
     assert outcome.changed
     warned = [item for item in outcome.proposal.findings if item.severity == "warning"]
-    # A limit is a limit, even where nobody knows how much of it is taken.
+    # A limit applies even if its usage is unknown.
     assert [item.code.endswith("_unknown") for item in warned] == ([] if field == "machines" else [True])
 
 

@@ -1,4 +1,4 @@
-"""A locked plan on disk, and the command line that made it."""
+"""A locked plan on disk, and the command line that wrote it."""
 
 from __future__ import annotations
 

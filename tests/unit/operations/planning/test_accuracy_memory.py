@@ -1,4 +1,4 @@
-"""The published table of memory errors: current, and never claiming less than it should."""
+"""The published table of memory errors is current and complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shipped facts that only comparing needs are complete, and agree with the catalog's own figures."""
+"""The packaged facts for comparisons are complete and agree with the catalog's figures."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_a_rejected_file_does_not_match_the_schema(schema, word):
 
 
 def test_every_option_of_a_deployment_is_a_key(options):
-    """What `up` takes is a word of the file, or about one run."""
+    """Each option of `up` is a key of the file, or controls a single run."""
     words = {max(param.opts, key=len).removeprefix("--").replace("-", "_") for param in up_command.params}
     apart = {"model", "name", "lock", "force", "json", "verbose"} | OF_A_RUN
     assert words - apart == {key.name for key in deployment_keys(options)} - {"model"}

@@ -1,4 +1,4 @@
-"""What a lock is for: printed again as it was, deployed exactly, refused when the world has moved on."""
+"""Locks: printed unchanged, deployed exactly, and rejected once the catalog has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every setting by every way: what is taken, what is refused, and what a message calls it."""
+"""Every option from every source: accepted and rejected values, and its name in messages."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_the_earlier_limit_applies(settings: dict[str, str], environ: dict[str, 
 
 
 def test_a_max_spend_too_small_for_a_start_is_rejected() -> None:
-    """Five minutes would cost more than that."""
+    """Five minutes cost more than that."""
     with pytest.raises(InputError) as refused:
         wanted_ends(OptionTexts(model="x", max_spend="0.16"), {}).lifetime_s(Decimal(2))
     assert refused.value.code == "bad_max_spend"

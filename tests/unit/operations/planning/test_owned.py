@@ -1,4 +1,4 @@
-"""`plan --own`: what an owned machine costs, counted by hand, and from when on it beats which rental."""
+"""`plan --own`: the cost of an owned machine, computed by hand, and when it beats each rental."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Walks `tests/cases/plan/*.toml`: a request and an environment in, what must be true of the answer out.
-
-A case says only what it is about: every key under `expect` is a subset of the answer, so that a new price elsewhere
-changes no case. Amounts are texts, so that no digit is lost.
+"""Walks `tests/cases/plan/*.toml`: a request and an environment, and the expected parts of the answer. Every key under
+`expect` is a subset of the answer, so unrelated price changes affect no case. Amounts are strings, so that no digit is
+lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`predict` and `predict --cases`: one prediction a row, in order, whatever the rows hold."""
+"""`predict` and `predict --cases`: one prediction per row, in order, also for invalid rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A profile's own defaults: between the environment and the tool's."""
+"""A profile's defaults override the tool's, and the environment overrides both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of traffic: the public shapes as they are, what they ask for, and what is not a record."""
+"""Traffic files: public formats unchanged, the resulting load, and invalid files."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def test_a_pinned_instance_is_still_compared(catalog):
 
 @pytest.mark.parametrize("name", ["2xg6e.xlarge", "2 g6e.xlarge", "2 x g6e.xlarge", "two g6e.xlarge", "Two G6E.xlarge"])
 def test_several_machines_can_be_written_in_every_documented_form(name, catalog):
-    """Two of the cheap machine against the one that was chosen, with the load balancer that two of them need."""
+    """Two cheap machines compared with the chosen one, including the load balancer that two need."""
     found = why_not(OptionTexts(model="llama3.1-8b", concurrency="128"), name, catalog, {})
     item = found.explanations[0]
     assert (found.name, item.hardware.name) == ("2xg6e.xlarge", "g6e.xlarge")

@@ -1,4 +1,4 @@
-"""Pages of real plans, made once, and a browser to look at them."""
+"""Pages of real plans, rendered once, and a browser to check them."""
 
 from __future__ import annotations
 

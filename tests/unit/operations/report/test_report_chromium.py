@@ -1,4 +1,4 @@
-"""The page in a real browser: quiet, alone, readable on a phone, usable without a mouse."""
+"""The page in a real browser: no errors, no requests, readable on a phone, usable without a mouse."""
 
 from __future__ import annotations
 

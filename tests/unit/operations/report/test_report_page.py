@@ -108,7 +108,7 @@ def test_without_a_plan_the_report_shows_near_misses(reports):
 
 
 def named(base: Report, word: str) -> Elements:
-    """A page on which everything that has a name has this one."""
+    """Return a page on which every name is this one."""
     choice = Choice(text=word, usd_per_hour=1.0, tokens_per_s=1.0, reason=word, option=word)
     page = report_html(
         replace(

@@ -65,7 +65,7 @@ def test_the_png_is_twice_the_size_and_not_empty(reports):
 
 
 def test_text_is_really_drawn(reports):
-    """A renderer without a font leaves text out and says nothing."""
+    """A renderer without a font silently omits text."""
     page = replace(reports["plan"], variants=reports["plan"].variants[:1], rejections=())
     silent = replace(page, title="", sentence="", version="", catalog_date="")
     assert len(plot_png(page)) > len(plot_png(silent)) + 2000

@@ -102,7 +102,7 @@ def test_each_configuration_appears_once_at_its_cheapest(reports):
 
 
 def test_every_considered_configuration_is_shown(reports, thirteen):
-    """In one region and market each configuration is one way or one refusal."""
+    """In one region and market each configuration is either a candidate or a rejection."""
     made, _ = thirteen
     page = reports["plan"]
     assert len(page.variants) + sum(item.number for item in page.rejections) == made.considered
@@ -124,7 +124,7 @@ def test_commands_match_the_output_of_render(reports):
 
 
 def test_the_first_command_deploys_the_plan_with_its_options(reports):
-    """A page for whoever pays also has what a month costs, and of when the price is."""
+    """The page also has the monthly cost and the date of the price."""
     first, figures = reports["plan"].commands[0], {figure.label: figure for figure in reports["plan"].figures}
     assert first.text == "tgi-deploy up llama3-13b --budget 5\n"
     assert figures["a month"].value == "$745.91"
@@ -133,7 +133,7 @@ def test_the_first_command_deploys_the_plan_with_its_options(reports):
 
 
 def test_an_artifact_that_cannot_be_written_has_the_reason(reports):
-    """A gated model's machine reads its token from a parameter, which a plan has no word for."""
+    """A gated model's machine reads its token from a parameter, which a plan does not have."""
     commands = {command.title: command for command in reports["everywhere"].commands}
     assert commands["docker run"].text
     for title in ("EC2 user data", "EC2 launch template"):

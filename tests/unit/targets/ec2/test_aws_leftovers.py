@@ -1,4 +1,4 @@
-"""Addresses and spot requests: found by tags and taken away; spot requests are never made by themselves."""
+"""Addresses and spot requests: found by tags and removed; spot requests are never created separately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every end comes in time, whatever breaks: disks, docker, clocks, reboots. Each condition for each kind of end."""
+"""Every limit acts in time, whatever breaks: disks, Docker, clocks, reboots. Each condition for each kind of limit."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def mounted() -> Iterator[Mounts | None]:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("condition", CONDITIONS.values(), ids=CONDITIONS)
 def test_a_limit_acts_neither_early_nor_late(tmp_path: Path, mounted: Mounts | None, condition: Condition, end: str):
-    """Early or late by no more than the five seconds before and after it."""
+    """At most five seconds early or late."""
     if condition.disk and mounted is None:
         pytest.skip("this computer allows no mount namespaces")
     box = Clocked(tmp_path / "clocked", inside=mounted.inside if mounted else (), **ENDS[end])
@@ -122,7 +122,7 @@ def test_a_limit_acts_neither_early_nor_late(tmp_path: Path, mounted: Mounts | N
 
 @pytest.mark.parametrize("end", ENDS)
 def test_a_machine_that_was_off_past_its_limit_terminates_soon_after_boot(tmp_path: Path, end: str):
-    """A clock is given two minutes to be set right before what it says of the time between is believed."""
+    """The clock has two minutes to be corrected before its elapsed time is used."""
     box = Clocked(tmp_path / "clocked", **ENDS[end])
     box.requests(0)
     for second in range(0, 301, STEP_S):

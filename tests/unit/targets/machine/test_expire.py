@@ -33,7 +33,7 @@ AT_NOON, AT_ONE = "2026-11-21T12:00:00+00:00", "2026-11-21T13:00:00Z"
 
 @pytest.fixture(params=sorted(MOVED))
 def timed(request, clocked):
-    """A machine with ten minutes by --ttl or by --lease, and how to move that."""
+    """A machine with ten minutes of --ttl or --lease, and how to change it."""
     name, option = MOVED[request.param]
     box = clocked(**{option: 600})
     return box, lambda text: box.tag(**{name: text})
@@ -48,7 +48,7 @@ def test_the_machine_reads_the_tags_that_extend_writes(clocked):
 
 @pytest.mark.parametrize("wall_s", [-86400, -300, 300, 86400])
 def test_a_first_limit_counts_from_the_first_poll(timed, wall_s: int):
-    """A caller whose clock is behind writes a moment that is past by the machine's."""
+    """A caller whose clock is behind writes a time that has passed on the machine."""
     box, move = timed
     box.skew_s = 1795262400 + wall_s - 1000
     move(AT_NOON)
@@ -279,7 +279,7 @@ FORCED = ["systemctl", "poweroff", "--force"]
 
 
 def ended(clocked, *, shutdown: str = "", systemctl: str = "") -> Clocked:
-    """A machine whose end has come at 1060."""
+    """A machine whose limit is reached at 1060."""
     box = clocked(ttl_s=60, commands={"shutdown": shutdown, "systemctl": systemctl})
     box.at(1000)
     assert box.over(1060)
@@ -287,7 +287,7 @@ def ended(clocked, *, shutdown: str = "", systemctl: str = "") -> Clocked:
 
 
 def power(box: Clocked) -> str:
-    """What was asked of the kernel."""
+    """Return the requests to the kernel."""
     path = box.machine.at("/proc/sysrq-trigger")
     return path.read_text() if path.exists() else ""
 
@@ -305,7 +305,7 @@ def test_without_systemd_the_kernel_powers_off(clocked):
 
 
 def test_a_shutdown_is_ordered_once_and_has_time_to_drain(clocked):
-    """A second order may end what the first one lets finish: the engine has 120 s for it."""
+    """A second shutdown command could cut what the first one lets finish: the engine has 120 s."""
     box = ended(clocked)
     for now in range(1090, 1060 + 450, 30):
         box.at(now)
@@ -315,7 +315,7 @@ def test_a_shutdown_is_ordered_once_and_has_time_to_drain(clocked):
 
 
 def test_two_concurrent_polls_order_one_shutdown(clocked):
-    """The other one sees that the end has begun, and no more: then it is cut after a while as well."""
+    """The other poll sees that the shutdown has begun, and forces it after a while."""
     box = clocked(ttl_s=60)
     box.at(1000)
     box.machine.at(f"{RUN}/ending").touch()

@@ -1,4 +1,4 @@
-"""What a machine says while it pulls its image: megabytes from its own network cards, from begin to end of the pull."""
+"""What a machine reports while it pulls its image: megabytes from its network cards."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_an_existing_image_is_not_awaited(tmp_path: Path):
 
 
 def test_the_report_does_not_outlive_a_killed_script(tmp_path: Path):
-    """The pipe ends only when nobody is left who could write to it."""
+    """The pipe closes only when its last writer has exited."""
     machine = pulling(tmp_path, *([{"eth0": 10**9}] * 2), before={"eth0": 0})
     script = machine.at("/opt/tgi-deploy/run-engine")
     environment = {"PATH": str(machine.bin), "RECORD": str(tmp_path / "calls"), **machine.environment}

@@ -1,4 +1,4 @@
-"""A machine that answers over TLS: it makes its certificate, reports it where nobody else can, and hides the engine."""
+"""A machine that answers over TLS creates its certificate, reports it on the console, and hides the engine."""
 
 from __future__ import annotations
 
