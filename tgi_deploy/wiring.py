@@ -406,11 +406,20 @@ def logged_engines() -> tuple[str, ...]:
 
 
 def engine_of_log(text: str) -> str:
-    """Return the engine that wrote a log, by its typical lines; by default the engine of plans."""
+    """Return the engine that wrote a log: by its typical lines, else the one whose tables explain it best."""
     from tgi_deploy.catalog.phases import read_signs  # noqa: PLC0415 -- see context()
-    from tgi_deploy.diagnosis.patterns import most_signs  # noqa: PLC0415 -- startup time
+    from tgi_deploy.diagnosis.patterns import any_of, most_signs  # noqa: PLC0415 -- startup time
 
-    return most_signs(text, read_signs(), otherwise=engines()[0].name)
+    signs, usual = read_signs(), engines()[0].name
+    if any(any_of(found).search(text) for found in signs.values()):
+        return most_signs(text, signs, otherwise=usual)
+    return max((usual, *logged_engines()), key=lambda name: _confidence(text, name))
+
+
+def _confidence(text: str, engine: str) -> float:
+    from tgi_deploy.diagnosis.reader import read  # noqa: PLC0415 -- startup time
+
+    return max((item.confidence for item in read(text, log_grammar(engine)).findings), default=0.0)
 
 
 def _probe(address: Address) -> Probe:

@@ -359,9 +359,10 @@ class _Reader:
             pending=False,
         )
         if pattern.forbids_ready:
-            # Without a visible start, or once the engine serves, the text may be a user's.
+            # Once the engine serves, the text may be a user's; without a visible start, that of a quiet record may be.
             forbids = self._now.evident and not self._now.failed
-            return None if serving else replace(known, rank=known.rank + 1, pending=True, forbids=forbids)
+            pending = self._now.evident or line.level in _QUIET
+            return None if serving else replace(known, rank=known.rank + 1, pending=pending, forbids=forbids)
         if line.system:
             # The kernel and systemd write about other processes, too.
             return replace(known, pending=pattern.vague and self._now.evident and self._now.phase >= _DOWNLOADING)

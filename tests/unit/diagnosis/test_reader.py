@@ -10,6 +10,7 @@ import pytest
 from builders.logs import GRAMMAR
 from builders.samples import quick
 
+from tgi_deploy import wiring
 from tgi_deploy.diagnosis.lines import read_lines
 from tgi_deploy.diagnosis.reader import Subject, read
 
@@ -388,3 +389,14 @@ def test_user_text_does_not_hide_a_crash():
     )
     crash = "2025-09-14T08:22:31.1Z ERROR x: torch.OutOfMemoryError: CUDA out of memory\nError: ShardFailed\n"
     assert codes(READY + served + crash) == ["oom_serving"]
+
+
+def test_an_engines_own_remedy_comes_before_the_one_of_all_engines():
+    taken = 'failed to build prometheus recorder: FailedToCreateHTTPListener("Address already in use (os error 98)")'
+    assert "--set prometheus-port=" in read(f"{taken}\n", GRAMMAR).findings[0].remedy
+
+
+def test_a_text_without_an_engines_name_is_read_as_the_engines_that_explains_it():
+    text = "The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache."
+    assert wiring.engine_of_log(text) != wiring.engine_named().name
+    assert wiring.engine_of_log("an engine that nobody knows\n") == wiring.engine_named().name
