@@ -15,9 +15,8 @@ import msgspec
 from werkzeug.wrappers import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from _typeshed.wsgi import WSGIApplication
 
 # Far more than any request of AWS or of the control interface.
 _LARGEST_BODY_BYTES: Final = 1024 * 1024
@@ -203,7 +202,7 @@ def json_answer(value: object, status: int = 200, content_type: str = "applicati
     return Answer(status=status, body=json.dumps(value).encode(), content_type=content_type)
 
 
-def forward(app: WSGIApplication, environ: Environ, call: Call) -> Answer:
+def forward(app: Callable[..., Iterable[bytes]], environ: Environ, call: Call) -> Answer:
     """Forward the call to the wrapped WSGI application."""
     inner = {**environ, "wsgi.input": io.BytesIO(call.body), "CONTENT_LENGTH": str(len(call.body))}
     response = Response.from_app(app, inner, buffered=True)
