@@ -2,7 +2,7 @@
 
 Each excerpt has the thread that it is from, and a cause that was written down before the diagnosis read it. Half of the
 repositories are for working on the tables of failures; the other half is held out: `half` decides by the name alone.
-The folders `first` and `second` are collections of different days.
+The folders `first`, `second` and `third` are collections of different days.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CASES: Final = _ROOT / "tests" / "cases" / "public_logs"
 _BEGIN: Final = "<!-- public logs: written by scripts/public_logs.py -->\n"
 _END: Final = "<!-- end of public logs -->\n"
 HALVES: Final = ("held out", "working")
-COLLECTIONS: Final = ("first", "second")
+COLLECTIONS: Final = ("first", "second", "third")
 _CLEAN: Final = "none"
 _HEAD: Final = (
     "| place | half | repositories | with a cause | right first | right where it speaks | silent | clean | accused |",
