@@ -1,4 +1,4 @@
-"""Parses the measured rows of `profiles/performance/` and scores predictions of them."""
+"""The measured rows of `profiles/performance/`, understood, and how predictions of them are scored."""
 
 from __future__ import annotations
 

@@ -453,7 +453,7 @@ def _update_race(chance, seed):
     return History(
         seed=seed,
         commands=(first, replace(rival, verb="copy", after=True), replace(later, after=True, at_s=later_s), sooner),
-        faults=(*faults, *_faults(chance, 4, (0, 0, 1))),
+        faults=(*faults, *(fault for fault in _faults(chance, 4, (0, 0, 1)) if fault.command)),
         events=_events(chance, 4, (0, 0, 0, 1)),
         late_s=_late(chance, 0.25, instance=0.4),
         boot_s=_boot_s(chance),
@@ -473,7 +473,7 @@ def _race_apart(chance, seed):
         commands=(first, second),
         faults=_faults(chance, 2, (0, 0, 0, 1)),
         events=events,
-        late_s=_late(chance, 0.4, instance=0.3 if events else 0.0),  # docs/testing.md, "The simulator": what is open
+        late_s=_late(chance, 0.4, instance=0.3),
         boot_s=_boot_s(chance),
     )
 

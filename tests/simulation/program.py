@@ -79,9 +79,9 @@ class Program:
         self.api.lag = self.chance.choice((1.0, self.chance.random()))
         self.pause(took_s / 2)
         if fault is not None:
-            self.run.note(self, f"{fault.kind}: request {self.calls - 1}, {method}")
+            self.run.note(self, f"{fault.kind}: request {self.calls - 1}, {method} {_named(parameters)}")
         elif not method.startswith(LOOKS):
-            self.run.note(self, method)
+            self.run.note(self, f"{method} {_named(parameters)}")
         self._refuse(region, method, fault.kind if fault else "")
         if fault is not None:
             reply = self._with(fault, region, method, parameters)
@@ -247,3 +247,9 @@ class Clock:
 
     def sleep(self, seconds):
         self._program.pause(seconds)
+
+
+def _named(parameters):
+    """The ids and names in a request."""
+    named = (parameters[key] for key in parameters if key.endswith(("Id", "Ids", "Name")))
+    return " ".join(" ".join(value) if isinstance(value, list) else value for value in named)

@@ -11,7 +11,7 @@ from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.values.resource import TAG_ID, TAG_SPEC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -25,12 +25,30 @@ def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found
     """
     if not not_shown_yet(context, deployment, seen):
         return False
-    context.reporter.note("something requested a moment ago is not visible yet; waiting up to a minute for it")
-    patience = replace(context.pace.sweep, deadline_s=context.pace.unsettled_s)
-    for waited_s in looks(context.clock, patience):
+    for waited_s in _looks(context):
         if waited_s and not not_shown_yet(context, deployment, seen):
             break
     return True
+
+
+def observe_settled(
+    context: Context, deployment: Deployment, observe: Callable[[], tuple[Found, ...]]
+) -> tuple[Found, ...]:
+    """Observe a deployment until one observation has all of its recent requests, for up to a minute.
+
+    What a cloud has shown once may be missing from its next reply.
+    """
+    seen = observe()
+    for waited_s in _looks(context) if not_shown_yet(context, deployment, seen, at_once=True) else ():
+        seen = observe() if waited_s else seen
+        if waited_s and not not_shown_yet(context, deployment, seen, at_once=True):
+            break
+    return seen
+
+
+def _looks(context: Context) -> Iterator[float]:
+    context.reporter.note("something requested a moment ago is not visible yet; waiting up to a minute for it")
+    return looks(context.clock, replace(context.pace.sweep, deadline_s=context.pace.unsettled_s))
 
 
 def asked_for(context: Context, deployment: Deployment, record: ResourceRecord) -> tuple[Found, ...]:
@@ -48,12 +66,15 @@ def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> 
     return cloud.handler(record.kind).read(record.attributes) is not None
 
 
-def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> tuple[ResourceRecord, ...]:
+def not_shown_yet(
+    context: Context, deployment: Deployment, seen: Sequence[Found] = (), *, at_once: bool = False
+) -> tuple[ResourceRecord, ...]:
     """Return resources that may be too new to be visible: neither `seen` nor known to the cloud by id or tags.
 
     A Docker host shows everything at once. Of resources that were being deleted only machines count: EC2 knows ended
     ones for about an hour, so an unknown one is not visible yet. A resource that was requested twice may appear again
-    after its deletion, unless both requests had the same token, as for machines.
+    after its deletion, unless both requests had the same token, as for machines. `at_once`: what a lost reply created
+    has to be among `seen`.
     """
     now = context.clock.now()
     ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in owned_by(seen, deployment.id)}
@@ -67,7 +88,7 @@ def not_shown_yet(context: Context, deployment: Deployment, seen: Sequence[Found
             or not (
                 record.attributes.get("id") in ids
                 or (record.state == "intent" and (record.key, record.spec) in made)
-                or _shows(context, deployment, record)
+                or (not (at_once and record.state == "intent") and _shows(context, deployment, record))
             )
         )
     )

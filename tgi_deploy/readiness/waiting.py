@@ -51,21 +51,17 @@ _NEAR: Final = STARTUP_PHASES.index("loading")
 class Probe:
     """The result of a health check. Refused, reset and timeout all mean that nothing listens yet.
 
-    Distrusted: the server has another certificate than its machine reported, so nothing was sent. No tunnel: none to
-    its machine can be opened, and `why`.
+    Distrusted: the server has another certificate than its machine reported, so nothing was sent.
     """
 
-    outcome: Literal["refused", "reset", "timeout", "distrusted", "no_tunnel", "status"]
+    outcome: Literal["refused", "reset", "timeout", "distrusted", "status"]
     status: int | None = None
-    why: str = ""
 
     @property
     def ok(self) -> bool:
         return self.outcome == "status" and self.status == _OK
 
     def __str__(self) -> str:
-        if self.outcome == "no_tunnel":
-            return f"no tunnel: {self.why}"
         return f"answered {self.status}" if self.outcome == "status" else self.outcome
 
 

@@ -28,6 +28,7 @@ TAG_MAX_SPEND: Final = f"{TAG_PREFIX}max-spend-usd"
 # Set on machines that read all limits from their tags. The tags are authoritative; the record may be stale.
 READS_TAGS: Final = (f"{TAG_PREFIX}limits", "tags")
 NO_LIMIT: Final = "none"
+_AT_ONCE: Final = timedelta(seconds=1)
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
 
 
@@ -48,6 +49,16 @@ def stamp(moment: datetime) -> str:
 def moved_tag(at: datetime | None, now: datetime) -> str:
     """Return the tag of a changed end: its time, for people, and the seconds until then, for the machine."""
     return NO_LIMIT if at is None else f"{stamp(at)} {round((at - now).total_seconds())}"
+
+
+def at_once_tag(now: datetime) -> str:
+    """Return the tag that makes a running machine drain and end now."""
+    return moved_tag(now + _AT_ONCE, now)
+
+
+def ends_at_once(tags: Mapping[str, str]) -> bool:
+    """Return whether a machine was asked to drain and end, as the old one is in a rolling update."""
+    return tags.get(TAG_EXPIRES, "").endswith(f" {round(_AT_ONCE.total_seconds())}")
 
 
 def reads_tags(tags: Mapping[str, str]) -> bool:

@@ -319,6 +319,8 @@ class Executor:
         deployment = self._mark_deleting(deployment, step)
         deployment = self._forget(self._delete_until_gone(deployment, step), step)
         data = event_data(step, step.attributes, deployment) | {"alive": step.alive}
+        if step.rests is not None:
+            data["rests"] = step.rests
         text = f"{step.kind} {step.attributes.get('id', '')} is gone"
         self.event(deployment, "deleted", text, step=step.key, data=data)
         self.reporter.step(step, "done")

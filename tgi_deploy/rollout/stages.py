@@ -94,13 +94,23 @@ def mark_promoted(deployment: Deployment, endpoint: str) -> Deployment:
     return replaced(deployment.in_state("serving"), status="ready", endpoint=endpoint, rollout=rollout)
 
 
-def mark_withdrawn(deployment: Deployment) -> Deployment:
-    """Return the record of a rolling update abandoned before promotion: the previous revision still serves."""
+def mark_withdrawn(deployment: Deployment, seen: Sequence[Found] = ()) -> Deployment:
+    """Return the record of a rolling update abandoned before promotion: the previous revision still serves.
+
+    Of its requests, those whose resources are `seen` stay on record.
+    """
     rollout = deployment.rollout
     if rollout is None:
         return deployment
+    created = {found.key: found for found in seen}
+    answered = (
+        replaced(item, state="created", attributes=created[item.key].attributes)
+        if "id" not in item.attributes and item.key in created
+        else item
+        for item in deployment.resources
+    )
     resources = tuple(
-        item for item in deployment.resources if revision_of(item.key) != rollout.destination or "id" in item.attributes
+        item for item in answered if revision_of(item.key) != rollout.destination or "id" in item.attributes
     )
     ends = rollout.ends or deployment.ends
     return replaced(deployment.in_state("failed"), rollout=None, ends=ends, resources=resources)

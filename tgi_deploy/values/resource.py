@@ -131,6 +131,7 @@ class Step(Value, frozen=True, kw_only=True):
     """One step. Creating steps have the desired resource, the others the known attributes of the existing one.
 
     `alive` is False if a resource to delete may have ended before: it was ending when last seen, or was not seen.
+    `rests`: whether a machine that was seen is stopped.
     """
 
     action: Action
@@ -142,10 +143,13 @@ class Step(Value, frozen=True, kw_only=True):
     attributes: Mapping[str, str] = {}
     is_machine: bool = False
     alive: bool = True
+    rests: bool | None = None
 
     @classmethod
     def deletion(cls, thing: Found | ResourceRecord, reason: str) -> Step:
         """Return the step that deletes a resource that exists, or may exist."""
+        rests = isinstance(thing, Found) and thing.is_machine and thing.state == "stopped"
+        alive = rests or (isinstance(thing, Found) and thing.alive)
         return cls(
             action="delete",
             key=thing.key,
@@ -154,7 +158,8 @@ class Step(Value, frozen=True, kw_only=True):
             reason=reason,
             attributes=thing.attributes,
             is_machine=thing.is_machine,
-            alive=isinstance(thing, Found) and thing.alive,
+            alive=alive,
+            rests=rests if alive and thing.is_machine else None,
         )
 
 

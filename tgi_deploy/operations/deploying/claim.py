@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.operations.watching.lookup import created_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign, is_of_other_update, owned_by
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
+from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of
 
 if TYPE_CHECKING:
@@ -103,15 +104,14 @@ def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
 def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[str]) -> None:
     """Resolve two launches in different regions: names are unique only per region. The older machine stays.
 
-    Raises ClaimedError in the younger one. Both see the same state, so exactly one backs off.
+    Raises ClaimedError in the younger one. It polls until an older machine must be visible, so exactly one backs off.
     """
     record = deployment.machine
     places = tuple(dict.fromkeys(regions))
     if record is None or len(places) < 2:  # noqa: PLR2004 -- one region decides by its names
         return
-    seen = [found for place in places for found in context.cloud(place).handler(record.kind).find(_named(deployment))]
-    _give_way(deployment.name, owned_by(seen, deployment.id), foreign(seen, deployment.id), owner=deployment.owner)
-
-
-def _named(deployment: Deployment) -> dict[str, str]:
-    return {TAG_NAME: deployment.name}
+    handlers = [context.cloud(place).handler(record.kind) for place in places]
+    visible = PollPolicy(deadline_s=context.pace.unsettled_s, poll_s=2, longest_poll_s=10)
+    for _ in looks(context.clock, visible):
+        seen = [found for handler in handlers for found in handler.find({TAG_NAME: deployment.name})]
+        _give_way(deployment.name, owned_by(seen, deployment.id), foreign(seen, deployment.id), owner=deployment.owner)

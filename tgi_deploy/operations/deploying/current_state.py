@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import ConflictError, DeployError, Problem, warning
@@ -9,7 +10,7 @@ from tgi_deploy.operations.checking.preflight import preflight
 from tgi_deploy.operations.deploying.rolling import check_restorable, finish, keeps_serving
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.removing.leftovers import removing
-from tgi_deploy.operations.settling import await_settled
+from tgi_deploy.operations.settling import observe_settled
 from tgi_deploy.operations.watching.limits import Running
 from tgi_deploy.operations.watching.lookup import is_stopped, look_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign
@@ -18,13 +19,13 @@ from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.resource import TAG_ID, TAG_UPDATE, revision_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.up import UpRequest
     from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.plan import Plan
-    from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.resource import Found, Step
 
 
 def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bool) -> Deployment | None:
@@ -85,10 +86,8 @@ def look(
     context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
 ) -> tuple[Found, ...]:
     """Observe the deployment; during an update, wait for recently requested resources to become visible."""
-    seen = observe(name, recorded, cloud=context.cloud, places=places, side=side)
-    if recorded is None or not recorded.rolling or not await_settled(context, recorded, seen):
-        return seen
-    return observe(name, recorded, cloud=context.cloud, places=places, side=side)
+    found = partial(observe, name, recorded, cloud=context.cloud, places=places, side=side)
+    return found() if recorded is None or not recorded.rolling else observe_settled(context, recorded, found)
 
 
 def regions_of(plan: Plan, launch: Launch) -> tuple[str, ...]:
@@ -139,25 +138,28 @@ def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> boo
     return finished and alive
 
 
-def refuse_to_replace(deployment: Deployment, attempt: Attempt, seen: Sequence[Found]) -> None:
-    """Raise if a running machine has no record here: it is never replaced."""
-    known = deployment.machine
-    running = {found.id for found in seen if found.is_machine and found.alive}
-    for step in attempt.changes.steps:
-        strange = known is None and deployment.serial == 0
-        if step.action == "delete" and step.attributes.get("id") in running and strange:
-            others = " and ".join(sorted(running))
-            many = f"{others} run under '{deployment.name}', and no record has which one serves"
-            made = (
-                f"a machine named '{deployment.name}' runs in {step.place} ({step.attributes['id']}), made differently"
-            )
-            raise ConflictError(
-                "name_taken",
-                many if len(running) > 1 else made,
-                hint=f"run 'up' on the computer that has its record, or copy that record's folder here "
-                f"(deployments/{deployment.name}); 'tgi-deploy down {deployment.name}' removes what runs; "
-                "another --name makes another deployment",
-            )
+def refuse_to_replace(deployment: Deployment, steps: Iterable[Step], seen: Iterable[Found]) -> None:
+    """Raise if a running machine that this record has neither created nor requested would be deleted.
+
+    A record may adopt one of several, and delete the others.
+    """
+    known = {record.attributes.get("id") for record in deployment.resources}
+    requested = deployment.machine is not None and deployment.machine.state == "intent"
+    running = {found.id: found.place for found in seen if found.is_machine and found.alive and found.id not in known}
+    deleted = running.keys() & {step.attributes.get("id") for step in steps if step.action == "delete"}
+    if requested or not deleted or (deployment.serial and deleted != running.keys()):
+        return
+    others = " and ".join(sorted(running))
+    many = f"{others} run under '{deployment.name}', and no record has which one serves"
+    machine = min(deleted)
+    made = f"a machine named '{deployment.name}' runs in {running[machine]} ({machine}), made differently"
+    raise ConflictError(
+        "name_taken",
+        many if len(running) > 1 else made,
+        hint=f"run 'up' on the computer that has its record, or copy that record's folder here "
+        f"(deployments/{deployment.name}); 'tgi-deploy down {deployment.name}' removes what runs; "
+        "another --name makes another deployment",
+    )
 
 
 def findings_of(

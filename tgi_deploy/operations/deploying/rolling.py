@@ -25,6 +25,7 @@ from tgi_deploy.rollout.stages import (
     mark_old_gone,
     mark_promoted,
     mark_withdrawn,
+    only_launched,
     outdated_steps,
     serving_resources,
 )
@@ -59,17 +60,18 @@ def keeps_serving(deployment: Deployment, seen: Sequence[Found]) -> bool:
 
 
 def resume_or_withdraw(
-    context: Context, recorded: Deployment, seen: Sequence[Found], *, same: Callable[[Deployment], bool]
+    context: Context, recorded: Deployment, seen: Sequence[Found], *, same: Callable[[Deployment], bool], wait: bool
 ) -> Deployment:
     """Return the record to continue from: an unfinished rolling update to something else is rolled back first.
 
-    If its old machine has terminated in the meantime, it continues without it.
+    So is one with --no-wait, which would never promote it. If its old machine has terminated in the meantime, it
+    continues without it.
     """
     if recorded.rolling and not keeps_serving(recorded, seen):
         return mark_old_gone(recorded)
-    if recorded.rolling and not same(recorded):
+    if recorded.rolling and not (wait and same(recorded)):
         context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished; rolling it back")
-        return mark_withdrawn(recorded)
+        return mark_withdrawn(recorded, seen)
     return recorded
 
 
@@ -149,6 +151,12 @@ def total_spent(context: Context, serving: Deployment | None, plan: Plan, deploy
         return spent
     longest_s = context.ready_deadline_s(plan.chosen) + serving.current.grace_s
     return replaced(spent, beside_usd_per_hour=price, beside_s=round(longest_s))
+
+
+def spent_at_end(context: Context, deployment: Deployment) -> Spent:
+    """Return what the name will have spent once its old machine, which is about to be ended, has drained."""
+    spent, price = spent_by(context, only_launched(deployment)), deployment.usd_per_hour or Decimal(0)
+    return replaced(spent, usd=spent.usd + price * deployment.current.grace_s / 3600)
 
 
 def share_ceiling(

@@ -51,6 +51,7 @@ from tgi_deploy.operations.deploying.rolling import (
     restore_ceiling,
     resume_or_withdraw,
     share_ceiling,
+    spent_at_end,
     suggesting_recreate,
     total_spent,
     withdraw,
@@ -59,7 +60,7 @@ from tgi_deploy.operations.deploying.rollout import near, never_again, next_revi
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
-from tgi_deploy.operations.launching.traffic import check_key, url_to
+from tgi_deploy.operations.launching.traffic import accepts_plaintext, check_key, url_to
 from tgi_deploy.operations.planning.documents import credits_on, interruptions
 from tgi_deploy.operations.removing.created_by_run import Existing, remove_created, remove_new
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
@@ -98,7 +99,7 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.targets.protocol import Attempt, Launch
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
-    from tgi_deploy.values.ends import Ends
+    from tgi_deploy.values.ends import Ends, Spent
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlannedCredits, PlannedInterruptions
     from tgi_deploy.values.resource import Found, Step
@@ -222,7 +223,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     with context.store.lock(name, command=context.command):
         launch = _launch_of(context, request)
         recorded = context.store.load(name)
-        plaintext = _accepts_plaintext(launch, recorded)
+        plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
         if recorded is not None and not request.dry_run:
@@ -285,16 +286,12 @@ def _in_place_proposal(request: UpRequest, deployment: Deployment, steps: tuple[
     )
 
 
-def _launch_of(context: Context, request: UpRequest, deployment: Deployment | None = None) -> Launch:
-    """Return the launch. `deployment`: one that is served by a machine that keeps running."""
-    spent = partial(total_spent, context, deployment, request.plan)
-    return context.target(request.target).launch(context, request, spent=spent)
-
-
-def _accepts_plaintext(launch: Launch, recorded: Deployment | None) -> bool:
-    """Return whether the user accepted an unencrypted API key, now or for the existing deployment."""
-    said_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
-    return launch.plaintext or said_before
+def _launch_of(
+    context: Context, request: UpRequest, serving: Deployment | None = None, *, spent: Spent | None = None
+) -> Launch:
+    """Return the launch. `serving`: its machine keeps running. `spent`: by the name, if it is computed already."""
+    current = partial(total_spent, context, serving, request.plan)
+    return context.target(request.target).launch(context, request, spent=lambda of: spent or current(of))
 
 
 def _starting_point(
@@ -313,7 +310,7 @@ def _starting_point(
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
     same = partial(is_same_request, plan=plan, marks=launch.marks, exact=request.exact)
-    recorded = resume_or_withdraw(context, recorded, seen, same=same)
+    recorded = resume_or_withdraw(context, recorded, seen, same=same, wait=request.wait)
     now = context.clock.now()
     if same(recorded):
         return (with_request(recorded, plan) if request.exact else recorded), plan
@@ -388,8 +385,8 @@ def _bring_up(
         attempt = first_attempt(launch, deployment, rest)
         if deployment.rolling and is_hindered(deployment, attempt, request.strategy):
             return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
-        refuse_to_replace(deployment, attempt, rest)
         changes = replaced(attempt, changes=ChangeSet(steps=(*ending, *attempt.changes.steps)))
+        refuse_to_replace(deployment, changes.changes.steps, (found for found in seen if found not in surplus))
         findings = findings_of(context, request, launch, deployment, changes)
     closing = replaced(networks_of(launch, rest), added=()) if request.origin == "up" else NetworkChange()
     networks = network_steps(closing, attempt.place)
@@ -401,6 +398,10 @@ def _bring_up(
     )
     back = f", 'tgi-deploy rollback {deployment.name}' goes back" if deployment.rollout else ""
     with naming_what_exists(context, deployment.name, go_on=f"the same 'up' resumes it{back}"):
+        if is_ending(deployment) and request.ends.max_spend_usd is not None:
+            # Computed once, since the claim depends on the rest of --max-spend: replacing it would free the name.
+            launch = _launch_of(context, request, spent=spent_at_end(context, deployment))
+            attempt = first_attempt(launch, deployment, rest)
         deployment = _end_old(context, deployment, ChangeSet(steps=ending), attempt.changes)
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
         launched = _launch(context, request, launch, deployment, existing)
@@ -409,7 +410,7 @@ def _bring_up(
         if existing.has_machine_of(launched.deployment):
             limited, moved = with_limits(context, request.ends, launched.deployment, seen, dry_run=False)
             outcome = replace(outcome, deployment=limited, remarks=moved)
-        kept = Existing(frozenset()) if request.remove_all and deployment.rollout is None else existing
+        kept = Existing() if request.remove_all and deployment.rollout is None else existing
         return _make_ready(context, request, launched, outcome, kept)
 
 

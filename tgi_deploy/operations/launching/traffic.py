@@ -10,16 +10,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_deploy.targets.protocol import Traffic, reach_of
-from tgi_deploy.values.serving import (
-    API_KEY_NOTE,
-    API_KEY_PARAMETER_NOTE,
-    BIND_NOTE,
-    CERTIFICATE_NOTE,
-    TUNNEL_NOTE,
-    url_of,
-)
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE, CERTIFICATE_NOTE, url_of
 
 if TYPE_CHECKING:
+    from tgi_deploy.targets.protocol import Launch
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
 
@@ -40,9 +34,7 @@ def check_key(deployment: Deployment) -> None:
 
 
 def url_to(machine: ResourceRecord | None, address: str, port: int) -> str:
-    """Return the URL of a machine's engine; with a tunnel, that of its near end on this computer."""
-    near = "localhost" if machine is not None and TUNNEL_NOTE in machine.notes else address
-    return url_of(near, port, encrypted=is_encrypted(machine))
+    return url_of(address, port, encrypted=is_encrypted(machine))
 
 
 def _host(url: str) -> str:
@@ -66,3 +58,9 @@ def is_encrypted(machine: ResourceRecord | None) -> bool:
 
 def asks_for_key(record: ResourceRecord) -> bool:
     return bool({API_KEY_NOTE, API_KEY_PARAMETER_NOTE} & record.notes.keys())
+
+
+def accepts_plaintext(launch: Launch, recorded: Deployment | None) -> bool:
+    """Return whether the user accepted an unencrypted API key, now or for the existing deployment."""
+    said_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
+    return launch.plaintext or said_before

@@ -22,15 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """The ids of the resources that a deployment had before a run; empty if the run created the deployment."""
+    """The ids of the resources that a deployment had before a run; empty if the run created the deployment.
 
-    ids: frozenset[str]
+    `ended`: those on its record that no longer existed when the run began.
+    """
+
+    ids: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, deployment: Deployment, seen: Sequence[Found]) -> Existing:
         """Return the live resources, except those that outlive the deployment (downloaded weights)."""
         outlives = {record.attributes.get("id") for record in deployment.resources if KEPT in record.notes}
-        return cls(frozenset(found.id for found in seen if found.alive) - outlives)
+        alive = frozenset(found.id for found in seen if found.alive)
+        recorded = frozenset(record.attributes["id"] for record in deployment.resources if "id" in record.attributes)
+        return cls(ids=alive - outlives, ended=recorded - alive)
 
     def has_machine_of(self, deployment: Deployment) -> bool:
         machine = deployment.machine
@@ -60,7 +66,10 @@ def remove_new(context: Context, deployment: Deployment, existing: Existing) -> 
     """Remove the resources that are not in `existing`, and keep the record. Raises LeftBehindError."""
     if not existing.has_machine_of(deployment):
         await_settled(context, deployment)
-        steps = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *existing.ids})
+        created = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *existing.ids})
+        steps = tuple(
+            replaced(step, alive=step.alive and step.attributes["id"] not in existing.ended) for step in created
+        )
         context.executor().execute(deployment, ChangeSet(steps=steps))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.removing.kept import kept_ids, kept_things
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
 from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, reset_spending, write
-from tgi_deploy.operations.settling import await_settled, not_shown_yet
+from tgi_deploy.operations.settling import not_shown_yet, observe_settled
 from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
 from tgi_deploy.reconcile.claim import claimed_error, owned_by
 from tgi_deploy.reconcile.diff import diff
@@ -141,10 +142,8 @@ def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]
     A machine that is still invisible is included: its deletion is requested by its id.
     """
     places = places_of(context, deployment)
-    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
-    if not await_settled(context, deployment, seen):
-        return seen
-    seen = observe(deployment.name, deployment, cloud=context.cloud, places=places)
+    found = partial(observe, deployment.name, deployment, cloud=context.cloud, places=places)
+    seen = observe_settled(context, deployment, found)
     hidden = (
         Found(
             key=record.key,

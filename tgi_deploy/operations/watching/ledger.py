@@ -104,17 +104,23 @@ class Ledger:
             created=None,
             is_machine=data.get("is_machine") is True,
         )
-        code = self._switched_elsewhere(known, event) or event.code
-        if code == STOPPED:
-            self._stopped(known, event)
-        elif code == STARTED:
-            self._started(known, event)
+        elsewhere = self._switched_elsewhere(known, event)
+        if elsewhere is not None:
+            self._switch(elsewhere, known, event)
+        if elsewhere is None or event.code == "deleted":
+            self._apply(self.lines.get(known.id, known), event)
+
+    def _switch(self, code: str, machine: Line, event: Event) -> None:
+        (self._stopped if code == STOPPED else self._started)(machine, event)
+
+    def _apply(self, known: Line, event: Event) -> None:
+        if event.code in {STOPPED, STARTED}:
+            self._switch(event.code, known, event)
         elif (disk := self._disk_of(known)) is None:
             self._seen(known, event)
         elif event.code == "deleted" or event.code in MISSING:
-            self._put(
-                _missing_by(disk, event.at, None) if event.code in MISSING else replace(disk, removed_at=event.at)
-            )
+            seen = event.code == "deleted" and event.data.get("alive") is not False
+            self._put(replace(disk, removed_at=event.at) if seen else _missing_by(disk, event.at, None))
         elif event.code == MOVED:
             self._put(replace(known, expires=moment_of(event.data.get("expires"))))
 

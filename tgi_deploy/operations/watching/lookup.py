@@ -8,10 +8,9 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.planning.no_plan import option_words
 from tgi_deploy.reconcile.claim import owned_by
-from tgi_deploy.reconcile.ends import ends_of, moment_of
+from tgi_deploy.reconcile.ends import ends_at_once, ends_of, moment_of
 from tgi_deploy.reconcile.observe import observe
 from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of
 from tgi_deploy.text import option_duration
@@ -31,6 +30,7 @@ from tgi_deploy.values.resource import (
     TAG_STOPPED_PRICE,
     revision_of,
 )
+from tgi_deploy.values.serving import CERTIFICATE_NOTE, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -104,7 +104,9 @@ def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> Tag
         revisions=(Revision(number=number, origin="adopted", state="serving", created_at=created, pools=(pool,)),),
         active=number,
         resources=tuple(_as_recorded(found) for found in owned_by(seen, tags.get(TAG_ID, "")) if not found.attached),
-        endpoint=url_to(_as_recorded(first), address, service.port) if service and address else None,
+        endpoint=url_of(address, service.port, encrypted=CERTIFICATE_NOTE in notes_of(tags))
+        if service and address
+        else None,
         plaintext=is_plaintext(tags),
         ends=_tagged_ends(tags),
         tagged=service,
@@ -181,11 +183,11 @@ def created_at(found: Found) -> datetime | None:
 
 
 def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | None:
-    """Return its machine, preferring live ones, then the recorded one."""
+    """Return its machine, preferring live ones, then the recorded one, then those that were not asked to end."""
     record = recorded.machine if recorded else None
     known = record.attributes.get("id") if record else None
     machines = [found for found in seen if found.is_machine]
-    return min(machines, key=lambda found: (not found.alive, found.id != known), default=None)
+    return min(machines, key=lambda found: (not found.alive, found.id != known, ends_at_once(found.tags)), default=None)
 
 
 def second_machines(recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:

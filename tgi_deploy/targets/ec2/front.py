@@ -8,11 +8,10 @@ may take (EC2 User Guide, "How instance termination works": no guarantee), so th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.reconcile.ends import moved_tag, reads_tags
+from tgi_deploy.reconcile.ends import at_once_tag, reads_tags
 from tgi_deploy.reconcile.retry import PollPolicy, looks
 from tgi_deploy.targets.ec2.resources import ADDRESS
 from tgi_deploy.values.resource import TAG_EXPIRES
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 # Two polls of the tags (templates/user-data/expire.timer.j2) plus the shutdown's margin.
 _NOTICED_S: Final = 60.0 + 60.0
-_SOON: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +50,7 @@ class DirectFront:
         if found is None or not found.alive or not reads_tags(found.tags):
             return
         now = self.around.clock.now().replace(microsecond=0)
-        handler.update(found.attributes, {"tags": {TAG_EXPIRES: moved_tag(now + _SOON, now)}})
+        handler.update(found.attributes, {"tags": {TAG_EXPIRES: at_once_tag(now)}})
         patience = PollPolicy(deadline_s=_NOTICED_S + deadline_s, poll_s=1, longest_poll_s=5)
         for _ in looks(self.around.clock, patience):
             if cloud.machine(found.id).state not in {"pending", "running"}:
