@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 
 import public_logs as public
 
+pytestmark = pytest.mark.slow
 FLOORS = {
     ("first", "held out"): 0.90,
     ("first", "working"): 0.99,
@@ -29,7 +30,6 @@ def logs():
     return public.public_logs()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("collection", "half"), FLOORS)
 def test_the_right_cause_comes_first(logs, collection, half):
     share = public.share_of(public.mine(logs, collection, half))

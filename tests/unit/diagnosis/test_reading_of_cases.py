@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from builders.logs import GRAMMAR
+from builders.samples import quick
 from cases.phases.rewrite import shown
 
 from tgi_deploy.diagnosis.lines import log_lines
@@ -30,7 +31,7 @@ def log(case: str) -> str:
     return (CASES / f"{case}.log").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", quick(LOGS, 40), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_log_reads_as_expected(path):
     """The expectations are written by a script; the folder, which names the cause, is not."""
     reading = read(path.read_text(encoding="utf-8"))
@@ -38,7 +39,9 @@ def test_log_reads_as_expected(path):
     assert next((item.code for item in reading.findings), "clean") == path.parent.name
 
 
-@pytest.mark.parametrize("case", ["clean/one-gpu", "clean/four-shards", "clean/json-output", "clean/plain-text-paged"])
+@pytest.mark.parametrize(
+    "case", quick(["clean/one-gpu", "clean/four-shards", "clean/json-output", "clean/plain-text-paged"], 1)
+)
 def test_phases_of_a_clean_log_only_go_forward(case):
     lines = log(case).splitlines(keepends=True)
     reached = [read("".join(lines[:end])) for end in range(len(lines) + 1)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from builders import engines
 from builders.logs import grammar_of
+from builders.samples import quick
 
 from tgi_deploy import wiring
 from tgi_deploy.data_files import profiles_dir
@@ -74,7 +75,7 @@ def test_failure_texts_of_an_engine_are_recognized(engine: str, case: dict[str, 
     assert [item.code for item in found][:1] == [case["code"]]
 
 
-@pytest.mark.parametrize("path", sorted(CASES.glob("*/logs/*.log")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", quick(sorted(CASES.glob("*/logs/*.log")), 4), ids=lambda path: path.stem)
 def test_a_complete_log_shows_its_engine_and_failure(path: Path) -> None:
     """The file is named after the failure; `clean` is none."""
     log = path.read_text(encoding="utf-8")
@@ -84,6 +85,7 @@ def test_a_complete_log_shows_its_engine_and_failure(path: Path) -> None:
     assert found[:1] == ([] if code == "clean" else [code])
 
 
+@pytest.mark.slow
 def test_logs_of_the_planned_engine_are_recognized() -> None:
     logs = sorted(CASES.parent.glob("diagnosis/*/log.*"))
     assert {wiring.engine_of_log(path.read_text(encoding="utf-8")) for path in logs} == {wiring.engine_named().name}

@@ -142,6 +142,7 @@ def test_invalid_transfers_are_rejected(name, reply, codes, place):
     assert refusal(place, info=reply if name == INFO else None).code in codes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "code"),
     [(INFO, "bad_hub_answer"), ("config.json", "bad_checkpoint"), (models.SHARDS[0], "bad_checkpoint")],

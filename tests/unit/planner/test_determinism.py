@@ -33,6 +33,7 @@ def digest() -> str:
     return hashlib.sha256(json.dumps(documents, default=str).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_planning_twice_gives_the_same_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "make_plan", make_plan)  # neither is shared with other tests
     monkeypatch.setattr(advice, "near_misses", inspect.unwrap(advice.near_misses))
