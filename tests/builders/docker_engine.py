@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-_REPOSITORY = "ghcr.io/huggingface/text-generation-inference"
 # Read before any test clears the environment.
 _HOST = os.environ.get("TGI_DEPLOY_TEST_DOCKER_HOST", "")
 
@@ -28,8 +27,7 @@ class DockerEngine:
     """
 
     host: str
-    image: str = f"{_REPOSITORY}:3.3.7"
-    old_image: str = f"{_REPOSITORY}:2.2.0"
+    image: str = "ghcr.io/huggingface/text-generation-inference:3.3.7"
     machine_image: str = "tgi-deploy-test/machine"
 
     @property

@@ -30,7 +30,6 @@ def bring_up(spec, *more):
 
 
 UP = bring_up("small", "--no-wait")
-UP_AND_WAIT = bring_up("small")
 UP_WITH_EVERYTHING = (*UP, "--api-key-from-env", KEY, "--external-ttl")
 DOWN = ("down", NAME, "--yes")
 ROLLBACK = ("rollback", NAME, "--yes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
@@ -113,7 +113,7 @@ class Context:
             reporter=self.reporter,
             version=self.version,
             deletion=self.pace.deletion,
-            visibility_timeout=replace(self.pace.sweep, deadline_s=self.pace.unsettled_s),
+            visibility_timeout=self.pace.unsettled,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.claim import owned_by
@@ -48,7 +47,7 @@ def observe_settled(
 
 def _looks(context: Context) -> Iterator[float]:
     context.reporter.note("something requested a moment ago is not visible yet; waiting up to a minute for it")
-    return looks(context.clock, replace(context.pace.sweep, deadline_s=context.pace.unsettled_s))
+    return looks(context.clock, context.pace.unsettled)
 
 
 def asked_for(context: Context, deployment: Deployment, record: ResourceRecord) -> tuple[Found, ...]:

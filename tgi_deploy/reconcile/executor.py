@@ -67,8 +67,6 @@ _REFUSALS: Final[tuple[type[DeployError], ...]] = (
     PermissionDeniedError,
     QuotaError,
 )
-_DELETION: Final = PollPolicy(deadline_s=900, poll_s=1, longest_poll_s=10)
-_LATENESS: Final = PollPolicy(deadline_s=60, poll_s=1, longest_poll_s=10)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +82,8 @@ class Executor:
     clock: Clock
     reporter: Reporter
     version: str
-    deletion: PollPolicy = _DELETION
-    visibility_timeout: PollPolicy = _LATENESS
+    deletion: PollPolicy
+    visibility_timeout: PollPolicy
     holders: Callable[[Step], tuple[Step, ...]] | None = None
 
     def execute(self, deployment: Deployment, changes: ChangeSet) -> Deployment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ class Pace:
     health_poll_s: float = 0.3
     settle_s: float = 0.1
     at_once: int = 8
+
+    @property
+    def unsettled(self) -> PollPolicy:
+        return replace(self.sweep, deadline_s=self.unsettled_s)
 
 
 def looks(clock: Clock, patience: PollPolicy) -> Iterator[float]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
 
 PLACE = "us-east-1"
+PATIENCE = PollPolicy(deadline_s=60, poll_s=1, longest_poll_s=10)
 
 
 @dataclass
@@ -63,7 +64,8 @@ class Bench:
             clock=self.clock,
             reporter=self.recorder,
             version="0.1.0",
-            deletion=PollPolicy(deadline_s=60, poll_s=1, longest_poll_s=10),
+            deletion=PATIENCE,
+            visibility_timeout=PATIENCE,
         )
 
     def run(self, wanted, deployment=None):

@@ -64,7 +64,7 @@ class Attached:
             key=f"{self.kind}:{found_id}",
             kind=self.kind,
             place=self.api.region,
-            attributes={"id": found_id, **_born(item)},
+            attributes={"id": found_id, **_created(item)},
             tags=tags_of(item, self.tags_field),
             state=state,
             alive=state != "deleting",
@@ -72,7 +72,7 @@ class Attached:
         )
 
 
-def _born(item: Reply) -> dict[str, str]:
+def _created(item: Reply) -> dict[str, str]:
     created_at = item.moment("CreateTime") or item.optional_part("Attachment").moment("AttachTime")
     return {"created": created_at} if created_at else {}
 
