@@ -1,4 +1,4 @@
-"""Prints how far predicted speed and memory are from measured ones, by source and card never seen, worst first.
+"""Prints the errors of predicted speed and memory, by unseen source and GPU, worst first.
 
     python scripts/accuracy.py                 print it
     python scripts/accuracy.py --update        write it into docs/accuracy.md
@@ -134,13 +134,13 @@ def report(rows: Sequence[Measured]) -> str:
     legacy = left_out([item for item in rows if item.row["era"] == "legacy"])
     return "\n\n".join(
         [
-            "Every cell, by constants and widths from all cells but itself:",
+            "Every cell, predicted with constants and intervals that were fitted without it:",
             table("left out: source x card", list(groups(current_engines, of_cell))),
             "All together:",
             table("metric", [("**all**", current_engines), *groups(current_engines, of_kind)]),
             table("card, metric", list(groups(current_engines, of_card_and_kind, fewest=_FEWEST))),
             table("engine", list(groups(current_engines, lambda one: one.item.row["engine"], fewest=_FEWEST))),
-            "Engines of 2023, which nothing else resembles:",
+            "Engines of 2023, which no other engine resembles:",
             table("left out: TGI 0.9 to 1.1", list(groups(legacy, of_cell))),
             _beside_the_roofline(current_engines),
         ]
@@ -152,8 +152,8 @@ def _beside_the_roofline(scored: Sequence[Scored]) -> str:
     plain = score(items, [math.log(plain_roofline.median(item.case)) for item in items]).cells()
     own = score(items, [one.log for one in scored]).cells()
     return (
-        f"A plain roofline with nothing fitted is off by {plain[1]} on the same rows (median {plain[2]}); the model"
-        f" on cells it has not seen by {own[1]} (median {own[2]})."
+        f"A plain roofline without fitted constants is off by {plain[1]} on the same rows (median {plain[2]}); the"
+        f" model, on unseen cells, by {own[1]} (median {own[2]})."
     )
 
 

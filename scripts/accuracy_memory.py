@@ -1,4 +1,4 @@
-"""Prints how far predicted memory is from what engines logged and checkpoints hold, one line a metric.
+"""Prints the errors of predicted memory compared with engine logs and checkpoints, one line per metric.
 
 python scripts/accuracy_memory.py              print it
 python scripts/accuracy_memory.py --misses     name every row that misses by more than 5 %

@@ -1,4 +1,4 @@
-"""What waiting for an engine costs: the real command line, at the pace of a real cloud, against the sandbox.
+"""Measures the cost of waiting for an engine: the real command line at a real cloud's pace, against the sandbox.
 
     python scripts/bench_waiting.py [--seconds 120] [--runs 5]
 

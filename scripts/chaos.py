@@ -1,4 +1,4 @@
-"""Kills the real program at every call that it makes, or runs it in bad weather, and counts what is left.
+"""Kills the real program at each of its calls, or runs it with random faults, and counts leftovers.
 
     scripts/chaos.py matrix                          every call with every signal and moment
     scripts/chaos.py matrix --operations update,rollback --signals KILL --sample 20 --seed 7

@@ -1,4 +1,4 @@
-"""Tries the laws of choosing, and the search against a brute-force twin, on seeded requests.
+"""Tests the laws of choosing, and compares the search with brute force, on seeded requests.
 
     scripts/choosing.py                                5,000 requests against every law
     scripts/choosing.py --twin --requests 2000         2,000 against brute force over the whole catalog

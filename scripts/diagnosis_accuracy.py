@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--mutations", type=int, default=0, metavar="N", help="ask about N changed logs, too")
+    parser.add_argument("--mutations", type=int, default=0, metavar="N", help="also diagnose N mutated logs")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args(argv)
 

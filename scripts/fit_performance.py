@@ -1,4 +1,4 @@
-"""Fits the constants of the speed model to the measured rows and writes them, their intervals and left-out figures.
+"""Fits the constants of the speed model to the measured rows; writes them, their intervals and held-out errors.
 
 Takes about a minute. Needs nothing but the project itself:
 

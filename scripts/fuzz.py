@@ -1,4 +1,4 @@
-"""Gives the program hostile models, hub answers and files, and counts what comes of them.
+"""Feeds the program hostile models, hub answers and files, and counts the results.
 
     scripts/fuzz.py                             20,000 inputs of all kinds
     scripts/fuzz.py --inputs 500 --kind header --seed 7

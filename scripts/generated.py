@@ -1,4 +1,4 @@
-"""What the scripts share that write a page, or a table in one, from the code."""
+"""Shared by scripts that generate a page, or a table in one, from the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mark to beat: a roofline with three round constants and nothing fitted.
+"""The baseline: a roofline with three round constants and nothing fitted.
 
 Weights and KV cache stream at 75 % of the datasheet's bandwidth, products run at 60 % of its peak, every step costs
 2 ms and every first token 10 ms more. Links are a ring of round figures.

@@ -1,4 +1,4 @@
-"""What the refresh scripts share: catalog files written one entry a line, so that a refresh reads well as a diff."""
+"""Shared by the refresh scripts: catalog files with one entry per line, so that a refresh gives a readable diff."""
 
 from __future__ import annotations
 

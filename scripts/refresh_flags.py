@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--extends", required=True)
     parser.add_argument("--version", required=True)
     parser.add_argument("--released", required=True, metavar="YYYY-MM-DD")
-    parser.add_argument("--write", action="store_true", help="write the release file, not only show it")
+    parser.add_argument("--write", action="store_true", help="write the release file instead of only printing it")
     options = parser.parse_args()
     old = open_catalog().release(options.extends).flags
     new = flags_of(options.help_text.read_text(encoding="utf-8"), old)

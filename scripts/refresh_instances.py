@@ -143,8 +143,8 @@ def refreshed(known: Mapping[str, Any], regions: Iterable[str], session: Any, ca
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--region", action="append", required=True, help="repeat for every region to look at")
-    parser.add_argument("--write", action="store_true", help="write the file, not only say what would change")
+    parser.add_argument("--region", action="append", required=True, help="repeat for each region to query")
+    parser.add_argument("--write", action="store_true", help="write the file instead of only printing the changes")
     options = parser.parse_args()
     path = profiles_dir() / FILE
     content = load(path)

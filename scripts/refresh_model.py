@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--parameters", type=int)
     parser.add_argument("--license")
     parser.add_argument("--gated", action="store_true")
-    parser.add_argument("--write", action="store_true", help="write the file, not only say what would change")
+    parser.add_argument("--write", action="store_true", help="write the file instead of only printing the changes")
     options = parser.parse_args()
     config, source = _config(options.hub_id, options.config)
     known = {"parameters": options.parameters, "license": options.license, "gated": options.gated or None}

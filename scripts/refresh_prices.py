@@ -128,7 +128,7 @@ def refreshed(content: Mapping[str, Any], region: str, names: list[str], session
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--region", action="append", required=True)
-    parser.add_argument("--write", action="store_true", help="write the files, not only say what would change")
+    parser.add_argument("--write", action="store_true", help="write the files instead of only printing the changes")
     options = parser.parse_args()
     names = sorted(Catalog.open().instance_types())
     for region in options.region:

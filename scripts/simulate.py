@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the simulator (tests/simulation/run.py): many histories, one to look at, or those that planted bugs break.
+"""Run the simulator (tests/simulation/run.py): many histories, a single one, or those that planted bugs break.
 
 scripts/simulate.py histories [--first 0] [--count 20000]     run histories; shrink and print the first that fails
 scripts/simulate.py show SEED|FILE                            run one history and print what happened

@@ -1,4 +1,4 @@
-"""Fits the speed model's constants, each pulled towards its documented guess, and refits with rows left out.
+"""Fits the speed model's constants, regularized toward their documented priors, and refits with rows held out.
 
 Minimised is the sum over rows of a rounded absolute log error, plus the squared distance of every constant's logarithm
 from its guess in units of its spread. Steps are Gauss-Newton. With rows left out the model is taken as linear around

@@ -1,4 +1,4 @@
-"""The measured rows of `profiles/performance/`, understood, and how predictions of them are scored."""
+"""Parses the measured rows of `profiles/performance/` and scores predictions of them."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ INPUT: Final = "case.toml"
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="only cases whose path contains one of these")
-    parser.add_argument("--check", action="store_true", help="write nothing, tell what is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing, print what is out of date")
     parser.add_argument("--tests", type=Path, default=ROOT / "tests", help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     sys.path[:0] = [str(ROOT), str(options.tests)]

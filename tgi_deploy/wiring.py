@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK: Final = "127.0.0.1/32"
 _LONGEST_TAG: Final = 256
+_SANDBOX_PLUGIN: Final = (sys.executable, "-P", "-m", "tgi_deploy.sandbox.sessions.plugin")
 _LONGEST_COMMAND: Final = 200
 _SANDBOX_TOKEN: Final = "hf_made_up_for_the_sandbox"  # noqa: S105 -- it opens nothing
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
@@ -75,7 +77,7 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- startup time
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- startup time
-    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.protocol import near_end, target_at  # noqa: PLC0415 -- startup time
     from tgi_deploy.values.progress import Events  # noqa: PLC0415 -- startup time
 
     events = Events(setup.progress)
@@ -90,10 +92,10 @@ def context(setup: Setup) -> Context:
         cloud=lambda place: target_at(there, place).cloud(place),
         unsearched=unsearched,
         loopback=setup.sandbox,
-        probe=_probe,
+        probe=lambda address: _probe(near_end(there, address)),
         engine=engine_named,
-        engine_client=lambda address: _engine_client(address, setup.api_key_variable),
-        keyed_engine_client=_engine_client,
+        engine_client=lambda address: _engine_client(near_end(there, address), setup.api_key_variable),
+        keyed_engine_client=lambda address, variable: _engine_client(near_end(there, address), variable),
         log_grammar=lambda engine: log_grammar(engine, setup.profiles_dir),
         regions=setup.regions or there[0].locations(()),
         version=__version__,
@@ -164,6 +166,7 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
         endpoint_url=local.endpoint_url if local else os.environ.get("AWS_ENDPOINT_URL") or None,
         access_key=local.access_key if local else None,
         unsearched=unsearched,
+        plugin=_SANDBOX_PLUGIN if local else (),
     )
     if setup:
         _ = connection.sessions  # unusable settings are an error of every command that changes something
@@ -181,6 +184,7 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
         survey=survey,
         catalog=lambda: open_catalog(profiles_dir),
         default_region=lambda: default_region(os.environ)[0],
+        session_manager=lambda: connection.session_manager,
         caller_cidr=lambda: _LOOPBACK if local else _caller_cidr(connection.sessions),
     )
 

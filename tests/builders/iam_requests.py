@@ -124,11 +124,23 @@ class Requests:
 
     def _of_ssm(self, action: str, call: Mapping[str, Any]) -> Iterator[Request]:
         params = call["params"]
+        if "DocumentName" in params:
+            yield from self._of_session(action, call)
+            return
         keys = {"ssm:Overwrite": str(params["Overwrite"]).lower()} if "Overwrite" in params else {}
         for name in params.get("Names") or [params.get("Name") or params.get("ResourceId")]:
             owner = "" if str(name).startswith("/aws/") else ACCOUNT
             arn = f"arn:aws:ssm:{call['region']}:{owner}:parameter{name}" if name else "*"
             yield from _and_tags(action, arn, keys, tagged="Tags" in params)
+
+    def _of_session(self, action: str, call: Mapping[str, Any]) -> Iterator[Request]:
+        """The machine, by its tags, and the document: Systems Manager user guide, "Sample IAM policies"."""
+        params = call["params"]
+        machine = params.get("Target") or params["InstanceIds"][0]
+        keys = {f"aws:ResourceTag/{_OUR_TAG}": "any"}
+        yield Request(action=action, resource=_ec2_arn("instance", machine, call), keys=keys)
+        document = f"arn:aws:ssm:{call['region']}::document/{params['DocumentName']}"
+        yield Request(action=action, resource=document)
 
     def _of_scheduler(self, action: str, call: Mapping[str, Any]) -> Iterator[Request]:
         """Return the resource from the call's path: /schedules/NAME, /schedule-groups/NAME, /tags/ARN."""

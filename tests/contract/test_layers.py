@@ -83,6 +83,7 @@ THIRD_PARTY = {
     "moto": {"sandbox"},
     "werkzeug": {"sandbox"},
     "flask": {"sandbox"},
+    "websockets": {"sandbox"},
     "yaml": {"sandbox"},
 }
 TYPES_ONLY = {f"mypy_boto3_{name}" for name in ("ec2", "iam", "scheduler", "ssm", "sts")}

@@ -62,18 +62,20 @@ def test_the_boundary_allows_what_the_roles_need():
     key = SecretSource(reference="env:KEY")
     secrets = delivery(Secrets(hub_token=key, api_key=key), name="demo", deployment_id="1", region="us-east-1")
     ends = external_end(name="demo", deployment_id="1", region="us-east-1", expires=MOMENT, machine_key="instance")
-    needed = [item for role in (*secrets.resources, *ends) for item in role.properties.get("statements", ())]
-    assert len(needed) == 2
+    tunnel = delivery(Secrets(tunnel=True), name="demo", deployment_id="1", region="us-east-1").resources
+    needed = [item for role in (*secrets.resources, *ends, *tunnel) for item in role.properties.get("statements", ())]
+    assert len(needed) == 3
     for statement in needed:
         resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
         for resource in resources:
             arn = resource.replace("{partition}", "aws").replace("{account}", "123456789012")
-            assert allows(BOUNDARY.document(), statement["Action"], arn, {"aws:ResourceTag/tgi-deploy:id": "1"}), arn
+            for action in statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]:
+                assert allows(BOUNDARY.document(), action, arn, {"aws:ResourceTag/tgi-deploy:id": "1"}), (action, arn)
 
 
 def test_every_feature_that_creates_roles_requires_the_boundary():
     making = {name for name in ACTIONS.features if makes_roles(ACTIONS, (name,))}
-    assert making == {"secrets", "external-ttl"}
+    assert making == {"secrets", "external-ttl", "tunnel"}
     for name in making:
         alone = policy(ACTIONS, (name,))
         assert not allows(alone, "iam:CreateRole", ROLE, {})

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
+from tgi_deploy.errors import DeployError
 from tgi_deploy.planner.time_to_ready import ready_deadline_s
+from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.executor import Executor
 from tgi_deploy.reconcile.retry import Pace
 from tgi_deploy.targets.protocol import target_at
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.serving import CERTIFICATE_NOTE, UNREAD, Address, reported_certificate
+from tgi_deploy.values.serving import (
+    CERTIFICATE_NOTE,
+    TUNNEL_NOTE,
+    UNREAD,
+    Address,
+    TunnelEnd,
+    reported_certificate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +29,6 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.engines.protocol import ServingEngine
     from tgi_deploy.readiness.proof import EngineClient
-    from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ports import Clock, Cloud, Listener, Reporter, Store
     from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
@@ -87,7 +96,11 @@ class Context:
         if deployment.endpoint is None:
             return None
         machine = deployment.machine and self.with_certificate(deployment.machine)
-        return self.probe(address_of(deployment.endpoint, machine).at(self.engine_of(deployment).health.path))
+        address = address_of(deployment.endpoint, machine).at(self.engine_of(deployment).health.path)
+        try:
+            return self.probe(address)
+        except DeployError as error:
+            return Probe(outcome="no_tunnel", why=error.message)
 
     def with_certificate(self, machine: ResourceRecord) -> ResourceRecord:
         """Return the machine with the certificate from its console, if no record or tag has it yet."""
@@ -128,4 +141,11 @@ def with_certificate(machine: ResourceRecord, console: str) -> ResourceRecord:
 def address_of(url: str, machine: ResourceRecord | None) -> Address:
     """Return the address of a machine's engine, with the one certificate that may answer there."""
     known = machine.notes.get(CERTIFICATE_NOTE) if machine else None
-    return Address(url=url, certificate="" if known == UNREAD else known)
+    return Address(url=url, certificate="" if known == UNREAD else known, tunnel=tunnel_to(url, machine))
+
+
+def tunnel_to(url: str, machine: ResourceRecord | None) -> TunnelEnd | None:
+    """Return where the tunnel to a machine's engine ends; None without one."""
+    if machine is None or TUNNEL_NOTE not in machine.notes:
+        return None
+    return TunnelEnd(place=machine.place, machine_id=machine.attributes["id"], port=urlsplit(url).port or 0)

@@ -51,17 +51,21 @@ _NEAR: Final = STARTUP_PHASES.index("loading")
 class Probe:
     """The result of a health check. Refused, reset and timeout all mean that nothing listens yet.
 
-    Distrusted: the server has another certificate than its machine reported, so nothing was sent.
+    Distrusted: the server has another certificate than its machine reported, so nothing was sent. No tunnel: none to
+    its machine can be opened, and `why`.
     """
 
-    outcome: Literal["refused", "reset", "timeout", "distrusted", "status"]
+    outcome: Literal["refused", "reset", "timeout", "distrusted", "no_tunnel", "status"]
     status: int | None = None
+    why: str = ""
 
     @property
     def ok(self) -> bool:
         return self.outcome == "status" and self.status == _OK
 
     def __str__(self) -> str:
+        if self.outcome == "no_tunnel":
+            return f"no tunnel: {self.why}"
         return f"answered {self.status}" if self.outcome == "status" else self.outcome
 
 

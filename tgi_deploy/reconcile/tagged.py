@@ -18,7 +18,9 @@ from tgi_deploy.values.serving import (
     BIND_NOTE,
     CERTIFICATE_NOTE,
     PUBLIC_KEY_NOTE,
+    TUNNEL_NOTE,
     UNREAD,
+    YES,
     Service,
 )
 
@@ -38,9 +40,9 @@ _NOTES: Final = {
     f"{TAG_PREFIX}bind": BIND_NOTE,
     f"{TAG_PREFIX}certificate": CERTIFICATE_NOTE,
     f"{TAG_PREFIX}public-key": PUBLIC_KEY_NOTE,
+    f"{TAG_PREFIX}tunnel": TUNNEL_NOTE,
 }
 _COUNT: Final = "[1-9][0-9]{0,8}"
-_YES: Final = "yes"
 _FORMS: Final = {
     tag: re.compile(form, re.ASCII)
     for tag, form in {
@@ -50,12 +52,13 @@ _FORMS: Final = {
         _PORT: "[1-9][0-9]{0,4}",
         _PROMISE: "/".join([_COUNT] * 3),
         _TOKENS: "/".join([_COUNT] * 2),
-        _PLAINTEXT: _YES,
+        _PLAINTEXT: YES,
         f"{TAG_PREFIX}api-key-variable": r"[A-Za-z_]\w{0,127}",
         f"{TAG_PREFIX}api-key-parameter": r"[\w./-]{1,256}",
         f"{TAG_PREFIX}bind": "[0-9a-fA-F:.]{2,45}",
         f"{TAG_PREFIX}certificate": f"{UNREAD}|[0-9a-f]{{64}}",
         f"{TAG_PREFIX}public-key": "[0-9A-Za-z+/]{43}=",
+        f"{TAG_PREFIX}tunnel": YES,
     }.items()
 }
 _HIGHEST_PORT: Final = 65535
@@ -73,7 +76,7 @@ def serving_tags(service: Service | None, notes: Mapping[str, str], *, plaintext
         tags[_PROMISE] = f"{promise.input_tokens}/{promise.output_tokens}/{promise.concurrency}"
         tags[_TOKENS] = f"{promise.max_input_tokens}/{promise.max_total_tokens}"
     if plaintext:
-        tags[_PLAINTEXT] = _YES
+        tags[_PLAINTEXT] = YES
     return _well_formed(tags | note_tags(notes))
 
 

@@ -115,7 +115,7 @@ def serve(options: argparse.Namespace) -> None:
     _write_record(
         home,
         {
-            "url": sandbox.url,
+            "endpoint_url": sandbox.url,
             "pid": os.getpid(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "access_key": sandbox.access_key,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import subprocess
@@ -12,7 +11,9 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
@@ -30,7 +31,6 @@ _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
 _START_S: Final = 60.0
 _STOP_S: Final = 15.0
 _POLL_S: Final = 0.05
-_RECORDED: Final = frozenset({"url", "pid", "started", "access_key", "speed"})
 _OWN_URL: Final = re.compile(r"^http://127\.0\.0\.1:\d{1,5}$", re.ASCII)
 # Paths of the home folder are used in machines' shell scripts.
 _SAFE_PATH: Final = re.compile(r"^[\w./@+,-]+$", re.ASCII)
@@ -89,17 +89,8 @@ def stop(home: Path) -> bool:
 
 def status(home: Path) -> SandboxInfo | None:
     """Return the sandbox of this home if it answers and wrote the record."""
-    record = _read_record(home.expanduser())
-    if record is None:
-        return None
-    recorded = SandboxInfo(
-        endpoint_url=str(record["url"]),
-        pid=int(record["pid"]),
-        started=str(record["started"]),
-        speed=float(record["speed"]),
-        access_key=str(record["access_key"]),
-    )
-    return recorded if api.is_genuine(recorded.endpoint) else None
+    recorded = _read_record(home.expanduser())
+    return recorded if recorded and api.is_genuine(recorded.endpoint) else None
 
 
 def _usable(home: Path) -> Path:
@@ -133,18 +124,15 @@ def _locked(home: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _read_record(home: Path) -> dict[str, Any] | None:
+def _read_record(home: Path) -> SandboxInfo | None:
     """Read the record if it is the user's own: another account's could redirect calls to its cloud."""
     if not is_claimed(home):
         return None
     try:
-        record = json.loads((home / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = msgspec.json.decode((home / RECORD).read_bytes(), type=SandboxInfo)
+    except (OSError, msgspec.MsgspecError):
         return None
-    if not isinstance(record, dict) or not set(record) >= _RECORDED:
-        return None
-    numbers = isinstance(record["pid"], int) and isinstance(record["speed"], float)
-    return record if numbers and _OWN_URL.match(str(record["url"])) else None
+    return record if _OWN_URL.match(record.endpoint_url) else None
 
 
 def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:

@@ -28,6 +28,7 @@ from tgi_deploy.sandbox.faults import (
     read_fault,
     send_signal,
 )
+from tgi_deploy.sandbox.sessions.service import Sessions
 from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import (
     Answer,
@@ -109,6 +110,7 @@ class Layer:
         self._lock = lock
         self._access_key = access_key
         self._tokens = TokenMemory()
+        self._sessions = Sessions(machines.guest)
         roles.prepare_account()
         self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
 
@@ -181,7 +183,7 @@ class Layer:
         repeated = self._tokens.replay(call, ask_moto)
         if repeated is not None:
             return repeated
-        answer = canned.answer(call, ask_moto, self._machines.console)
+        answer = self._sessions.answer(call) or canned.answer(call, ask_moto, self._machines.console)
         if answer is None:
             completed = rules.complete(call) if call.service == "ec2" else call
             answer = _REFUSALS.get(call.service, schedules.refuse)(completed) or _in_words(call, ask_moto(completed))

@@ -23,7 +23,7 @@ from tgi_deploy.sandbox.guest.console import Console, Network, serve_device
 from tgi_deploy.sandbox.guest.docker import Docker
 from tgi_deploy.sandbox.guest.init import Init
 from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
-from tgi_deploy.sandbox.guest.server import Client, CommandServer, write_date
+from tgi_deploy.sandbox.guest.server import Client, CommandServer, write_date, write_sudo
 from tgi_deploy.sandbox.guest.services import Host
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
@@ -39,7 +39,7 @@ class Machine:
         self._spec = spec
         self._began_s = time.monotonic()
         self._console = Console(layout, speed=spec.speed)
-        self._spawner = Spawner(groups=layout.groups, environment=_environment(layout), home=layout.at("/root"))
+        self._spawner = Spawner(groups=layout.groups, environment=guest_environment(layout), home=layout.at("/root"))
         host = Host(layout=layout, console=self._console, spawner=self._spawner, speed=spec.speed, down=self.down)
         self._init = Init(host, booted=time.time(), timer_speed=spec.timer_speed)
         self._power = Power(spec=spec, console=self._console, down=self.down, stop_services=self._init.stop_all)
@@ -99,6 +99,7 @@ class Machine:
         )
         server.write_shims(self._layout, speed=self._spec.speed)
         write_date(self._layout.bin, self._spec.clock)
+        write_sudo(self._layout.bin)
         server.start()
 
     def _keep_uptime(self) -> None:
@@ -144,7 +145,7 @@ def _now() -> str:
     return time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime())
 
 
-def _environment(layout: Layout) -> dict[str, str]:
+def guest_environment(layout: Layout) -> dict[str, str]:
     """Return the guest's environment, without the caller's variables and credentials."""
     return {
         "PATH": f"{layout.bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}",

@@ -18,7 +18,9 @@ from tgi_deploy.sandbox import roles, rules, schedules, world
 from tgi_deploy.sandbox.addresses import Routes
 from tgi_deploy.sandbox.guest.layout import FastClock, Layout, MachineSpec
 from tgi_deploy.sandbox.hardware import hardware_of, image_sizes, proxy_image
+from tgi_deploy.sandbox.machine import guest_environment
 from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
+from tgi_deploy.sandbox.sessions.agent import Guest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -151,6 +153,18 @@ class Machines:
             return None
         at = self._clock.text(time.time() + due - now).replace("+00:00", "Z")
         return {"action": "terminate", "time": at}
+
+    def guest(self, instance_id: str) -> Guest | None:
+        """Return a booted machine, for sessions with it; None otherwise."""
+        with self._lock:
+            machine, instance = self._machines.get(instance_id), world.find_instance(instance_id)
+            if machine is None or instance is None or machine.process is None or machine.died:
+                return None
+            layout = machine.layout
+            if not layout.at("/proc/uptime").exists():
+                return None
+            folder, environment = layout.at("/root"), guest_environment(layout)
+            return Guest(address=instance.sandbox_address, folder=folder, environment=environment)
 
     def schedule_end(self, instance_id: str, fault: MachineFault) -> bool:
         """Schedule the end of a running machine by a fault. Return False for an unknown machine."""

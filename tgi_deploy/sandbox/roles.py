@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.iam.models import iam_backends
@@ -15,6 +15,8 @@ from tgi_deploy.sandbox.wire import Answer, Call, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+_CHANNEL_CALLS: Final = ("CreateControlChannel", "CreateDataChannel", "OpenControlChannel", "OpenDataChannel")
 
 
 def prepare_account() -> None:
@@ -52,6 +54,12 @@ def refuse_machine(call: Call, instance_id: str) -> Answer | None:
         return None
     message = f"User: assumed-role of {instance_id} is not authorized to perform: ssm:{call.action} on resource: {arn}"
     return error(call, "AccessDeniedException", message)
+
+
+def may_answer_sessions(instance_id: str) -> bool:
+    """Return whether the machine's role lets its agent register and open the channels of sessions."""
+    wanted = ("ssm:UpdateInstanceInformation", *(f"ssmmessages:{call}" for call in _CHANNEL_CALLS))
+    return all(_may(_roles_of(instance_id), "ec2.amazonaws.com", action, "*", {}) for action in wanted)
 
 
 def may_terminate(role_arn: str, region: str, instance_id: str) -> bool:

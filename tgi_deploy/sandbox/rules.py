@@ -56,8 +56,6 @@ def complete(call: Call) -> Call:
     world.backend(call.region)
     if call.action == "RunInstances":
         return _with_zone(_with_image(_with_template(call)))
-    if call.action == "DescribeInstances":
-        return _with_token_filter(call)
     if call.action in {"DescribeLaunchTemplates", "DescribeLaunchTemplateVersions"}:
         # moto truncates the response there without a token to continue.
         return call.with_params({**call.params, "MaxResults": str(_ALL)})
@@ -166,19 +164,6 @@ def _placed(call: Call) -> str:
 
 def _instance_type(call: Call) -> str:
     return call.text("InstanceType") or str(world.template_data(call.region, call.params).get("InstanceType", ""))
-
-
-def _with_token_filter(call: Call) -> Call:
-    """Filter by instance ids, because moto can't filter by client token."""
-    params = dict(call.params)
-    for name in [name for name, value in call.params.items() if name.startswith("Filter.") and value == "client-token"]:
-        prefix = name.removesuffix(".Name")
-        wanted = {value for key, value in call.params.items() if key.startswith(f"{prefix}.Value.")}
-        params = {key: value for key, value in params.items() if not key.startswith(f"{prefix}.")}
-        found = [one.id for region, one in world.instances() if region == call.region and one.client_token in wanted]
-        params[f"{prefix}.Name"] = "instance-id"
-        params.update({f"{prefix}.Value.{n}": one for n, one in enumerate(found or ["i-none"], start=1)})
-    return call.with_params(params)
 
 
 def _user_data(call: Call, name: str) -> Answer | None:

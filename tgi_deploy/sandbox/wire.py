@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
+import msgspec
+from werkzeug.wrappers import Response
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+
 # Far more than any request of AWS or of the control interface.
 _LARGEST_BODY_BYTES: Final = 1024 * 1024
-_DEEPEST: Final = 16
+_Member = str | int | float | bool | dict[str, str] | None
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 
 # The service whose actions are in the method and the path.
@@ -156,25 +160,13 @@ def read_document(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a request to the control interface; no body is an empty one.
 
     Raises:
-        BadRequestError: it is not a JSON object in UTF-8, or one nested too deeply.
+        BadRequestError: it is not a JSON object in UTF-8, or has other members than such requests have.
     """
     try:
-        document = json.loads(body.decode() or "{}", parse_constant=_no_constant)
-        json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair is not text
-    except (ValueError, RecursionError) as problem:
-        raise BadRequestError(f"the body is not JSON: {problem}") from problem
-    if not isinstance(document, dict) or _is_deeper(document, _DEEPEST):
-        raise BadRequestError(f"the body is not a JSON object of at most {_DEEPEST} levels")
+        document: dict[str, Any] = msgspec.json.decode(body or b"{}", type=dict[str, _Member])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise BadRequestError(f"the body is not a JSON object of texts, numbers and switches: {problem}") from problem
     return document
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return levels < 0 or any(_is_deeper(one, levels - 1) for one in inside)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _params(body: bytes, query: str, *, as_json: bool) -> dict[str, Any]:
@@ -212,15 +204,11 @@ def json_answer(value: object, status: int = 200, content_type: str = "applicati
 
 def forward(app: Callable[..., Iterable[bytes]], environ: Environ, call: Call) -> Answer:
     """Forward the call to the wrapped WSGI application."""
-    inner = dict(environ)
-    inner["wsgi.input"] = io.BytesIO(call.body)
-    inner["CONTENT_LENGTH"] = str(len(call.body))
-    head: list[Any] = []
-
-    def start(status: str, headers: list[tuple[str, str]], _error: object = None) -> None:
-        head[:] = [status, headers]
-
-    body = b"".join(app(inner, start))
-    headers: list[tuple[str, str]] = head[1]
-    content_type = next((value for name, value in headers if name.lower() == "content-type"), "text/xml")
-    return Answer(status=int(head[0].split()[0]), body=body, content_type=content_type, headers=tuple(headers))
+    inner = {**environ, "wsgi.input": io.BytesIO(call.body), "CONTENT_LENGTH": str(len(call.body))}
+    response = Response.from_app(app, inner, buffered=True)
+    return Answer(
+        status=response.status_code,
+        body=response.get_data(),
+        content_type=response.content_type or "text/xml",
+        headers=tuple(response.headers),
+    )

@@ -13,7 +13,7 @@ from moto.ec2.models import instances as moto_instances
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
-from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, get_prefix
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
 from moto.iam.models import iam_backends
 
 from tgi_deploy.catalog.store import Store
@@ -135,6 +135,7 @@ def install(addresses: AddressPool) -> None:
     SandboxInstance.addresses = addresses
     setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is not a variable to mypy
     setattr(TaggedEC2Resource, "get_tags", _tags_of)  # noqa: B010 -- as above
+    filter_dict_attribute_mapping["client-token"] = "client_token"
     setattr(elastic_ip_addresses, "random_ip", addresses.take)  # noqa: B010 -- as above
 
 

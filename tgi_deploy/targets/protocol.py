@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ipaddress
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, runtime_checkable
+from urllib.parse import urlsplit
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.ends import Ends, Spent, WantedEnds
+from tgi_deploy.values.serving import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import ChangeSet, Found, Resource
+    from tgi_deploy.values.serving import TunnelEnd
 
     # Returns the desired deployment and its existing resources at the time of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
@@ -49,6 +52,7 @@ class TargetOptions(TypedDict, total=False):
     api_key_from_env: str | None
     tls: bool
     plaintext: bool
+    tunnel: bool
     instance_profile: str | None
     external_ttl: bool
     static_ip: bool
@@ -80,9 +84,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     target is given. `not_changed`: options of a remedy's `up` that have no effect on this target. `one_at_a_time`: why
     deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
     parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
-    `extra`: the package that the extra with the target's name installs; empty if none. `no_shell`: why its machines
-    can't run commands, and `shell_by_hand` the manual alternative, with `{place}` and `{id}`; both empty if the target
-    is a `Shell`.
+    `extra`: the package that the extra with the target's name installs; empty if none.
     """
 
     begins: str
@@ -97,8 +99,6 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     removed_together: frozenset[str] = frozenset()
     unpriced: str = ""
     extra: str = ""
-    no_shell: str = ""
-    shell_by_hand: str = ""
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):
@@ -321,6 +321,7 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot, `idle_s` from the last request,
     `lease_s` from the last renewal; the first to pass ends the machine. `log_filter` lets the machine judge a failed
     start. `tls_image` is the proxy that answers over TLS before the engine; None: the engine answers over plain HTTP.
+    `tunneled`: only programs of the machine reach it.
     """
 
     name: str
@@ -337,6 +338,7 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     image_id: str | None = None
     ready_deadline_s: int = 3600
     tls_image: str | None = None
+    tunneled: bool = False
 
 
 class Artifact(Frozen, frozen=True, kw_only=True):
@@ -380,7 +382,7 @@ class ByHand(Protocol):
     def removal_command(self, kind: str, thing_id: str, place: str) -> str | None:
         """Return the command to remove a resource; None if its kind has none."""
 
-    def tunnel(self, place: str, port: int) -> str:
+    def tunnel(self, end: TunnelEnd) -> str:
         """Return the command that tunnels to a port there; empty if not needed."""
 
 
@@ -480,14 +482,54 @@ class LocalHost(Protocol):
 
 
 @runtime_checkable
+class Tunneling(Protocol):
+    """A target that can reach its machines through tunnels."""
+
+    def local_port(self, end: TunnelEnd) -> int:
+        """Return the port of this computer that leads there, opening a tunnel if needed. Raises DeployError."""
+
+
+class Finished(Frozen, frozen=True, kw_only=True):
+    """The result of a command. Its output is None if it went to this program's streams."""
+
+    exit_code: int
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+@runtime_checkable
+class RemoteShell(Protocol):
+    """A target whose cloud runs commands on its machines."""
+
+    def run(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> Finished:
+        """Run `words` on a machine; without words, an interactive shell, which needs the terminal.
+
+        Raises DeployError `not_managed`, `no_shell`.
+        """
+
+
+@runtime_checkable
 class Shell(Protocol):
-    """A target whose machines can run commands next to the engine."""
+    """A target on whose machines a program of this computer can run commands, next to the engine."""
 
     def child(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
         """Return the local program that runs `words` on a machine; without words, an interactive shell.
 
         Its streams and exit code are the command's. `terminal`: stdin is interactive.
         """
+
+
+def near_end(targets: Sequence[Target], address: Address) -> Address:
+    """Return where a tunnel to this address begins on this computer, opening it if needed; without one, the address."""
+    if address.tunnel is None:
+        return address
+    target = target_at(targets, address.tunnel.place)
+    if not isinstance(target, Tunneling):
+        raise InputError(
+            "no_tunnel", f"the machine {address.tunnel.machine_id} is said to have a tunnel, and its target has none"
+        )
+    here = f"127.0.0.1:{target.local_port(address.tunnel)}"
+    return Address(url=urlsplit(address.url)._replace(netloc=here).geturl(), certificate=address.certificate)
 
 
 def target_at(targets: Sequence[Target], place: str) -> Target:

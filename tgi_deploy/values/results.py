@@ -124,10 +124,12 @@ class ProbeData(Value, frozen=True, kw_only=True):
     """The result of a health check: `status` with an HTTP status, or why there is none.
 
     `refused`, `reset`, `timeout`: nothing answers there. `distrusted`: another certificate than the machine reported.
+    `no_tunnel`: no tunnel to its machine can be opened from here, and `why`.
     """
 
     outcome: str
     status: int | None
+    why: str = ""
 
 
 class Starting(Value, frozen=True, kw_only=True):

@@ -15,6 +15,8 @@ BIND_NOTE: Final = "bind"
 # Of a machine that answers over TLS only: the SHA-256 of its certificate and, as curl wants it, of its public key.
 CERTIFICATE_NOTE: Final = "certificate"
 PUBLIC_KEY_NOTE: Final = "public_key"
+TUNNEL_NOTE: Final = "tunnel"  # of a machine whose engine is reached only through a tunnel to it
+YES: Final = "yes"
 UNREAD: Final = "unread"  # the machine has not reported its certificate yet
 _REPORTED: Final = re.compile(r"\[tgi-deploy\] certificate sha256=([0-9a-f]{64}) public-key=([A-Za-z0-9+/]{43}=)\s")
 
@@ -29,14 +31,24 @@ class Service(Value, frozen=True, kw_only=True):
     promise: Promise | None = None
 
 
+class TunnelEnd(Value, frozen=True, kw_only=True):
+    """Where a tunnel ends: the machine, and the engine's port there."""
+
+    place: str
+    machine_id: str
+    port: int
+
+
 class Address(Value, frozen=True, kw_only=True):
     """An engine's address. `certificate`: the SHA-256 of the only acceptable certificate.
 
-    None: over plain HTTP, or with a certificate that an authority has signed. Empty: none may answer yet.
+    None: over plain HTTP, or with a certificate that an authority has signed. Empty: none may answer yet. With
+    `tunnel`, the URL is that of a tunnel's near end, whose port is known once it is open.
     """
 
     url: str
     certificate: str | None = None
+    tunnel: TunnelEnd | None = None
 
     def at(self, path: str) -> Self:
         return replaced(self, url=self.url + path)

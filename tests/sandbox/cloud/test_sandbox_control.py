@@ -143,10 +143,10 @@ def test_processes_are_found_without_ps(monkeypatch):
 
 
 def record(url: str) -> dict[str, object]:
-    return {"url": url, "pid": os.getpid(), "started": "2026-01-01T00:00:00+00:00", "access_key": "k"}
+    return {"endpoint_url": url, "pid": os.getpid(), "started": "2026-01-01T00:00:00+00:00", "access_key": "k"}
 
 
-@pytest.mark.parametrize("damage", ["access_key", "pid", "url"])
+@pytest.mark.parametrize("damage", ["access_key", "pid", "endpoint_url"])
 def test_a_sandbox_with_a_damaged_record_is_stopped(home, damage):
     control.start(home)
     written = json.loads((home / "sandbox.json").read_text())
@@ -171,9 +171,9 @@ def test_a_stale_record_is_ignored(home):
         "",
         "{",
         "[]",
-        '{"url": 1}',
-        '{"url": "http://127.0.0.1:9", "pid": "x", "started": "s", "access_key": "k"}',
-        '{"url": "http://127.0.0.1:port", "pid": 1, "started": "s", "access_key": "k"}',
+        '{"endpoint_url": 1}',
+        '{"endpoint_url": "http://127.0.0.1:9", "pid": "x", "started": "s", "access_key": "k"}',
+        '{"endpoint_url": "http://127.0.0.1:port", "pid": 1, "started": "s", "access_key": "k"}',
     ],
 )
 def test_a_damaged_record_is_ignored(home, text):

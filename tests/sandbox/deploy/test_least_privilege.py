@@ -41,11 +41,15 @@ RUNS = {
         DOWN,
     ),
     "static-ip": ((*UP, "--static-ip"), DOWN),
+    "tunnel": ((*UP, "--tunnel", "--ready", "fast"), ("exec", "demo", "true"), DOWN),
 }
 # Granted, but not requested by any command above.
 NOT_ASKED = {
     "ec2:DescribeRouteTables": "never asked on an endpoint of this computer",
     "iam:CreateServiceLinkedRole": "EC2 asks in the caller's name, once an account",
+    "ssm:ResumeSession": "the Session Manager plugin asks, after a connection broke",
+    "ssm:TerminateSession": "the plugin asks, where an agent is too old for a flag",
+    "ssmmessages:OpenDataChannel": "the plugin asks",
     "iam:DetachRolePolicy": "where somebody attached a policy to our role",
 }
 # Searches for what a feature that was not used may have left: if they are not allowed, that is a warning.

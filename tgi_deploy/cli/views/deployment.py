@@ -48,7 +48,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *(_service_lines(proposal, request) if request else ()),
         *update,
         changes_text(proposal.changes),
-        f"  published on {proposal.cidrs[0]}" if owned else f"  reachable from {', '.join(proposal.cidrs)}",
+        f"  published on {proposal.cidrs[0]}" if owned else f"  reachable {_who(proposal.cidrs)}",
         "  no price: the machine is yours; only 'down' removes the deployment"
         if owned
         else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything; {end}",
@@ -56,6 +56,10 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         interruptions_text(proposal.interruptions, first="  "),
     ]
     return "\n".join(filter(None, lines))
+
+
+def _who(cidrs: tuple[str, ...]) -> str:
+    return f"from {', '.join(cidrs)}" if cidrs else "through a tunnel, by whoever may open a session with it"
 
 
 def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.lines import written_since
+from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.context import address_of, with_certificate
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.watching.diagnose import subject_of
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 # Shards that only waited for this share of the loading deadline hang. By then the whole deadline has passed,
 # but a console keeps only the end of a long wait: its 64 KiB hold six minutes of eight shards.
 _HANG_SHARE: Final = 0.25
+# A machine that has just booted takes a while to register for tunnels.
+_NO_TUNNEL_YET: Final = frozenset({"not_managed", "tunnel_failed", "throttled", "cloud_unreachable"})
 
 
 def keep_certificate(context: Context, deployment: Deployment) -> Deployment:
@@ -53,7 +56,14 @@ class _Reached:
 
     def probe(self, host: str, path: str) -> Probe:
         address = address_of(url_to(self.machine, host, self.port), self.machine)
-        return Probe(outcome="refused") if address.certificate == "" else self.context.probe(address.at(path))
+        if address.certificate == "":
+            return Probe(outcome="refused")
+        try:
+            return self.context.probe(address.at(path))
+        except DeployError as error:
+            if error.code not in _NO_TUNNEL_YET:
+                raise
+            return Probe(outcome="no_tunnel", why=error.message)
 
 
 def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimate], *, before: str = "") -> ReadyReport:

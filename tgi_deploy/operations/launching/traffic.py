@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_deploy.targets.protocol import Traffic, reach_of
-from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, BIND_NOTE, CERTIFICATE_NOTE, url_of
+from tgi_deploy.values.serving import (
+    API_KEY_NOTE,
+    API_KEY_PARAMETER_NOTE,
+    BIND_NOTE,
+    CERTIFICATE_NOTE,
+    TUNNEL_NOTE,
+    url_of,
+)
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Launch
@@ -34,7 +41,9 @@ def check_key(deployment: Deployment) -> None:
 
 
 def url_to(machine: ResourceRecord | None, address: str, port: int) -> str:
-    return url_of(address, port, encrypted=is_encrypted(machine))
+    """Return the URL of a machine's engine; with a tunnel, that of its near end on this computer."""
+    near = "localhost" if machine is not None and TUNNEL_NOTE in machine.notes else address
+    return url_of(near, port, encrypted=is_encrypted(machine))
 
 
 def _host(url: str) -> str:

@@ -254,7 +254,7 @@ def _machine(machine: MachineState) -> MachineData:
 
 
 def _probe(probe: Probe | None) -> ProbeData | None:
-    return None if probe is None else ProbeData(outcome=probe.outcome, status=probe.status)
+    return None if probe is None else ProbeData(outcome=probe.outcome, status=probe.status, why=probe.why)
 
 
 def ends_data(ends: Sequence[End]) -> tuple[EndData, ...]:

@@ -13,10 +13,11 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.context import address_of
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.lookup import known
+from tgi_deploy.targets.protocol import Tunneling
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
 from tgi_deploy.values.results import AccessData
-from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_KEY_NOTE
+from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_KEY_NOTE, Address, TunnelEnd, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.probing import ProbeRequest
-    from tgi_deploy.values.serving import Address
 
 _QUESTION: Final = "What is a GPU?"
 _ANSWER_TOKENS: Final = 64
@@ -40,7 +40,9 @@ def access(context: Context, name: str) -> AccessData:
 def access_to(context: Context, deployment: Deployment) -> AccessData:
     """Raises InputError `unknown_engine`, DeployError `no_endpoint`."""
     address, record = reached(context, deployment)
-    url, port = address.url, urlsplit(address.url).port or 80
+    if context.loopback and address.tunnel is not None:
+        address = _direct(context, address.tunnel)
+    url = address.url
     engine, service = context.engine_of(deployment), deployment.service
     asked = engine.question(served_as(service.model) if service else "", _QUESTION, _ANSWER_TOKENS)
     body = shlex.quote(json.dumps(asked.body))
@@ -51,10 +53,26 @@ def access_to(context: Context, deployment: Deployment) -> AccessData:
         url=url,
         curl=f"curl -s{pinned(pin)} {url}{asked.path} {_JSON}{_header(variable)} -d {body}",
         python=_pinned_line(address, variable, asked) if pin else engine.client_line(url, variable, asked),
-        tunnel=context.target_at(record.place).by_hand.tunnel(record.place, port),
+        tunnel=_tunnel(context, address, record),
         unencrypted=unencrypted(deployment),
         certificate=address.certificate,
     )
+
+
+def _direct(context: Context, end: TunnelEnd) -> Address:
+    """Return the address of a machine on this computer: no command of the cloud's own tools reaches it there."""
+    host = context.cloud(end.place).machine(end.machine_id).address or "localhost"
+    return Address(url=url_of(host, end.port))
+
+
+def _tunnel(context: Context, address: Address, record: ResourceRecord) -> str:
+    """Return the command that opens a tunnel; empty where none is needed."""
+    target = context.target_at(record.place)
+    if address.tunnel is None and isinstance(target, Tunneling):
+        return ""
+    port = urlsplit(address.url).port or 80
+    here = TunnelEnd(place=record.place, machine_id=record.attributes["id"], port=port)
+    return target.by_hand.tunnel(address.tunnel or here)
 
 
 def reached(context: Context, deployment: Deployment) -> tuple[Address, ResourceRecord]:

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.planning.no_plan import option_words
 from tgi_deploy.reconcile.claim import owned_by
 from tgi_deploy.reconcile.ends import ends_at_once, ends_of, moment_of
@@ -30,7 +31,6 @@ from tgi_deploy.values.resource import (
     TAG_STOPPED_PRICE,
     revision_of,
 )
-from tgi_deploy.values.serving import CERTIFICATE_NOTE, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -104,9 +104,7 @@ def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> Tag
         revisions=(Revision(number=number, origin="adopted", state="serving", created_at=created, pools=(pool,)),),
         active=number,
         resources=tuple(_as_recorded(found) for found in owned_by(seen, tags.get(TAG_ID, "")) if not found.attached),
-        endpoint=url_of(address, service.port, encrypted=CERTIFICATE_NOTE in notes_of(tags))
-        if service and address
-        else None,
+        endpoint=url_to(_as_recorded(first), address, service.port) if service and address else None,
         plaintext=is_plaintext(tags),
         ends=_tagged_ends(tags),
         tagged=service,

@@ -18,7 +18,7 @@ from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 from tgi_deploy.values.deployment import service_of
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.resource import KEPT
-from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, PUBLIC_KEY_NOTE
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, PUBLIC_KEY_NOTE, TUNNEL_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -170,6 +170,8 @@ def _key_options(recorded: Deployment) -> Iterator[str]:
     yield from (f"{option} {shlex.quote(notes[note])}" for option, note in named.items() if note in notes)
     if recorded.plaintext:
         yield "--plaintext"
+    if TUNNEL_NOTE in notes:
+        yield "--tunnel"
 
 
 def _end_options(ending: Ends | Deployable) -> tuple[str, ...]:

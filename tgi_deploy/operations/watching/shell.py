@@ -1,27 +1,20 @@
-"""The use case `exec`: runs a command on a deployment's machine through a local program such as `docker`."""
+"""The use case `exec`: runs a command on a deployment's machine, by its cloud or a local program such as `docker`."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.watching.logs import locate
-from tgi_deploy.targets.protocol import Shell
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.targets.protocol import Finished, RemoteShell, Shell
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.targets.protocol import Target
 
 _SIGNALED = 128
-
-
-class Finished(Frozen, frozen=True, kw_only=True):
-    """The result of a command. Its output is None if it went to this program's streams."""
-
-    exit_code: int
-    stdout: str | None = None
-    stderr: str | None = None
 
 
 def run_there(
@@ -29,22 +22,37 @@ def run_there(
 ) -> Finished:
     """Run a command on a deployment's machine; without one, an interactive shell.
 
-    Raises InputError `unknown_deployment`, DeployError `no_machine`, `no_shell`.
+    Raises InputError `unknown_deployment`, DeployError `no_machine`, `no_shell`, `not_managed`.
     """
     _, place, machine_id = locate(context, name)
     target = context.target_at(place)
     if not isinstance(target, Shell):
-        # A command for the real cloud finds nothing in a local one.
-        by_hand = "" if context.loopback else "; " + target.facts.shell_by_hand.format(place=place, id=machine_id)
-        raise _no_shell(name, target.facts.no_shell, f"'tgi-deploy logs {name}' prints its log{by_hand}")
+        return _run_by_cloud(target, place, machine_id, words, terminal=terminal, captured=captured)
     child = target.child(place, machine_id, words, terminal=terminal)
     try:
-        ended = subprocess.run(child, capture_output=captured, check=False)  # noqa: S603 -- the user asked for it
+        done = subprocess.run(child, capture_output=captured, check=False)  # noqa: S603 -- the user asked for it
     except OSError as error:
         reason = f"starting {child[0]!r} on this computer failed: {error.strerror}"
         raise _no_shell(name, reason, f"install the {child[0]!r} command; no daemon is needed here") from error
-    code = ended.returncode if ended.returncode >= 0 else _SIGNALED - ended.returncode
-    return Finished(exit_code=code, stdout=_text(ended.stdout), stderr=_text(ended.stderr))
+    code = done.returncode if done.returncode >= 0 else _SIGNALED - done.returncode
+    return Finished(exit_code=code, stdout=_text(done.stdout), stderr=_text(done.stderr))
+
+
+def _run_by_cloud(
+    target: Target, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool, captured: bool
+) -> Finished:
+    if not isinstance(target, RemoteShell):
+        raise TypeError(f"the target {target.name} runs no commands")
+    ended = target.run(place, machine_id, words, terminal=terminal)
+    return ended if captured else _shown(ended)
+
+
+def _shown(ended: Finished) -> Finished:
+    """Write the output of a command to this program's streams."""
+    for stream, text in ((sys.stdout, ended.stdout), (sys.stderr, ended.stderr)):
+        stream.write(text or "")
+        stream.flush()
+    return Finished(exit_code=ended.exit_code)
 
 
 def _text(output: bytes | None) -> str | None:

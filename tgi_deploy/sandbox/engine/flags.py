@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from tgi_deploy.sandbox.engine.failures import HelpAskedError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from tgi_deploy.values.engine import Flag
 
@@ -206,34 +206,22 @@ def _possible_values(flag: Flag) -> str:
 
 
 def _convert(flag: Flag, name: str, raw: list[str]) -> Value:
-    if flag.kind.startswith("list"):
-        items = [item for text in raw for item in text.split(",")]
-        if flag.kind == "list[uint]":
-            return tuple(_unsigned(flag, name, item) for item in items)
-        return tuple(items)
-    return _CONVERTERS.get(flag.kind, _unsigned)(flag, name, raw[-1])
+    if not flag.kind.startswith("list"):
+        return _single(flag, name, raw[-1])
+    items = [item for text in raw for item in text.split(",")]
+    return tuple(_unsigned(flag, name, item) for item in items) if flag.kind == "list[uint]" else tuple(items)
 
 
-def _text(_flag: Flag, _name: str, raw: str) -> Value:
-    return raw
-
-
-def _boolean(flag: Flag, name: str, raw: str) -> Value:
-    if raw not in {"true", "false"}:
-        raise _invalid(flag, name, raw)
-    return raw == "true"
-
-
-def _choice(flag: Flag, name: str, raw: str) -> Value:
-    if raw not in flag.values:
-        raise _invalid(flag, name, raw)
-    return raw
-
-
-def _float(flag: Flag, name: str, raw: str) -> Value:
-    if not _FLOAT.fullmatch(raw):
-        raise _invalid(flag, name, raw, "invalid float literal")
-    return float(raw)
+def _single(flag: Flag, name: str, raw: str) -> Value:
+    if flag.kind == "string" or (flag.kind == "enum" and raw in flag.values):
+        return raw
+    if flag.kind == "bool" and raw in {"true", "false"}:
+        return raw == "true"
+    if flag.kind == "float" and _FLOAT.fullmatch(raw):
+        return float(raw)
+    if flag.kind in {"bool", "enum", "float"}:
+        raise _invalid(flag, name, raw, "invalid float literal" if flag.kind == "float" else None)
+    return _unsigned(flag, name, raw)
 
 
 def _unsigned(flag: Flag, name: str, raw: str) -> int:
@@ -255,11 +243,3 @@ def _invalid(flag: Flag, name: str, raw: str, reason: str | None = None) -> Usag
     ending = f": {reason}" if reason else ""
     values = "" if reason else _possible_values(flag)
     return _usage(f"invalid value '{raw}' for '{_signature(flag, name)}'{ending}", values)
-
-
-_CONVERTERS: Final[Mapping[str, Callable[[Flag, str, str], Value]]] = {
-    "string": _text,
-    "bool": _boolean,
-    "enum": _choice,
-    "float": _float,
-}

@@ -19,7 +19,6 @@ def validate(arguments: Arguments) -> None:
     _validate_token_limits(arguments)
     if arguments.number("validation-workers") == 0:
         raise ArgumentValidationError("`validation_workers` must be > 0")
-    _validate_ngrok(arguments)
 
 
 def _validate_token_limits(arguments: Arguments) -> None:
@@ -38,14 +37,6 @@ def _validate_token_limits(arguments: Arguments) -> None:
         raise ArgumentValidationError(
             f"`max_total_tokens` must be <= `max_batch_total_tokens`. Given: {total} and {batch_total}"
         )
-
-
-def _validate_ngrok(arguments: Arguments) -> None:
-    if not arguments.on("ngrok"):
-        return
-    for name in ("ngrok-authtoken", "ngrok-edge"):
-        if arguments.text(name) is None:
-            raise ArgumentValidationError(f"`{name}` must be set when using ngrok tunneling")
 
 
 def validate_adapters(arguments: Arguments) -> None:

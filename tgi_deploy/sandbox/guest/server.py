@@ -112,6 +112,11 @@ def write_date(folder: Path, clock: FastClock) -> None:
         _write_script(folder / "date", _DATE.format(epoch=clock.epoch, speed=clock.speed))
 
 
+def write_sudo(folder: Path) -> None:
+    """Write a `sudo` that changes nothing: the guest's programs are root's, and the host's would leave the guest."""
+    _write_script(folder / "sudo", 'if [ "$1" = -i ]; then exec bash; fi\nexec "$@"')
+
+
 def _write_script(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)

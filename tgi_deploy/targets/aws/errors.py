@@ -42,6 +42,9 @@ _DENIED_ON: Final = re.compile(r"on resource:? (arn:[^\s<]+)")
 _DENIED_WHY: Final = re.compile(r"(with an explicit deny[^.<]*)")
 _CREDENTIALS_HINT: Final = "run 'aws configure' or 'aws sso login', name a profile with AWS_PROFILE, or use --sandbox"
 _PROTECTED_HINT: Final = "disable its termination protection, then try again"
+_NOT_MANAGED_HINT: Final = (
+    "wait a minute if it has just booted; 'tgi-deploy up MODEL --tunnel' starts machines that answer sessions"
+)
 _NO_CREDENTIALS: Final = (
     boto.NoCredentialsError,
     boto.PartialCredentialsError,
@@ -209,6 +212,7 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
         "quota": lambda: QuotaError(text, cause=cause),
         "permission": lambda: PermissionDeniedError(text, action=action),
         "credentials": lambda: DeployError("bad_credentials", text, hint=_CREDENTIALS_HINT),
+        "not_managed": lambda: DeployError("not_managed", text, hint=_NOT_MANAGED_HINT),
         "protected": lambda: DeployError("protected", text, hint=_PROTECTED_HINT),
     }
     return makers.get(name, lambda: BadRequestError(text))()

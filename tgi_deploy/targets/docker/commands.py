@@ -12,6 +12,7 @@ from tgi_deploy.values.resource import TAG_NAME
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.docker.endpoint import Endpoint
+    from tgi_deploy.values.serving import TunnelEnd
 
 _KINDS: Final = {"container": "container", "proxy": "container", "network": "network", "volume": "volume"}
 _COMMANDS: Final = {"container": "rm --force", "proxy": "rm --force", "network": "network rm", "volume": "volume rm"}
@@ -68,7 +69,7 @@ def _docker(place: str) -> str:
     return f"docker --host {shlex.quote(host)}" if host else "docker"
 
 
-def tunnel(place: str, port: int) -> str:
+def tunnel(end: TunnelEnd) -> str:
     """Return the SSH command to the host; empty for this computer."""
-    host = urlsplit(place.partition(":")[2]).hostname
-    return f"ssh -N -L {port}:127.0.0.1:{port} {shlex.quote(host)}" if host else ""
+    host = urlsplit(end.place.partition(":")[2]).hostname
+    return f"ssh -N -L {end.port}:127.0.0.1:{end.port} {shlex.quote(host)}" if host else ""

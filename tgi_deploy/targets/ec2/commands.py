@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.protocol import Commands
 from tgi_deploy.values.resource import TAG_NAME
+
+if TYPE_CHECKING:
+    from tgi_deploy.values.serving import TunnelEnd
 
 _EC2: Final = {
     "instance": "terminate-instances --instance-ids",
@@ -70,5 +73,8 @@ def commands(name: str, region: str, machine_id: str, *, nvidia: bool = True) ->
     )
 
 
-def tunnel(place: str, port: int) -> str:  # noqa: ARG001 -- required by the protocol: instances are reached directly
-    return ""
+def tunnel(end: TunnelEnd) -> str:
+    return (
+        f"aws ssm start-session --region {end.place} --target {end.machine_id}"
+        f" --document-name AWS-StartPortForwardingSession --parameters portNumber={end.port},localPortNumber={end.port}"
+    )

@@ -10,13 +10,15 @@ from tgi_deploy.clock import SystemClock
 from tgi_deploy.targets.ec2.survey import Survey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.catalog.quotas import Quota
     from tgi_deploy.secret import Secret
+    from tgi_deploy.targets.aws.api import Api
     from tgi_deploy.targets.aws.session import SessionFactory
+    from tgi_deploy.targets.aws.session_manager import SessionManager
     from tgi_deploy.targets.ec2.inspection import Inspector
     from tgi_deploy.targets.ec2.region import Region
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 class Connection:
     """One account. `endpoint_url` None is AWS itself; `access_key` replaces the caller's credentials.
 
-    `unsearched` collects (region, kind) → why the search failed.
+    `unsearched` collects (region, kind) → why the search failed. `plugin` replaces AWS's Session Manager plugin.
     """
 
     def __init__(
@@ -34,9 +36,11 @@ class Connection:
         endpoint_url: str | None = None,
         access_key: str | None = None,
         unsearched: dict[tuple[str, str], str] | None = None,
+        plugin: Sequence[str] = (),
     ) -> None:
         self._secret_of = secret_of
         self._endpoint_url, self._access_key = endpoint_url, access_key
+        self._plugin = plugin
         self._unsearched = {} if unsearched is None else unsearched
         self.region = cache(self._region)
 
@@ -54,13 +58,23 @@ class Connection:
         parameters: list[dict[str, str]] = Store.behind().json("aws/amis.json")["parameters"]
         return parameters
 
-    def _region(self, name: str) -> Region:
+    @cached_property
+    def session_manager(self) -> SessionManager:
+        from tgi_deploy.targets.aws.session_manager import PLUGIN, SessionManager  # noqa: PLC0415 -- see sessions
+
+        return SessionManager(self._api, plugin=self._plugin or PLUGIN)
+
+    def _api(self, region: str) -> Api:
         from tgi_deploy.targets.aws.api import Api  # noqa: PLC0415 -- see sessions
         from tgi_deploy.targets.aws.retry import Retrier  # noqa: PLC0415 -- startup time
+
+        return Api(region=region, sessions=self.sessions, retrier=Retrier(SystemClock()))
+
+    def _region(self, name: str) -> Region:
         from tgi_deploy.targets.ec2.cloud import Ec2Cloud  # noqa: PLC0415 -- startup time
 
         return Ec2Cloud(
-            api=Api(region=name, sessions=self.sessions, retrier=Retrier(SystemClock())),
+            api=self._api(name),
             image_parameters=self._image_parameters,
             secret_of=self._secret_of,
             unsearched=self._unsearched,

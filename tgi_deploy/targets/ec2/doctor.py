@@ -123,6 +123,7 @@ def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, 
         flight,
         token_parameter=look.asked.options.hub_token_parameter,
         actions=look.survey.inspector(region).actions,
+        tunnel_problem=look.target.tunnel_problem(look.asked.options),
     )
     disk = disk_finding(flight.candidate, flight.root_gib, snapshot_gib)
     told_before = {"identity", "clock", "clock_skew"}

@@ -10,7 +10,7 @@ from tgi_deploy.targets.ec2.external_end import external_end
 from tgi_deploy.targets.ec2.resources import INSTANCE
 from tgi_deploy.targets.ec2.secrets import delivery
 from tgi_deploy.values.resource import machine_key
-from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE
+from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, TUNNEL_NOTE, YES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,10 +49,11 @@ def make_extras(
 
 
 def _notes(secrets: Secrets) -> dict[str, str]:
-    """Return where the API key is stored: the names of the caller's variable and of an existing parameter."""
+    """Return whether there is a tunnel, and where the API key is: the caller's variable, or a parameter."""
     named = {
         API_KEY_NOTE: secrets.api_key_variable,
         API_KEY_PARAMETER_NOTE: secrets.api_key and secrets.api_key.parameter,
+        TUNNEL_NOTE: YES if secrets.tunnel else None,
     }
     return {note: name for note, name in named.items() if name}
 

@@ -49,7 +49,7 @@ ENGINE_ARCHITECTURE: Final = "x86_64"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Launch:
-    """`cidrs` are the networks that may connect."""
+    """`cidrs` are the networks that may connect. `tunnel_problem`: of `Ec2Target`."""
 
     around: Surroundings
     request: LaunchRequest
@@ -59,6 +59,7 @@ class Ec2Launch:
     region: Callable[[str], Region]
     survey: Survey | None
     pools: PoolMemory
+    tunnel_problem: Callable[[], str] | None = None
     images: dict[str, MachineImage] = field(default_factory=dict)
 
     @property
@@ -80,14 +81,14 @@ class Ec2Launch:
 
     @property
     def traffic(self) -> Traffic:
-        reach: Reach = "loopback" if self.around.loopback else "public"
+        reach: Reach = "loopback" if self.around.loopback or self.options.tunnel else "public"
         return Traffic(
             reach=reach, api_key=self.secrets.api_key is not None, encrypted=self._encrypts(self.options.plaintext)
         )
 
     def _encrypts(self, plaintext: bool) -> bool:  # noqa: FBT001 -- of the options or of the record
         """Return whether its machine answers over TLS: nothing leaves this computer on the way to a sandbox's."""
-        return self.options.tls or not (plaintext or self.around.loopback)
+        return self.options.tls or not (plaintext or self.options.tunnel or self.around.loopback)
 
     @property
     def plaintext(self) -> bool:
@@ -97,7 +98,8 @@ class Ec2Launch:
     def marks(self) -> Mapping[str, Any]:
         wanted = {"api_key": self.secrets.api_key is not None, "external_ttl": self.options.external_ttl}
         extras = {"extras": wanted} if any(wanted.values()) else {}
-        return {**extras, "static_ip": True} if self.options.static_ip else extras
+        named = {name: True for name in ("static_ip", "tunnel") if getattr(self.options, name)}
+        return {**extras, **named}
 
     @property
     def rare_kinds(self) -> bool:
@@ -139,7 +141,8 @@ class Ec2Launch:
         known = {cidr for group in groups for cidr in group.attributes.get("cidrs", "").split()}
         own = {cidr for group in groups for cidr in group.attributes.get(SIGNED, "").split()}
         added = tuple(cidr for cidr in named if cidr not in known)
-        return NetworkChange(added=added, removed=tuple(sorted(own - set(named))) if named else ())
+        closes = bool(named) or self.options.tunnel
+        return NetworkChange(added=added, removed=tuple(sorted(own - set(named))) if closes else ())
 
     def change_networks(self, seen: Sequence[Found], change: NetworkChange) -> None:
         for group in _groups(seen):
@@ -151,7 +154,11 @@ class Ec2Launch:
         if self.survey is None or not launches(attempt):
             return ()
         return launch_findings(
-            self.survey, self.plan, launch_of(attempt, tags), token_parameter=self.secrets.hub_token_parameter
+            self.survey,
+            self.plan,
+            launch_of(attempt, tags),
+            token_parameter=self.secrets.hub_token_parameter,
+            tunnel_problem=self.tunnel_problem,
         )
 
     def _ladder(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
@@ -255,6 +262,7 @@ class Ec2Launch:
         deployable = replaced(
             self._deployable(deployment.name, candidate, image, ends.first),
             tls_image=tls_image() if encrypts else None,
+            tunneled=self.options.tunnel,
             **extras.names,
         )
         user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)

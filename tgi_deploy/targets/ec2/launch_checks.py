@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, error, ok, warning
+from tgi_deploy.targets.aws.session_manager import no_plugin
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 from tgi_deploy.values.sizes import GIB
 
@@ -20,6 +21,13 @@ _CROWDED: Final = 0.9
 
 def image_finding(image: MachineImage, region: str) -> Problem:
     return ok("machine_image", f"{image.id} in {region} ({image.source})", image=image.id, source=image.source)
+
+
+def tunnel_finding(problem: str | DeployError) -> Problem:
+    """Check that this computer can open tunnels; `problem` is why not, or empty."""
+    if problem:
+        return no_plugin(str(problem)).problem
+    return ok("session_plugin", "the Session Manager plugin is installed")
 
 
 def disk_finding(candidate: Candidate, size_gib: int, snapshot_gib: int | None) -> Problem:

@@ -10,9 +10,18 @@ from tgi_deploy.values.base import Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-from tgi_deploy.values.options import EVERYWHERE, ApiKeyFromEnv, ExposeToWorld, HubTokenFromEnv, Plaintext, option
+from tgi_deploy.values.options import (
+    EVERYWHERE,
+    ApiKeyFromEnv,
+    ExposeToWorld,
+    HubTokenFromEnv,
+    Plaintext,
+    flag_of,
+    option,
+)
 
 _LOOKED_AT: Final = (*EVERYWHERE, "doctor")
+_OF_AN_OPEN_PORT: Final = ("allow_cidr", "expose_to_world", "tls", "plaintext", "static_ip")
 
 NAME: Final = "ec2"
 TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -41,6 +50,7 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     api_key_from_env: ApiKeyFromEnv = None
     tls: Annotated[bool, option("Answer over TLS.  [default: unless --plaintext; not in the sandbox]")] = False
     plaintext: Plaintext = False
+    tunnel: Annotated[bool, option("Open no port: reach it through Session Manager.", commands=_LOOKED_AT)] = False
     instance_profile: Annotated[
         str | None, option("Instance profile that may read them.  [default: created if needed]", "NAME")
     ] = None
@@ -59,6 +69,13 @@ class Ec2Options(Value, frozen=True, kw_only=True):
                 "conflicting_options",
                 "--tls and --plaintext exclude each other",
                 hint="leave out --plaintext: the API key then travels encrypted",
+            )
+        other = next((name for name in _OF_AN_OPEN_PORT if getattr(self, name)), None)
+        if self.tunnel and other is not None:
+            raise InputError(
+                "conflicting_options",
+                f"{flag_of(other)} is about an open port, and with --tunnel there is none",
+                hint=f"leave out {flag_of(other)}: everyone with permission to open a session can connect",
             )
 
     @property

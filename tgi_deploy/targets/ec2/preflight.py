@@ -23,7 +23,7 @@ from tgi_deploy.targets.ec2.account_checks import (
 )
 from tgi_deploy.targets.ec2.dry_run import OF_STATIC_IP
 from tgi_deploy.targets.ec2.inspection import Identity, RehearsedLaunch
-from tgi_deploy.targets.ec2.launch_checks import disk_finding, hub_finding, user_data_finding
+from tgi_deploy.targets.ec2.launch_checks import disk_finding, hub_finding, tunnel_finding, user_data_finding
 from tgi_deploy.targets.ec2.quota import headroom_of, quota_code, used_vcpus
 from tgi_deploy.targets.ec2.resources import ADDRESS, GROUP, INSTANCE, TEMPLATE
 from tgi_deploy.targets.ec2.secrets import PROFILE, ROLE
@@ -97,11 +97,19 @@ def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
 
 
 def launch_findings(
-    survey: Survey, plan: Plan, flight: Flight, *, token_parameter: str | None, actions: tuple[str, ...] = CREATING
+    survey: Survey,
+    plan: Plan,
+    flight: Flight,
+    *,
+    token_parameter: str | None,
+    actions: tuple[str, ...] = CREATING,
+    tunnel_problem: Callable[[], str] | None = None,
 ) -> tuple[Problem, ...]:
-    """Return all findings about one launch, those of the account first."""
+    """Return all findings about one launch, those of the account first. `tunnel_problem`: of `Ec2Target`."""
     actions = (*actions, *OF_STATIC_IP) if flight.new_ip else actions
-    answers: dict[str, Any] = ask_all(_questions(survey, plan, flight, token_parameter, actions))
+    questions = _questions(survey, plan, flight, token_parameter, actions)
+    tunnel = {"tunnel": tunnel_problem} if tunnel_problem else {}
+    answers: dict[str, Any] = ask_all({**questions, **tunnel})
     who = answers["identity"]
     arn = who.arn if isinstance(who, Identity) else ""
     verdicts = {action: answers[action] for action in actions}
@@ -118,6 +126,7 @@ def launch_findings(
         route_finding(flight.launch.subnet, answers["route"], public=flight.public, static_ip=flight.static_ip),
         disk_finding(flight.candidate, flight.root_gib, None),
         user_data_finding(flight.user_data),
+        tunnel_finding(answers["tunnel"]) if tunnel else None,
         answers["hub"],
     )
     return tuple(finding for finding in findings if finding is not None)

@@ -34,6 +34,19 @@ HUB_TOKEN: Final = "hub-token"  # noqa: S105 -- the parameter's name, not a toke
 _API_KEY: Final = "api-key"
 MACHINE_ROLE: Final = "machine-role"
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
+# Of Session Manager's agent: AWS Systems Manager User Guide, "Create a custom IAM role for Session Manager"; also Run
+# Command since agent 3.3.40: "Reference: ec2messages, ssmmessages, and other API operations".
+_MAY_ANSWER: Final = {
+    "Effect": "Allow",
+    "Action": [
+        "ssm:UpdateInstanceInformation",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
+    ],
+    "Resource": "*",  # they know no narrower one
+}
 _WHAT: Final = {HUB_TOKEN: "hub token", _API_KEY: "API key"}
 
 
@@ -47,17 +60,22 @@ class SecretSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Secrets:
-    """`api_key_variable` holds the key for the caller's own requests. `instance_profile` is an existing one."""
+    """`api_key_variable` holds the key for the caller's own requests. `instance_profile` is an existing one.
+
+    `tunnel`: the machine's role may answer sessions.
+    """
 
     hub_token: SecretSource | None = None
     api_key: SecretSource | None = None
     api_key_variable: str | None = None
     instance_profile: str | None = None
+    tunnel: bool = False
 
     @property
     def makes(self) -> bool:
         """Whether resources have to be created for them."""
-        return any(source is not None and source.reference for source in (self.hub_token, self.api_key))
+        needs_role = self.tunnel and self.instance_profile is None
+        return needs_role or any(source is not None and source.reference for source in (self.hub_token, self.api_key))
 
     @property
     def hub_token_parameter(self) -> str | None:
@@ -86,6 +104,7 @@ def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], 
         api_key=_api_key(options, environment, plan.chosen.engine, wait=wait),
         api_key_variable=options.api_key_from_env,
         instance_profile=options.instance_profile,
+        tunnel=options.tunnel,
     )
     _check_reach(secrets)
     return secrets
@@ -155,13 +174,13 @@ def delivery(secrets: Secrets, *, name: str, deployment_id: str, region: str) ->
     there = {key: source for key, source in named.items() if source is not None}
     names = {key: source.parameter or f"{FOLDER}{name}-{deployment_id}/{key}" for key, source in there.items()}
     made = [_parameter(key, names[key], source.reference, region) for key, source in there.items() if source.reference]
-    own_role = bool(made) and secrets.instance_profile is None
+    own_role = secrets.makes and secrets.instance_profile is None
     profile = f"tgi-deploy-{deployment_id}-{region}"
     return Delivery(
         hub_token_parameter=names.get(HUB_TOKEN),
         api_key_parameter=names.get(_API_KEY),
         instance_profile=profile if own_role else secrets.instance_profile,
-        resources=(*made, *(_access(profile, name, region, tuple(names.values())) if own_role else ())),
+        resources=(*made, *(_access(profile, name, region, _statements(region, names, secrets)) if own_role else ())),
     )
 
 
@@ -175,7 +194,15 @@ def _parameter(key: str, name: str, reference: str, region: str) -> Resource:
     )
 
 
-def _access(profile: str, deployment: str, region: str, parameters: tuple[str, ...]) -> tuple[Resource, Resource]:
+def _statements(region: str, names: Mapping[str, str], secrets: Secrets) -> list[dict[str, Any]]:
+    """Return what the machine's role allows."""
+    return [
+        *([_may_read(region, tuple(names.values()))] if names else []),
+        *([_MAY_ANSWER] if secrets.tunnel else []),
+    ]
+
+
+def _access(profile: str, deployment: str, region: str, statements: list[dict[str, Any]]) -> tuple[Resource, Resource]:
     """Return the machine's role and its instance profile."""
     role = Resource(
         key=MACHINE_ROLE,
@@ -189,7 +216,7 @@ def _access(profile: str, deployment: str, region: str, parameters: tuple[str, .
                 "Principal": {"Service": "ec2.amazonaws.com"},
                 "Action": "sts:AssumeRole",
             },
-            "statements": [_may_read(region, parameters)],
+            "statements": statements,
         },
         mutable=("statements",),
     )

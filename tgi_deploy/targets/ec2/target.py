@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.targets.ec2.options import NAME, Ec2Options
-from tgi_deploy.targets.protocol import Supplied, TargetFacts, no_spending
+from tgi_deploy.targets.protocol import Finished, Supplied, TargetFacts, no_spending
 from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.targets.aws.session_manager import SessionManager
     from tgi_deploy.targets.ec2.launch import Ec2Launch
     from tgi_deploy.targets.ec2.region import Region
     from tgi_deploy.targets.ec2.survey import Survey
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.serving import TunnelEnd
 
 FACTS: Final = TargetFacts(
     begins="starting a machine that costs money",
@@ -42,9 +44,6 @@ FACTS: Final = TargetFacts(
     shows_at_once=False,  # EC2 is eventually consistent
     regions=True,
     removed_together=frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"}),
-    no_shell="this version gives a machine on EC2 neither an SSH key nor a role for Session Manager",
-    shell_by_hand="where the role of its --instance-profile allows Session Manager, run: "
-    "aws ssm start-session --region {place} --target {id}",
 )
 FORMS: Final = {"user-data": "EC2 user data", "launch-template": "EC2 launch template"}
 _ALL: Final = "all"
@@ -54,7 +53,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
     """`region` returns a region; `survey` reads the account, None if it can't be read.
 
     `catalog` opens the catalog, `default_region` returns the region if none is named, `caller_cidr` the caller's
-    public network.
+    public network. `session_manager` opens tunnels.
     """
 
     region: Callable[[str], Region]
@@ -62,6 +61,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
     catalog: Callable[[], Catalog]
     default_region: Callable[[], str]
     caller_cidr: Callable[[], str]
+    session_manager: Callable[[], SessionManager] | None = None
     name: ClassVar = NAME
     facts: ClassVar = FACTS
     options: ClassVar[type[Value]] = Ec2Options
@@ -119,14 +119,39 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
             request=request,
             spent=spent,
             secrets=secrets_of(request.options, request.plan, request.environ, wait=request.wait),
-            cidrs=request.options.networks or (self.caller_cidr(),),
+            cidrs=() if request.options.tunnel else request.options.networks or (self.caller_cidr(),),
             region=self.region,
             survey=self.survey,
             pools=PoolMemory(around.clock, around.store),
+            tunnel_problem=self.tunnel_problem(request.options),
         )
+
+    def tunnel_problem(self, options: Ec2Options) -> Callable[[], str] | None:
+        """Return what finds out why no tunnel can be opened from here; None if the options ask for none."""
+        manager = self.session_manager
+        return (lambda: manager().problem()) if options.tunnel and manager is not None else None
 
     def cloud(self, place: str) -> Cloud:
         return self.region(place)
+
+    def local_port(self, end: TunnelEnd) -> int:
+        return self._sessions().local_port(end)
+
+    def run(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> Finished:
+        if words:
+            return self._sessions().run(place, machine_id, words)
+        if not terminal:
+            raise DeployError(
+                "no_shell",
+                f"opening a shell on {machine_id}: there is no terminal",
+                hint="run it in a terminal, or name a command after --",
+            )
+        return Finished(exit_code=self._sessions().shell(place, machine_id))
+
+    def _sessions(self) -> SessionManager:
+        if self.session_manager is None:
+            raise ValueError("this target opens no sessions")
+        return self.session_manager()
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
         """Return the front; None with an external schedule, which ends only one machine, or a new address."""

@@ -129,7 +129,7 @@ def _values(deployable: Deployable) -> dict[str, Any]:
 def _published(deployable: Deployable, port: int) -> dict[str, Any]:
     """Return where the engine answers on the machine: behind a proxy only programs of the machine reach it."""
     if deployable.tls_image is None:
-        return {"published": str(port), "local_port": port}
+        return {"published": f"127.0.0.1:{port}" if deployable.tunneled else str(port), "local_port": port}
     local_port = next(other for other in _LOCAL_PORTS if other != port)
     return {"published": f"127.0.0.1:{local_port}", "local_port": local_port}
 

@@ -13,6 +13,7 @@ from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Mount
 from tgi_deploy.values.resource import KEPT
+from tgi_deploy.values.serving import TunnelEnd
 from tgi_deploy.wiring import open_catalog, written
 
 
@@ -91,5 +92,6 @@ def test_commands_name_a_remote_host():
     assert removal_command("container", "abc", "docker") == "docker rm --force abc"
     assert removal_command("volume", "v", "docker:tcp://h:1") == "docker --host tcp://h:1 volume rm v"
     assert removal_command("image", "x", "docker") is None
-    assert tunnel("docker:tcp://gpu-box:2376", 8080) == "ssh -N -L 8080:127.0.0.1:8080 gpu-box"
-    assert tunnel("docker", 8080) == ""
+    end = TunnelEnd(place="docker:tcp://gpu-box:2376", machine_id="c1", port=8080)
+    assert tunnel(end) == "ssh -N -L 8080:127.0.0.1:8080 gpu-box"
+    assert tunnel(TunnelEnd(place="docker", machine_id="c1", port=8080)) == ""
