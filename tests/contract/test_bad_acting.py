@@ -80,7 +80,7 @@ def up_until(line_start, act):
     return subprocess.CompletedProcess(process.args, process.returncode, out, "".join(said))
 
 
-def test_a_sandbox_killed_half_way(home):
+def test_a_sandbox_killed_midway(home):
     assert run("sandbox", "start").returncode == 0
     server = json.loads(run("sandbox", "status", "--json").stdout)["data"]["sandbox"]["pid"]
     finished = up_until("created instance", lambda _: os.kill(server, signal.SIGKILL))

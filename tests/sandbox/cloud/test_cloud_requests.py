@@ -121,7 +121,7 @@ def test_a_launch_template_with_too_much_user_data_is_refused(cloud):
     assert code_of(error) == "InvalidParameterValue"
 
 
-def test_a_type_that_one_zone_lacks_names_the_zones_that_have_it(cloud):
+def test_an_error_for_a_missing_type_names_the_zones_that_have_it(cloud):
     offers = cloud.ec2.describe_instance_type_offerings(
         LocationType="availability-zone", Filters=[{"Name": "instance-type", "Values": ["g6e.xlarge"]}]
     )["InstanceTypeOfferings"]
@@ -142,7 +142,7 @@ def test_without_a_zone_one_that_has_the_type_is_chosen(cloud):
     assert found["Placement"]["AvailabilityZone"] in {one["Location"] for one in offers}
 
 
-def test_a_launch_template_is_applied_as_a_whole(cloud):
+def test_a_launch_template_is_applied_completely(cloud):
     group = cloud.ec2.create_security_group(GroupName="g", Description="d")["GroupId"]
     cloud.ec2.create_launch_template(
         LaunchTemplateName="whole",
@@ -175,7 +175,7 @@ def test_a_launch_template_is_applied_as_a_whole(cloud):
     assert [(one["Size"], one["VolumeType"], one["Encrypted"]) for one in volumes] == [(120, "gp3", True)]
 
 
-def test_a_web_page_is_refused(cloud):
+def test_requests_from_web_pages_are_rejected(cloud):
     request = urllib.request.Request(  # noqa: S310 -- our own loopback server
         f"{cloud.url}/", data=b"Action=RunInstances", headers={"Origin": "https://example.org"}
     )

@@ -27,7 +27,7 @@ def test_a_token_belongs_to_one_zone(cloud):
     assert first != second
 
 
-def test_a_refused_call_is_not_remembered(cloud):
+def test_a_rejected_call_is_not_remembered(cloud):
     cloud.fault(name="capacity")
     with pytest.raises(ClientError):
         launch(cloud, "t")

@@ -113,7 +113,7 @@ def test_killed_before_the_call_takes_effect(cloud, victim):
     assert groups(cloud) == set()
 
 
-def test_killed_when_it_has_taken_effect(cloud, victim):
+def test_killed_after_it_took_effect(cloud, victim):
     cloud.fault(name="signal", action="CreateSecurityGroup", after=True)
     with pytest.raises(ConnectionClosedError):
         client_of(cloud, victim).create_security_group(GroupName="two", Description="d")
@@ -121,7 +121,7 @@ def test_killed_when_it_has_taken_effect(cloud, victim):
     assert groups(cloud) == {"two"}
 
 
-def test_terminated_with_the_reply_on_its_way(cloud, victim):
+def test_terminated_after_the_reply_was_sent(cloud, victim):
     cloud.fault(name="signal", action="CreateSecurityGroup", signal="TERM", replied=True)
     assert client_of(cloud, victim).create_security_group(GroupName="three", Description="d")["GroupId"]
     assert victim.wait(30) == -signal.SIGTERM

@@ -151,7 +151,7 @@ def test_systemd_command_prefixes_are_handled():
     assert mapper("a-/usr/bin/docker") == "a-/usr/bin/docker"
 
 
-def test_a_fast_clock_runs_from_the_moment_at_which_it_agrees_with_the_real_one():
+def test_a_fast_clock_starts_at_the_real_time():
     clock = FastClock(epoch=1000.0, speed=60.0)
     assert clock.at(1000.0) == 1000.0
     assert clock.at(1010.0) == 1600.0

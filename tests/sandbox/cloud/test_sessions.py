@@ -51,7 +51,7 @@ def agent(tmp_path):
         server.shutdown()
 
 
-def test_what_the_real_plugin_sent_gets_the_answer_of_the_port(agent, echo):
+def test_recorded_plugin_messages_get_the_ports_answer(agent, echo):
     """The plugin opens with its token, shakes hands, opens a stream of smux, sends 'ping', and is interrupted."""
     received = []
     with agent(port=echo) as link:
@@ -90,7 +90,7 @@ def test_without_its_token_nobody_gets_into_a_session(agent):
 
 
 @pytest.mark.parametrize("raw", [b"", b"x" * 119, bytes.fromhex(RECORDED["client"][2])[:-1]])
-def test_half_a_message_is_refused(raw):
+def test_a_truncated_message_is_rejected(raw):
     with pytest.raises(ValueError, match="message"):
         decoded(raw)
 

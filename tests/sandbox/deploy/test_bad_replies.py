@@ -196,7 +196,7 @@ def test_up_survives_one_bad_reply(bench, kind):
 
 
 @pytest.mark.parametrize("kind", some(KINDS, 1))
-def test_up_with_secrets_and_an_external_end_survives_one_bad_reply(bench, kind):
+def test_up_with_secrets_and_external_ttl_survives_one_bad_reply(bench, kind):
     bench.works(UP)
     plain = set(bench.wire.calls)
     bench.works(DOWN)

@@ -49,7 +49,7 @@ def test_a_command_runs_on_the_machine_with_its_exit_code(closed):
     assert closed.here("down", "closed", "--yes").code == 0
 
 
-def test_on_a_machine_without_the_role_it_says_what_to_do(program):
+def test_without_the_role_the_error_has_a_remedy(program):
     assert program.here(*UP[:-1], "--no-wait").code == 0
     ran = program.here("exec", "closed", "true")
     assert (ran.code, ran.json["errors"][0]["code"]) == (1, "not_managed")
@@ -68,7 +68,7 @@ def test_another_computer_knows_the_tunnel_by_the_machines_tags(closed, monkeypa
     assert closed.here("down", "closed", "--yes").code == 0
 
 
-def test_what_open_prints_works_when_pasted(closed):
+def test_the_output_of_open_works_when_pasted(closed):
     opened = closed.here("open", "closed").json["data"]
     assert opened["tunnel"] == ""
     asked = urllib.request.Request(f"{opened['url']}/health")  # noqa: S310 -- loopback

@@ -71,7 +71,7 @@ def test_a_local_directory_needs_no_hub(catalog, watched, tiny_model):
         ("tokenizer", "OSError: Can't load tokenizer for '{model}'."),
     ],
 )
-def test_a_local_directory_that_lacks_a_file_ends_the_shard(catalog, tiny_model, tmp_path, missing, reason):
+def test_a_local_directory_without_a_file_fails_the_shard(catalog, tiny_model, tmp_path, missing, reason):
     model = tmp_path / "model"
     model.mkdir()
     for file in tiny_model.iterdir():

@@ -263,7 +263,7 @@ def test_gpt2_stores_its_masks(name, tmp_path):
     ("wanted", "says"),
     [(None, "take the original repository"), ("awq", "is already quantized with 'bitsandbytes'")],
 )
-def test_weights_packed_by_bitsandbytes_are_refused_by_the_plan(wanted, says, tmp_path):
+def test_plans_reject_weights_packed_by_bitsandbytes(wanted, says, tmp_path):
     config = checkpoints.config_of(LLAMA, **quantized_by("bitsandbytes", load_in_4bit=True))
     folder = checkpoints.write_tree(tmp_path / "m", config, checkpoints.tensors_of(config))
     made = plan(OptionTexts(model=str(folder), quantize=wanted, instance="g6e.xlarge"), open_catalog(), {})
@@ -558,7 +558,7 @@ def test_a_model_without_a_generation_head_gets_a_pointer(architecture, says, tm
     assert "text-embeddings-inference (TEI)" in rejection.message
 
 
-def test_three_bits_are_refused(tmp_path):
+def test_three_bit_weights_are_rejected(tmp_path):
     """TGI `layers/gptq/triton.py`: "Only 2,4,8 bits are supported"."""
     config = checkpoints.config_of(LLAMA, **quantized_by("gptq", bits=3, group_size=128))
     made = plan(

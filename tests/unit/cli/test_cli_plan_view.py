@@ -122,7 +122,7 @@ def test_without_alternatives_there_is_no_list(made):
     assert not any(title in text for title in ("Alternatives", "What money buys", "no capacity"))
 
 
-def test_the_frontier_is_cut_to_seven_lines_that_keep_choice_knee_and_ends(made):
+def test_the_frontier_has_at_most_seven_lines(made):
     point = made.frontier[0]
     points = tuple(
         replaced(point, instance_type=f"x.{number}", chosen=number == 5, knee=number == 9) for number in range(20)

@@ -397,7 +397,7 @@ def test_an_engines_own_remedy_comes_before_the_one_of_all_engines():
     assert "--set prometheus-port=" in read(f"{taken}\n", GRAMMAR).findings[0].remedy
 
 
-def test_a_text_without_an_engines_name_is_read_as_the_engines_that_explains_it():
+def test_a_text_without_an_engine_name_uses_the_engine_that_explains_it():
     text = "The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV cache."
     assert wiring.engine_of_log(text) != wiring.engine_named().name
     assert wiring.engine_of_log("an engine that nobody knows\n") == wiring.engine_named().name

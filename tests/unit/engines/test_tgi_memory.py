@@ -248,7 +248,7 @@ def test_masks_of_a_vision_model_grow_with_the_square_of_the_prompt(catalog: Cat
     assert peak("3.2.1", 30_000, 30_000) - one == 64 * 30_000**2
 
 
-def test_a_warm_up_asks_for_whole_answers(catalog: Catalog) -> None:
+def test_the_warm_up_requests_complete_answers(catalog: Catalog) -> None:
     assert warm_up(4145, prompt=4095, total=4096).cached_tokens(16) == 2 * 4096
     assert warm_up(4096, prompt=8191, total=8192).cached_tokens(1) == 8191
     model, scheme = as_it_is(catalog, "llama3.1-8b")

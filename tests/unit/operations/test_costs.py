@@ -109,7 +109,7 @@ def test_a_launch_that_up_removed_counts_with_its_deployment(ann):
     assert (found.removed.deployments, found.removed.accrued_usd) == (0, 0)
 
 
-def test_a_machine_that_ended_costs_nothing_now(ann):
+def test_a_terminated_machine_costs_nothing_now(ann):
     (machine,) = ann.world.running()
     ann.clock.sleep(HOUR_S)
     ann.world.things[machine.id] = replaced(machine, state="terminated", alive=False)

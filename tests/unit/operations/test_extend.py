@@ -371,7 +371,7 @@ def test_a_limit_can_be_added_to_a_running_machine(around):
     assert status(around.context(), "demo").ends == found.ends
 
 
-def test_max_spend_ends_the_machine_when_the_rest_is_spent(around):
+def test_max_spend_terminates_the_machine_when_it_is_spent(around):
     price = bring_up(around).usd_per_hour
     around.clock.sleep(3600)
     extended(around, max_spend_usd=price * 3)
@@ -469,7 +469,7 @@ def test_up_changes_limits_of_an_unresponsive_machine_in_place(around):
     assert len(around.world.running()) == 1
 
 
-def test_a_receipt_counts_a_machine_until_its_moved_end(around):
+def test_a_receipt_counts_a_machine_until_its_extended_limit(around):
     price = bring_up(around, ttl_s=3600).usd_per_hour
     extended(around, ttl_s=7200)
     around.clock.sleep(90_000)

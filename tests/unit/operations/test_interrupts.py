@@ -207,7 +207,7 @@ def test_an_address_whose_reply_was_lost_is_awaited_before_another_is_allocated(
     assert len(around.world.there("address")) == 1
 
 
-def test_an_interruptible_run_moves_the_external_end(around):
+def test_an_interruptible_run_moves_the_external_limit(around):
     up(around.context(), request(settings={"ttl_s": 7200}))
     settled, _ = stop_up(around, lambda *_: None, settings={"ttl_s": 3600})
     assert settled is None

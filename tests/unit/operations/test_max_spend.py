@@ -45,7 +45,7 @@ def end_by_itself(around):
     around.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
 
 
-def test_the_first_machine_gets_the_whole_max_spend(around, price):
+def test_the_first_machine_gets_all_of_max_spend(around, price):
     assert bring_up(around, price * 2).ends.ttl_s == 2 * HOUR_S
 
 
@@ -149,7 +149,7 @@ def test_an_aborted_launch_is_resumed(around, price):
     assert len(around.world.running()) == 1
 
 
-def test_a_new_max_spend_moves_the_end_of_an_unresponsive_machine(around, price):
+def test_a_new_max_spend_changes_the_limit_of_an_unresponsive_machine(around, price):
     fail(around, price * 100, on_failure="keep")
     before = around.store.load("demo")
     around.clock.sleep(HOUR_S)

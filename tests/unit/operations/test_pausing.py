@@ -205,7 +205,7 @@ def test_a_limit_that_passed_while_stopped_blocks_start_until_extended(around):
     assert int(seconds) == pytest.approx(HOUR_S, abs=60)
 
 
-def test_gc_removes_a_stopped_machine_whose_end_has_passed(around):
+def test_gc_removes_a_stopped_machine_past_its_limit(around):
     bring_up(around, settings={"ttl_s": 4 * HOUR_S})
     halt(around)
     asked = GcRequest(older_than_s=0, confirm=lambda _groups: True)

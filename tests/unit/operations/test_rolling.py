@@ -263,7 +263,7 @@ def test_max_spend_counts_both_machines_during_an_update(around):
     assert beside.proposal.ends.ttl_s == pytest.approx(alone.proposal.ends.ttl_s / 2, abs=2)
 
 
-def test_a_recreated_machine_gets_the_whole_max_spend(around):
+def test_a_recreated_machine_gets_all_of_max_spend(around):
     bring_up(around, settings=NINE)
     changes = {"settings": {"subnet": "subnet-other", **NINE}, "exact": True, "dry_run": True}
     found, asked = bring_up(around, NEW, **changes), bring_up(around, NEW, strategy="recreate", **changes)

@@ -128,7 +128,7 @@ def test_a_recorded_plan_gives_the_same_page():
         ({"quality": "exact"}, "--quality exact"),
     ],
 )
-def test_the_up_command_includes_the_whole_request(requested, said):
+def test_the_up_command_includes_the_complete_request(requested, said):
     subject = planned()
     subject = with_plan(subject, requirements=replaced(subject.plan.requirements, **requested))
     (line, *_) = commands(page(subject), "tgi-deploy up")

@@ -74,7 +74,7 @@ def test_terminal_resizes_reach_the_shell(around):
     assert ended.stdout == f"{os.getpgrp()} {os.getsid(0)}\n"
 
 
-def test_a_cloud_that_runs_commands_is_asked_to(around, capsys):
+def test_a_cloud_that_can_run_commands_is_used(around, capsys):
     ended = run_there(context(around, WithCloud), "demo", ("ls",), captured=True)
     assert ended == Finished(exit_code=4, stdout="out", stderr="err")
     assert run_there(context(around, WithCloud), "demo", ("ls",)) == Finished(exit_code=4)
@@ -119,7 +119,7 @@ def test_the_docker_cli_runs_the_command(endpoint, terminal, start):
     assert exec_words(endpoint, "c1", (), terminal=terminal)[: len(start) + 1] == (*start, "sh")
 
 
-def test_every_target_runs_commands_in_one_way(around):
+def test_all_targets_run_commands_the_same_way(around):
     for target in (*around.targets(), docker_target({})):
         assert isinstance(target, Shell) != isinstance(target, RemoteShell)
 

@@ -194,7 +194,7 @@ def test_a_complete_docker_host_has_no_findings(installation, codes):
     assert [f"{item.severity} {item.code}" for item in found] == codes
 
 
-def test_each_finding_is_one_line_with_its_whole_remedy():
+def test_each_finding_is_one_line_with_its_complete_remedy():
     short = account_checks.quota_finding(replace(ROOM, limit=0), "g6e.12xlarge")
     text = click.unstyle(findings_text((local_checks.python_finding(FakeWorkstation()), short)))
     first, *_, remedy, last = text.splitlines()
