@@ -110,3 +110,19 @@ def test_references_contain_only_variable_names():
 
 def test_a_value_is_stripped():
     assert checked(f" {CANARY}\n", "KEY", "the key").reveal() == CANARY
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"allow_cidr": ("203.0.113.7/32",)}, {"tls": True}, {"plaintext": True}, {"static_ip": True}],
+    ids=lambda option: next(iter(option)),
+)
+def test_a_tunnel_excludes_what_is_about_an_open_port(option):
+    with pytest.raises(InputError, match="is about an open port") as raised:
+        Ec2Options(tunnel=True, **option)
+    assert raised.value.code == "conflicting_options"
+
+
+def test_a_tunnel_needs_a_role_unless_a_profile_is_named():
+    assert secrets(tunnel=True).makes
+    assert not secrets(tunnel=True, instance_profile="mine").makes

@@ -311,3 +311,9 @@ def test_a_missing_driver_is_reported(boot):
     assert done.stdout.endswith("[tgi-deploy] error=the NVIDIA driver does not answer\n")
     assert len(machine.calls("nvidia-smi")) == 60
     assert not machine.calls("docker")
+
+
+@pytest.mark.parametrize(("tunneled", "published"), [(True, "127.0.0.1:8080:80"), (False, "8080:80")])
+def test_with_a_tunnel_only_programs_of_the_machine_reach_the_engine(tunneled, published):
+    text = written("user-data", plans.deployable(tunneled=tunneled)).text
+    assert f"-p {published} " in text
