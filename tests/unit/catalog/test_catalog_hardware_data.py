@@ -222,10 +222,6 @@ def test_spot_uses_the_most_expensive_zone(catalog):
 
 def test_error_classes_have_unique_codes_and_advice():
     classes = raw("aws/errors.json")["classes"]
-    assert set(classes) == {
-        "stale_token", "exists", "credentials", "protected", "capacity", "quota", "throttled", "failing", "not_yet",
-        "permission", "request", "in_use", "gone", "dry_run_ok",
-    }  # fmt: skip
     codes = [code for entry in classes.values() for code in entry["codes"]]
     assert len(codes) == len(set(codes))
     assert all(entry["advice"] and entry["action"] for entry in classes.values())
