@@ -31,7 +31,7 @@ HALVES: Final = ("held out", "working")
 COLLECTIONS: Final = ("first", "second", "third")
 _CLEAN: Final = "none"
 _HEAD: Final = (
-    "| place | half | repositories | with a cause | right first | right where it speaks | silent | clean | accused |",
+    "| place | half | repositories | with a cause | right first | right if found | silent | clean | accused |",
     "|---|---|---:|---:|---:|---:|---:|---:|---:|",
 )
 

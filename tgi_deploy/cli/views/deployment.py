@@ -59,7 +59,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
 
 
 def _who(cidrs: tuple[str, ...]) -> str:
-    return f"from {', '.join(cidrs)}" if cidrs else "through a tunnel, by whoever may open a session with it"
+    return f"from {', '.join(cidrs)}" if cidrs else "through a tunnel, for anyone who may open a session with it"
 
 
 def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:

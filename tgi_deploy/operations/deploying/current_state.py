@@ -152,7 +152,9 @@ def refuse_to_replace(deployment: Deployment, steps: Iterable[Step], seen: Itera
     others = " and ".join(sorted(running))
     many = f"{others} run under '{deployment.name}', and no record has which one serves"
     machine = min(deleted)
-    made = f"a machine named '{deployment.name}' runs in {running[machine]} ({machine}), made differently"
+    made = (
+        f"a machine named '{deployment.name}' runs in {running[machine]} ({machine}), created with different settings"
+    )
     raise ConflictError(
         "name_taken",
         many if len(running) > 1 else made,

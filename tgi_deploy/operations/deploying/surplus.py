@@ -53,7 +53,7 @@ def _refuse_strangers(deployment: Deployment, first: Found, machine: Found) -> N
 def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
     """Return the steps that terminate them and delete resources of no current revision."""
     record = deployment.machine
-    reason = f"duplicates {record.attributes['id']}" if surplus and record else "is one too many"
+    reason = f"duplicates {record.attributes['id']}" if surplus and record else "is surplus"
     machines = {machine.id for machine in surplus}
     others = (step for step in outdated_steps(deployment, seen) if step.attributes.get("id") not in machines)
     return (*(Step.deletion(machine, reason) for machine in surplus), *others)

@@ -76,7 +76,7 @@ def remove_new(context: Context, deployment: Deployment, existing: Existing) -> 
 def deletions(deployment: Deployment, made: Callable[[ResourceRecord], bool]) -> tuple[Step, ...]:
     """Return the deletions, newest first, except of resources that outlive their deployment."""
     return tuple(
-        replaced(Step.deletion(item, "was made by this run"), alive=item.state == "created")
+        replaced(Step.deletion(item, "was created by this run"), alive=item.state == "created")
         for item in reversed(deployment.resources)
         if made(item) and KEPT not in item.notes
     )

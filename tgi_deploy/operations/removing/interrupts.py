@@ -286,7 +286,7 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
 def _came_to_light(context: Context, deployment: Deployment) -> tuple[Step, ...]:
     """Return the deletions for an aborted creating call: the id is unknown, the tags are the intent's."""
     return tuple(
-        Step.deletion(found, "was made by this run")
+        Step.deletion(found, "was created by this run")
         for record in deployment.resources
         if record.state == "intent"
         for found in asked_for(context, deployment, record)
