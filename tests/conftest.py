@@ -41,6 +41,7 @@ _SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
 _MEMORY = "/dev/shm"  # noqa: S108 -- pytest makes a private folder in it
 _ROOM_BYTES = 4 * 2**30
 _ROWS = 5
+_KEPT_REQUESTS = 50
 _PREFIXES = ("AWS_", "HF_", "HUGGING_FACE_", "TGI_DEPLOY_", "MOTO_", "DOCKER_", "OPENAI_")
 
 
@@ -93,6 +94,8 @@ def _nothing_is_planned_twice() -> Iterator[None]:
 
         @functools.wraps(make)
         def make_once(request: Request, supply: Supply, engine: Engine) -> Any:
+            if len(made) > _KEPT_REQUESTS:
+                made.pop(next(iter(made)))
             known = made.setdefault(repr(request), [])
             for its_supply, its_engine, result in known:
                 if its_engine == engine and its_supply == supply:
