@@ -5,6 +5,7 @@ If killed anywhere and run again, it resumes: existing resources are adopted, ne
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -89,7 +90,7 @@ from tgi_deploy.values.names import check_name, default_name
 from tgi_deploy.values.resource import ChangeSet, revision_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from decimal import Decimal
 
     from tgi_deploy.operations.deploying.acceptance import Judge
@@ -404,7 +405,9 @@ def _bring_up(
             attempt = first_attempt(launch, deployment, rest)
         deployment = _end_old(context, deployment, ChangeSet(steps=ending), attempt.changes)
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
-        launched = _launch(context, request, launch, deployment, existing)
+        with _removing_if_refused(context, request, deployment, existing):
+            launched = launch_replica(context, launch, request.plan, deployment)
+            yield_to_elder(context, launched.deployment, regions_of(request.plan, launch))
         with_networks(launch, rest, closing, dry_run=False)
         outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal)
         if existing.has_machine_of(launched.deployment):
@@ -447,13 +450,13 @@ def _end_old(context: Context, deployment: Deployment, ending: ChangeSet, making
     return executor.save(mark_old_gone(executor.execute(refusing, ending)))
 
 
-def _launch(
-    context: Context, request: UpRequest, launch: Launch, deployment: Deployment, existing: Existing
-) -> Launched:
-    """Launch. If the cloud rejects it, or someone else owns the name, remove what was created so far."""
+@contextmanager
+def _removing_if_refused(
+    context: Context, request: UpRequest, deployment: Deployment, existing: Existing
+) -> Iterator[None]:
+    """Remove what a launch created if the cloud rejects it, or if someone else owns the name."""
     try:
-        launched = launch_replica(context, launch, request.plan, deployment)
-        yield_to_elder(context, launched.deployment, regions_of(request.plan, launch))
+        yield
     except DeployError as error:
         if not error.refused:
             raise
@@ -468,7 +471,6 @@ def _launch(
         else:
             error = _roll_back(context, request, error, existing)
         raise error from None
-    return launched
 
 
 def _abandon(context: Context, deployment: Deployment, existing: Existing) -> None:
@@ -576,7 +578,8 @@ def _roll_back(context: Context, request: UpRequest, error: DeployError, existin
         revision = next_revision(deployment, back.plan, launch, origin="rollback", at=now, update=update)
         deployment = begin_update(deployment, revision, "recreate")
         deployment = context.executor().save(mark_old_gone(deployment))
-        launched = _launch(context, back, launch, deployment, existing)
+        with _removing_if_refused(context, back, deployment, existing):
+            launched = launch_replica(context, launch, back.plan, deployment)
         outcome = UpOutcome(deployment=launched.deployment, changed=True)
         return report_restored(error, source, _make_ready(context, back, launched, outcome, existing).deployment)
     except LeftBehindError:
