@@ -12,7 +12,7 @@ import tgi_deploy
 
 PACKAGE = Path(tgi_deploy.__file__).parent
 READERS = {"bounded_files.py", "bounded_json.py"}
-# These read only what the program has just written itself, or files of its own package.
+# These read only files that the program has just written, or files of its own package.
 OWN = {
     "operations/planning/traffic.py": {".open"},  # line by line, both of a limited size
     "operations/planning/documents.py": {"json.loads"},  # of its own `json.dumps`

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.operations.watching.lookup import created_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign, is_of_other_update, owned_by
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
-from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.reconcile.retry import looks
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[s
     if record is None or len(places) < 2:  # noqa: PLR2004 -- one region decides by its names
         return
     handlers = [context.cloud(place).handler(record.kind) for place in places]
-    visible = PollPolicy(deadline_s=context.pace.unsettled_s, poll_s=2, longest_poll_s=10)
-    for _ in looks(context.clock, visible):
+    for _ in looks(context.clock, context.pace.unsettled):
         seen = [found for handler in handlers for found in handler.find({TAG_NAME: deployment.name})]
         _give_way(deployment.name, owned_by(seen, deployment.id), foreign(seen, deployment.id), owner=deployment.owner)

@@ -66,17 +66,26 @@ def remove_new(context: Context, deployment: Deployment, existing: Existing) -> 
     """Remove the resources that are not in `existing`, and keep the record. Raises LeftBehindError."""
     if not existing.has_machine_of(deployment):
         await_settled(context, deployment)
-        created = deletions(deployment, lambda record: record.attributes.get("id", "") not in {"", *existing.ids})
-        steps = tuple(
-            replaced(step, alive=step.alive and step.attributes["id"] not in existing.ended) for step in created
+        steps = deletions(
+            deployment,
+            lambda record: record.attributes.get("id", "") not in {"", *existing.ids},
+            ended=existing.ended,
         )
         context.executor().execute(deployment, ChangeSet(steps=steps))
 
 
-def deletions(deployment: Deployment, made: Callable[[ResourceRecord], bool]) -> tuple[Step, ...]:
-    """Return the deletions, newest first, except of resources that outlive their deployment."""
+def deletions(
+    deployment: Deployment, made: Callable[[ResourceRecord], bool], *, ended: frozenset[str] = frozenset()
+) -> tuple[Step, ...]:
+    """Return the deletions, newest first, except of resources that outlive their deployment.
+
+    Those in state `created` are alive, except the ids in `ended`.
+    """
     return tuple(
-        replaced(Step.deletion(item, "was created by this run"), alive=item.state == "created")
+        replaced(
+            Step.deletion(item, "was created by this run"),
+            alive=item.state == "created" and item.attributes.get("id") not in ended,
+        )
         for item in reversed(deployment.resources)
         if made(item) and KEPT not in item.notes
     )
