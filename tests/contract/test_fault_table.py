@@ -3,7 +3,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from tgi_deploy.sandbox.engine.host import Fault
+from tgi_deploy.sandbox.engine.situation import Fault
 from tgi_deploy.sandbox.faults import NAMES
 from tgi_deploy.sandbox.guest.docker import FAULTS
 

@@ -205,7 +205,7 @@ def test_imports_follow_the_layers():
         ("engines/tgi/fit.py", "from tgi_deploy.planner.plan import make_plan"),
         ("engines/protocol.py", "from tgi_deploy.engines.tgi import Tgi"),
         ("operations/planning/plan.py", "from tgi_deploy.engines.tgi import Tgi"),
-        ("sandbox/engine/capacity.py", "from tgi_deploy.engines.tgi.memory import memory_budget"),
+        ("sandbox/engine/memory.py", "from tgi_deploy.engines.tgi.memory import memory_budget"),
         ("operations/planning/plan.py", "from tgi_deploy.wiring import open_catalog"),
         ("values/model.py", "from tgi_deploy.planner.plan import make_plan"),
         ("reconcile/diff.py", "import boto3"),

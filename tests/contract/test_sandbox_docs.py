@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tgi_deploy.sandbox.engine.host import Fault
+from tgi_deploy.sandbox.engine.situation import Fault
 from tgi_deploy.sandbox.faults import NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")

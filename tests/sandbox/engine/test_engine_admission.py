@@ -12,15 +12,14 @@ from io import StringIO
 import pytest
 
 from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.container import Container, start
+from tgi_deploy.sandbox.engine.container import Container, image_environment, prepare, start
 from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.flags import parse
-from tgi_deploy.sandbox.engine.host import Host, image_environment
 from tgi_deploy.sandbox.engine.inference import Asked, Inference
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.service import Service
-from tgi_deploy.sandbox.engine.situation import Pace, Stage
+from tgi_deploy.sandbox.engine.situation import Host, Pace
 
 JSON = {"Content-Type": "application/json"}
 REAL_TIME = 1
@@ -39,10 +38,11 @@ def server(catalog):
         models=catalog,
     )
     line = "--model-id HuggingFaceTB/SmolLM2-135M-Instruct --num-shard 1 --max-concurrent-requests 1"
-    stage = Stage(log=Log(out=StringIO(), err=StringIO()), pace=Pace(speed=1e9))
-    situation, limits = start(container, parse(release.flags, line.split(), container.environ), stage)
-    serving = Stage(log=stage.log, pace=Pace(speed=REAL_TIME))
-    service = Service(inference=Inference(situation, limits, serving), template=True, api_key=None)
+    arguments, log = parse(release.flags, line.split(), container.environ), Log(out=StringIO(), err=StringIO())
+    situation = prepare(container, arguments, log, Pace(speed=1e9))
+    start(situation)
+    situation.pace = Pace(speed=REAL_TIME)
+    service = Service(inference=Inference(situation), template=True, api_key=None)
     server = EngineServer(("127.0.0.1", 0), service)
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     loop.start()

@@ -9,11 +9,10 @@ import pytest
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.sandbox.engine.container import Container, Run, run, start
+from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, prepare, run, start
 from tgi_deploy.sandbox.engine.flags import parse
-from tgi_deploy.sandbox.engine.host import Host, image_environment
 from tgi_deploy.sandbox.engine.logs import Log
-from tgi_deploy.sandbox.engine.situation import Pace, Stage
+from tgi_deploy.sandbox.engine.situation import Host, Pace
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
@@ -49,8 +48,9 @@ def test_the_chosen_candidate_starts(catalog, name, version, prefer):
     chosen = made.chosen
     container = _container(catalog, chosen, chosen.offer.instance_type.memory_bytes_per_accelerator)
     arguments = parse(container.release.flags, chosen.engine.container.args, container.environ)
-    stage = Stage(log=Log(out=StringIO(), err=StringIO()), pace=Pace(speed=1e9))
-    limits = start(container, arguments, stage)[1]
+    situation = prepare(container, arguments, Log(out=StringIO(), err=StringIO()), Pace(speed=1e9))
+    start(situation)
+    limits = situation.limits
     assert limits.max_total_tokens == chosen.engine.settings.max_total_tokens
     assert limits.max_input_tokens == chosen.engine.settings.max_input_tokens
     assert limits.max_batch_total_tokens >= chosen.memory.kv_capacity_tokens

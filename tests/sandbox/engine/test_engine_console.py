@@ -12,10 +12,9 @@ from builders.machine import Machine
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.container import Container, Run, run
-from tgi_deploy.sandbox.engine.host import Fault, Host, image_environment
+from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, run
 from tgi_deploy.sandbox.engine.logs import Log
-from tgi_deploy.sandbox.engine.situation import Pace
+from tgi_deploy.sandbox.engine.situation import Fault, Host, Pace
 from tgi_deploy.wiring import written
 
 REQUESTS = 10_000

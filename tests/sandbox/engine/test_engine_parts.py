@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.capacity import Load, fits
-from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint, served_weights
-from tgi_deploy.sandbox.engine.download import cache_folder
+from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
+from tgi_deploy.sandbox.engine.container import Container, devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.failures import StoppedError, UsageError
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.generator import Tokenizer, generate
-from tgi_deploy.sandbox.engine.host import Host, devices_found, image_environment
 from tgi_deploy.sandbox.engine.inference import Asked, Prepared
 from tgi_deploy.sandbox.engine.logs import Log
+from tgi_deploy.sandbox.engine.memory import capacity
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.parameters import example
-from tgi_deploy.sandbox.engine.situation import Pace
+from tgi_deploy.sandbox.engine.phases import cache_folder
+from tgi_deploy.sandbox.engine.situation import Host, Pace
 from tgi_deploy.values.engine import Flag
 
 FLAGS = {
@@ -112,28 +112,33 @@ def test_checkpoints_come_from_shapes_and_published_copies(catalog):
     assert copy.stored_bytes < 5e9 < own.stored_bytes
     assert len(own.files()) == 6
     assert copy.files() == ("model.safetensors",)
-    assert find_checkpoint(catalog, release, "llama3-13b") is None
-    assert find_checkpoint(catalog, release, "nobody/nothing") is None
+    assert own.exists
+    assert not find_checkpoint(catalog, release, "llama3-13b").exists
+    assert not find_checkpoint(catalog, release, "nobody/nothing").exists
+
+
+def tokens(catalog, version, card, line, memory_bytes=None, **environ):
+    """The cache's tokens of the launcher's command line on one card."""
+    release, accelerator = catalog.release(version), catalog.accelerator(card)
+    memory = accelerator.memory_bytes if memory_bytes is None else memory_bytes
+    container = Container(
+        release=release, host=Host(accelerator=accelerator, gpus=1, memory_bytes=memory),
+        environ={**image_environment(release), **environ}, faults=frozenset(), models=catalog,
+    )  # fmt: skip
+    arguments = parse(release.flags, line.split(), container.environ)
+    log = Log(out=StringIO(), err=StringIO())
+    return capacity(prepare(container, arguments, log, Pace(speed=1e9))).tokens
 
 
 def test_quantizing_leaves_more_memory_for_the_cache(catalog):
-    release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")
-    checkpoint = find_checkpoint(catalog, release, "elinas/Llama-3-13B-Instruct")
-    host = Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes)
+    def on_l40s(more="", **environ):
+        line = f"--model-id elinas/Llama-3-13B-Instruct --max-batch-prefill-tokens 2048 --max-total-tokens 8192 {more}"
+        return tokens(catalog, "3.3.7", "L40S", line, **environ)
 
-    def tokens(quantize, **load):
-        weights = served_weights(checkpoint, release, quantize)
-        wanted = {"num_shard": 1, "attention": "flashinfer", **load}
-        batch = {"prefill_tokens": 2048, "prompt_tokens": 8191, "total_tokens": 8192, "scored": False}
-        native = release.model_class(checkpoint.model.model_type)
-        put = Load(model=checkpoint.model, model_class=native, weights=weights, **batch, **wanted)
-        return fits(put, release, host).tokens
-
-    assert tokens(None) < tokens("eetq") < tokens("bitsandbytes-nf4")
-    assert tokens(None) < tokens(None, kv_bytes=1)
-    assert tokens(None, fraction=0.8) < tokens(None)
-    assert tokens(None) < tokens(None, num_shard=2)
-    assert tokens(None, attention="flashdecoding") % 256 == 0
+    assert on_l40s() < on_l40s("--quantize eetq") < on_l40s("--quantize bitsandbytes-nf4")
+    assert on_l40s() < on_l40s("--kv-cache-dtype fp8_e4m3fn")
+    assert on_l40s("--cuda-memory-fraction 0.8") < on_l40s()
+    assert on_l40s(ATTENTION="flashdecoding") % 256 == 0
 
 
 @pytest.mark.parametrize(
@@ -274,11 +279,6 @@ def test_colors_are_those_of_the_recorded_lines():
 
 def test_the_token_capacity_matches_a_recorded_start(catalog):
     """Llama-3.1-8B on one A10G under TGI 2.2: "Setting max batch total tokens to 19056" (issue of September 2024)."""
-    release, card = catalog.release("2.2.0"), catalog.accelerator("A10G")
-    checkpoint = find_checkpoint(catalog, release, "meta-llama/Llama-3.1-8B-Instruct")
-    load = Load(
-        model=checkpoint.model, model_class=release.model_class("llama"), weights=checkpoint.weights, num_shard=1,
-        attention="paged", prefill_tokens=4095 + 50, prompt_tokens=4095, total_tokens=4096, scored=True,
-    )  # fmt: skip
-    host = Host(accelerator=card, gpus=1, memory_bytes=int(22.49 * 1024**3))
-    assert fits(load, release, host).tokens == pytest.approx(19056, rel=0.1)
+    line = "--model-id meta-llama/Llama-3.1-8B-Instruct"
+    found = tokens(catalog, "2.2.0", "A10G", line, memory_bytes=int(22.49 * 1024**3))
+    assert found == pytest.approx(19056, rel=0.1)

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.container import Container, Run, run
-from tgi_deploy.sandbox.engine.host import Fault, Host, image_environment
-from tgi_deploy.sandbox.engine.situation import Pace
+from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, run
+from tgi_deploy.sandbox.engine.situation import Fault, Host, Pace
 
 CASES = sorted((Path(__file__).parents[2] / "cases/engine/starts").glob("*.json"))
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"

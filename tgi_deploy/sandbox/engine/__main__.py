@@ -16,21 +16,20 @@ from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
-from tgi_deploy.sandbox.engine.container import Container, Run, run
-from tgi_deploy.sandbox.engine.host import NO_ACCELERATOR, Fault, Host, image_environment
-from tgi_deploy.sandbox.engine.situation import Pace
+from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, run
+from tgi_deploy.sandbox.engine.situation import NO_ACCELERATOR, Fault, Host, Pace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tgi_deploy.sandbox.engine.checkpoint import EngineCatalog
+    from tgi_deploy.sandbox.engine.checkpoint import Models
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _USAGE: Final = 2
 _DEFAULT_SPEED: Final = 60.0
 
 
-def main(argv: Sequence[str] | None = None, catalog: EngineCatalog | None = None) -> int:
+def main(argv: Sequence[str] | None = None, catalog: Models | None = None) -> int:
     """Run one container in the foreground and return the launcher's exit code."""
     options = _parser().parse_args(argv)
     pace = Pace(speed=options.speed)
@@ -107,7 +106,7 @@ def _speed(text: str) -> float:
     return speed
 
 
-def _container(options: argparse.Namespace, catalog: EngineCatalog, environ: Mapping[str, str]) -> Container:
+def _container(options: argparse.Namespace, catalog: Models, environ: Mapping[str, str]) -> Container:
     release = catalog.release(options.version)
     if not isinstance(release, TgiRelease):
         raise TypeError("the catalog was opened for another engine")

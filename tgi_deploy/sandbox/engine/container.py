@@ -10,33 +10,38 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
-from tgi_deploy.sandbox.engine.cpu import warn_of_driver
-from tgi_deploy.sandbox.engine.download import check_access, deny_unknown, download
 from tgi_deploy.sandbox.engine.failures import HelpAskedError, LauncherError, PanicError, StoppedError, UsageError
-from tgi_deploy.sandbox.engine.flags import parse
-from tgi_deploy.sandbox.engine.host import Fault, devices_found
-from tgi_deploy.sandbox.engine.inference import OUT_OF_MEMORY, Inference
-from tgi_deploy.sandbox.engine.logs import Log
+from tgi_deploy.sandbox.engine.flags import parse, resolve_shards, validate, validate_adapters
+from tgi_deploy.sandbox.engine.inference import Inference
+from tgi_deploy.sandbox.engine.logs import GPU, Log
+from tgi_deploy.sandbox.engine.phases import (
+    DEFAULT_GRAPHS,
+    check_access,
+    download,
+    end_of_router,
+    load_shards,
+    report_output,
+    start_router,
+    stop_shards,
+    warm_up,
+)
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.service import Service
-from tgi_deploy.sandbox.engine.shards import SPAN, load_shards, stop_shards
-from tgi_deploy.sandbox.engine.situation import FALLBACK, Situation, Stage
-from tgi_deploy.sandbox.engine.tracebacks import traceback
-from tgi_deploy.sandbox.engine.validation import resolve_shards, validate, validate_adapters
-from tgi_deploy.sandbox.engine.warmup import DEFAULT_GRAPHS, end_of_router, start_router, warm_up
+from tgi_deploy.sandbox.engine.situation import Fault, Situation
+from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TextIO
 
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.sandbox.engine.checkpoint import Checkpoint, Models
+    from tgi_deploy.sandbox.engine.checkpoint import Models
     from tgi_deploy.sandbox.engine.flags import Arguments
-    from tgi_deploy.sandbox.engine.host import Host
-    from tgi_deploy.sandbox.engine.situation import Pace
-    from tgi_deploy.sandbox.engine.warmup import TokenLimits
+    from tgi_deploy.sandbox.engine.situation import Host, Pace
 
 _ARGUMENTS_S: Final = 1.0
+_DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+_EVERY_DEVICE: Final = frozenset({"all", "void"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,83 +55,81 @@ class Container:
     models: Models
 
 
-def start(container: Container, arguments: Arguments, stage: Stage) -> tuple[Situation, TokenLimits]:
+def image_environment(release: TgiRelease) -> dict[str, str]:
+    """Return the image's variables and those that `--gpus` adds."""
+    return {"PORT": "80", "NVIDIA_VISIBLE_DEVICES": "all", **release.cache_env}
+
+
+def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -> int | None:
+    """Return its count; None if no variable names devices (TGI `launcher/src/main.rs`, pull request 3346)."""
+    for variable in _DEVICE_VARIABLES:
+        named = environ.get(variable)
+        if named is None:
+            continue
+        if named in _EVERY_DEVICE and variable == "NVIDIA_VISIBLE_DEVICES":
+            return host.gpus if release.counts_all_devices else 1
+        return len(named.split(","))
+    return None
+
+
+def prepare(container: Container, arguments: Arguments, log: Log, pace: Pace) -> Situation:
+    model_id = arguments.text("model-id") or ""
+    return Situation(
+        arguments=arguments,
+        environ=container.environ,
+        release=container.release,
+        host=container.host,
+        checkpoint=find_checkpoint(container.models, container.release, model_id),
+        faults=container.faults,
+        log=log,
+        pace=pace,
+    )
+
+
+def start(situation: Situation) -> None:
     """Run every phase before the socket.
 
     Raises:
         LauncherError: if the launcher, a shard or the router fails.
         StoppedError: on a stop signal.
     """
-    stage.log.launcher(arguments.debug())
-    _mention_hostname(arguments, stage)
-    stage.pace.pause(_ARGUMENTS_S)
-    warn_of_driver(container.host, container.release, stage)
-    model_id = arguments.text("model-id") or ""
-    checkpoint = find_checkpoint(container.models, container.release, model_id)
-    if checkpoint is not None:
-        _announce_attention(container, arguments, checkpoint, stage)
-    shards = resolve_shards(arguments, devices_found(container.environ, container.host, container.release))
-    if checkpoint is None:
-        _deny(container, arguments, model_id, stage)
-    situation = _situation(container, arguments, checkpoint, shards)
-    _announce_plan(situation, stage)
-    validate(arguments)
-    check_access(situation, stage)
-    download(situation, stage)
-    validate_adapters(arguments)
-    load_shards(situation, stage)
-    limits = warm_up(situation, stage)
-    start_router(situation, stage)
-    return situation, limits
-
-
-def _situation(container: Container, arguments: Arguments, checkpoint: Checkpoint, shards: int) -> Situation:
-    return Situation(
-        arguments=arguments,
-        environ=container.environ,
-        release=container.release,
-        host=container.host,
-        num_shard=shards,
-        checkpoint=checkpoint,
-        faults=container.faults,
-    )
-
-
-def _announce_attention(container: Container, arguments: Arguments, checkpoint: Checkpoint, stage: Stage) -> None:
-    """Choose the kernels like the launcher, before the number of shards is known."""
-    situation = _situation(container, arguments, checkpoint, 1)
-    if not situation.release.default_attention:
-        return
-    paged = situation.attention == "paged"
-    if paged and "ATTENTION" not in situation.environ:
-        reason = "head dim is not supported by flashinfer"
-        stage.log.launcher(f"Forcing attention to 'paged' because {reason}, also disabling prefix caching")
-    caching = "0" if paged else "true"
-    stage.log.launcher(f"Using attention {situation.attention} - Prefix caching {caching}")
-
-
-def _mention_hostname(arguments: Arguments, stage: Stage) -> None:
-    """Log the launcher's warning: Docker sets HOSTNAME, the variable of `--hostname`, to the container's name."""
-    try:
+    arguments, log = situation.arguments, situation.log
+    log.launcher(arguments.debug())
+    try:  # Docker sets HOSTNAME, the variable of `--hostname`, to the container's name
         ipaddress.ip_address(arguments.text("hostname") or "0.0.0.0")  # noqa: S104 -- the launcher's default
     except ValueError:
-        stage.log.router("Invalid hostname, defaulting to 0.0.0.0", level="WARN")
-
-
-def _deny(container: Container, arguments: Arguments, model_id: str, stage: Stage) -> NoReturn:
-    """Return the launcher's assumptions for a model of unknown shape."""
-    if container.release.default_attention:
-        stage.log.launcher(f"Using attention {container.release.default_attention} - Prefix caching true")
-    if arguments.number("max-batch-prefill-tokens") is None:
-        stage.log.launcher(f"Default `max_batch_prefill_tokens` to {FALLBACK}")
-    if arguments.values.get("cuda-graphs") is None:
-        stage.log.launcher(f"Using default cuda graphs {list(DEFAULT_GRAPHS)}")
+        log.router("Invalid hostname, defaulting to 0.0.0.0", level="WARN")
+    situation.pace.pause(_ARGUMENTS_S)
+    _announce_attention(situation)
+    devices = devices_found(situation.environ, situation.host, situation.release)
+    situation.num_shard = resolve_shards(arguments, devices)
+    _announce_plan(situation)
     validate(arguments)
-    deny_unknown(model_id, stage)
+    check_access(situation)
+    download(situation)
+    validate_adapters(arguments)
+    load_shards(situation)
+    warm_up(situation)
+    start_router(situation)
 
 
-def _announce_plan(situation: Situation, stage: Stage) -> None:
-    arguments, log = situation.arguments, stage.log
+def _announce_attention(situation: Situation) -> None:
+    """Choose the kernels like the launcher, before the number of shards is known."""
+    log = situation.log
+    if not situation.release.default_attention:
+        return
+    if situation.host.on_cpu:
+        problem = f"Cannot determine GPU compute capability: {reason('no_driver')}"
+        log.launcher(problem, level="WARN", target=GPU)
+    paged = situation.attention == "paged"
+    if paged and "ATTENTION" not in situation.environ:
+        why = "head dim is not supported by flashinfer"
+        log.launcher(f"Forcing attention to 'paged' because {why}, also disabling prefix caching")
+    log.launcher(f"Using attention {situation.attention} - Prefix caching {'0' if paged else 'true'}")
+
+
+def _announce_plan(situation: Situation) -> None:
+    arguments, log = situation.arguments, situation.log
     if situation.num_shard > 1:
         log.launcher(f"Sharding model on {situation.num_shard} processes")
     if arguments.number("max-batch-prefill-tokens") is None:
@@ -172,63 +175,60 @@ def run(container: Container, argv: Sequence[str], options: Run) -> int:
     except HelpAskedError as asked:
         options.out.write(f"{asked}\n")
         return _STOPPED
-    stage = Stage(log=_log(container, arguments, options), pace=options.pace)
-    try:
-        situation, limits = start(container, arguments, stage)
-        _serve(situation, limits, stage, options)
-    except StoppedError:
-        stop_shards(stage)
-        return _STOPPED
-    except PanicError as panic:
-        stage.log.final(str(panic))
-        return _PANICKED
-    except LauncherError as error:
-        stage.log.final(f"Error: {error.variant}")
-        return _FAILED
-    return _STOPPED
-
-
-def _log(container: Container, arguments: Arguments, options: Run) -> Log:
-    environ = container.environ
-    coloured = not environ.get("NO_COLOR")
-    return Log(
+    coloured = not container.environ.get("NO_COLOR")
+    log = Log(
         out=options.out,
         err=options.err,
         json_output=arguments.on("json-output"),
         launcher_colour=coloured,
         # The router's check is inverted: setting the variable turns colors off.
-        router_colour=coloured and environ.get("LOG_COLORIZE") != "1",
+        router_colour=coloured and container.environ.get("LOG_COLORIZE") != "1",
     )
+    situation = prepare(container, arguments, log, options.pace)
+    try:
+        start(situation)
+        _serve(situation, options)
+    except StoppedError:
+        stop_shards(situation)
+        return _STOPPED
+    except PanicError as panic:
+        log.final(str(panic))
+        return _PANICKED
+    except LauncherError as error:
+        log.final(f"Error: {error.variant}")
+        return _FAILED
+    return _STOPPED
 
 
-def _serve(situation: Situation, limits: TokenLimits, stage: Stage, options: Run) -> None:
-    service = _service(situation, limits, stage)
-    _try_metrics_port(situation, stage, options)
+def _serve(situation: Situation, options: Run) -> None:
+    """Serve until asked to stop, which raises StoppedError, or until a shard dies."""
+    service = _service(situation)
+    _try_metrics_port(situation, options)
     # The router logs this before it binds its socket.
-    stage.log.router("Connected", line=2302)
+    situation.log.router("Connected", line=2302)
     try:
         server = EngineServer(options.listen, service, port_held=options.port_held)
     except OSError as error:
         where = ":".join(map(str, options.listen))
-        stage.log.router(f"Failed to bind to {where}: {_os_error(error)}", level="ERROR", line=2318)
+        situation.log.router(f"Failed to bind to {where}: {_os_error(error)}", level="ERROR", line=2318)
         fields = f'code: {error.errno}, kind: AddrInUse, message: "{error.strerror}"'
-        end_of_router(stage, f"Error: WebServer(Axum(Os {{ {fields} }}))")
+        end_of_router(situation, f"Error: WebServer(Axum(Os {{ {fields} }}))")
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": _POLL_S}, daemon=True)
     loop.start()
     try:
-        _until_asked_to_stop(service.inference, stage)
+        _until_asked_to_stop(service.inference)
     except StoppedError:
-        _stop_router(server, situation, stage)
-        stop_shards(stage)
+        _stop_router(server, situation)
+        raise
     except LauncherError:
-        _stop_router(server, situation, stage)
-        stage.log.launcher("Shutting down shards")
+        _stop_router(server, situation)
+        situation.log.launcher("Shutting down shards")
         raise
     finally:
         server.server_close()
 
 
-def _try_metrics_port(situation: Situation, stage: Stage, options: Run) -> None:
+def _try_metrics_port(situation: Situation, options: Run) -> None:
     """Bind the port for a moment, without answering there.
 
     The default port is skipped: in a container nothing else uses it, but on this computer something may.
@@ -241,56 +241,58 @@ def _try_metrics_port(situation: Situation, stage: Stage, options: Run) -> None:
         try:
             probe.bind((options.listen[0], port))
         except OSError as error:
-            reason = f'FailedToCreateHTTPListener("{_os_error(error)}")'
+            why = f'FailedToCreateHTTPListener("{_os_error(error)}")'
             panic = "thread 'main' panicked at router/src/server.rs:1991:10:"
-            end_of_router(stage, f"\n{panic}\nfailed to build prometheus recorder: {reason}\n{_NOTE}")
+            end_of_router(situation, f"\n{panic}\nfailed to build prometheus recorder: {why}\n{_NOTE}")
 
 
 def _os_error(error: OSError) -> str:
     return f"{error.strerror} (os error {error.errno})"
 
 
-def _service(situation: Situation, limits: TokenLimits, stage: Stage) -> Service:
+def _service(situation: Situation) -> Service:
     supplied = situation.arguments.text("tokenizer-config-path") is not None
     own = situation.checkpoint.profile.chat
     return Service(
-        inference=Inference(situation, limits, stage),
+        inference=Inference(situation),
         template=(own or supplied) and Fault.NO_CHAT_TEMPLATE not in situation.faults,
         api_key=situation.arguments.text("api-key"),
     )
 
 
-def _until_asked_to_stop(inference: Inference, stage: Stage) -> None:
+def _until_asked_to_stop(inference: Inference) -> None:
     """Wait for the stop request. Raises LauncherError `ShardFailed` if a shard dies before that."""
-    if Fault.CRASH_AFTER_READY in inference.situation.faults:
-        stage.pace.pause(_CRASH_AFTER_S)
-        _crash(inference, stage, "Decode", "RuntimeError: CUDA error: an illegal memory access was encountered")
-    if Fault.OOM_SERVING not in inference.situation.faults:
-        stage.pace.pause(float("inf"))
+    pace, faults = inference.situation.pace, inference.situation.faults
+    if Fault.CRASH_AFTER_READY in faults:
+        pace.pause(_CRASH_AFTER_S)
+        _crash(inference, "Decode", "illegal_access")
+    if Fault.OOM_SERVING not in faults:
+        pace.pause(float("inf"))
     while not inference.out_of_memory.is_set():
-        stage.pace.pause(_POLL_S * stage.pace.speed)
-    _crash(inference, stage, "Prefill", OUT_OF_MEMORY)
+        pace.pause(_POLL_S * pace.speed)
+    _crash(inference, "Prefill", "out_of_memory_serving")
 
 
-def _crash(inference: Inference, stage: Stage, method: str, reason: str) -> NoReturn:
+def _crash(inference: Inference, method: str, why: str) -> NoReturn:
     """Report as unhealthy until the launcher has noticed the dead shard."""
     inference.dead.set()
-    model = inference.situation.checkpoint.model_id
-    failed = f"Method {method} encountered an error.\n{traceback('plain_early', model, reason)}"
-    stage.log.launcher(failed, level="ERROR")
-    left = traceback("boxed_early", model, reason, on_cpu=inference.situation.host.on_cpu)
-    stage.log.launcher(f"Shard complete standard error output:\n\n{left}", level="ERROR", span=SPAN, rank=0)
+    situation = inference.situation
+    log, model = situation.log, situation.checkpoint.model_id
+    plain = traceback("plain_early", model, reason(why))
+    log.launcher(f"Method {method} encountered an error.\n{plain}", level="ERROR")
+    report_output(situation, traceback("boxed_early", model, reason(why), on_cpu=situation.host.on_cpu), 0)
     time.sleep(_NOTICED_S)
-    stage.log.launcher("Shard 0 crashed", level="ERROR")
+    log.launcher("Shard 0 crashed", level="ERROR")
     raise LauncherError("ShardFailed")
 
 
-def _stop_router(server: EngineServer, situation: Situation, stage: Stage) -> None:
+def _stop_router(server: EngineServer, situation: Situation) -> None:
     """Stop accepting requests and let open ones finish."""
-    stage.log.launcher("Terminating webserver")
-    stage.log.launcher("Waiting for webserver to gracefully shutdown")
-    stage.log.router("signal received, starting graceful shutdown", line=2399)
+    log = situation.log
+    log.launcher("Terminating webserver")
+    log.launcher("Waiting for webserver to gracefully shutdown")
+    log.router("signal received, starting graceful shutdown", line=2399)
     server.leave()
     grace_s = situation.arguments.required_number("graceful-termination-timeout", _DEFAULT_GRACE_S)
-    drained = server.drain(grace_s / stage.pace.speed)
-    stage.log.launcher("webserver terminated" if drained else "Killing webserver")
+    drained = server.drain(grace_s / situation.pace.speed)
+    log.launcher("webserver terminated" if drained else "Killing webserver")

@@ -9,21 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine import cpu
 from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.generator import Step, generate
-from tgi_deploy.sandbox.engine.host import Fault
 from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.parameters import Bounds, check_parameters, forced_text
+from tgi_deploy.sandbox.engine.situation import Fault
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tgi_deploy.sandbox.engine.bodies import Parameters
     from tgi_deploy.sandbox.engine.generator import Piece
-    from tgi_deploy.sandbox.engine.situation import Situation, Stage
-    from tgi_deploy.sandbox.engine.warmup import TokenLimits
+    from tgi_deploy.sandbox.engine.situation import Situation
 
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
 # The requested length is cut to this before it is compared with the capacity.
@@ -35,10 +33,9 @@ _COMPUTE_SHARE: Final = 0.4
 _LEAST_STEP_S: Final = 0.004
 # A prompt that faults consider long: longer than a question, shorter than any plan's longest.
 _LONG_PROMPT_TOKENS: Final = 256
-OUT_OF_MEMORY: Final = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 512.00 MiB. "
-    "GPU 0 has a total capacity of 22.28 GiB of which 118.12 MiB is free."
-)
+# Weights are float32 on a CPU (server, models/causal_lm.py), so a token moves twice the bytes.
+_CPU_BANDWIDTH_GB_S: Final = 20.0
+_CPU_TFLOPS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,8 +93,8 @@ class Answer:
 class Inference:
     """One served model. Safe to call from many threads. `out_of_memory`: a prefill took the shard down."""
 
-    def __init__(self, situation: Situation, limits: TokenLimits, stage: Stage) -> None:
-        arguments = situation.arguments
+    def __init__(self, situation: Situation) -> None:
+        arguments, limits = situation.arguments, situation.limits
         self.situation = situation
         self.limits = limits
         self.metrics = Metrics(limits.max_input_tokens, limits.max_total_tokens)
@@ -111,7 +108,6 @@ class Inference:
         )
         self.out_of_memory = threading.Event()
         self.dead = threading.Event()
-        self._stage = stage
         self._slots = threading.BoundedSemaphore(arguments.required_number("max-concurrent-requests", 128))
 
     @contextmanager
@@ -135,7 +131,7 @@ class Inference:
             self.metrics.count("tgi_request_failure", err=error.kind)
             if error.kind == "generation":
                 self.metrics.count("tgi_batch_inference_failure", method="prefill")
-            self._stage.log.refused(asked.within, asked.route, asked.parameters, error.bare)
+            self.situation.log.refused(asked.within, asked.route, asked.parameters, error.bare)
             raise
 
     def _take_place(self) -> None:
@@ -215,7 +211,7 @@ class Inference:
     def _work(self, method: str, real_s: float) -> None:
         """Record one step of the batch, which consists of the forward pass and small remainders."""
         self.metrics.count("tgi_batch_inference_count", method=method)
-        time.sleep(real_s / self._stage.pace.speed)
+        time.sleep(real_s / self.situation.pace.speed)
         if self.dead.is_set():
             raise ApiError("generation", "Request failed during generation: Server error: transport error")
         self.metrics.count("tgi_batch_inference_success", method=method)
@@ -224,7 +220,7 @@ class Inference:
 
     def complain_of_shard(self) -> None:
         reason = "Server error: error trying to connect: Connection refused (os error 111)"
-        self._stage.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
+        self.situation.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
 
     def _check_memory(self, tokens: int) -> None:
         if Fault.OOM_SERVING in self.situation.faults and tokens >= _LONG_PROMPT_TOKENS:
@@ -248,16 +244,16 @@ class Inference:
         self.metrics.observe("tgi_request_skipped_tokens", 0)
         times = (timing.total_s, timing.validated, 0.0, timing.inferred, per_token)
         asked = prepared.asked
-        self._stage.log.answered(asked.within, asked.route, asked.parameters, times, prepared.seed)
+        self.situation.log.answered(asked.within, asked.route, asked.parameters, times, prepared.seed)
 
     def _step_s(self) -> float:
         situation = self.situation
         card = situation.host.accelerator.bandwidth_gb_s * _BANDWIDTH_SHARE
-        bandwidth = 1e9 * (cpu.BANDWIDTH_GB_S if situation.host.on_cpu else card)
+        bandwidth = 1e9 * (_CPU_BANDWIDTH_GB_S if situation.host.on_cpu else card)
         return max(_LEAST_STEP_S, situation.checkpoint.stored_bytes / situation.num_shard / bandwidth)
 
     def _prefill_s(self, tokens: int) -> float:
         situation = self.situation
-        tflops = cpu.TFLOPS if situation.host.on_cpu else situation.host.accelerator.fp16_tflops or 100.0
+        tflops = _CPU_TFLOPS if situation.host.on_cpu else situation.host.accelerator.fp16_tflops or 100.0
         per_second = tflops * 1e12 * situation.num_shard * _COMPUTE_SHARE
         return tokens * 2 * situation.checkpoint.model.parameters / per_second

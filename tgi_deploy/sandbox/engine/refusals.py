@@ -1,30 +1,86 @@
-"""Why a shard can't load this checkpoint on this GPU, with the shard's error messages."""
+"""Why a shard can't load this checkpoint, or its kernels can't run, on this machine."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine import cpu
-from tgi_deploy.sandbox.engine.weights import UNQUANTIZED, indivisible
+from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, indivisible
+from tgi_deploy.sandbox.engine.tracebacks import reason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tgi_deploy.sandbox.engine.situation import Situation
 
-_EXPECTED: Final = "{'paged', 'flashdecoding', 'flashinfer'}"
 _ATTENTION_KERNELS: Final = frozenset({"flashinfer", "flashdecoding", "paged", "flashdecoding-ipex"})
-
 # Methods that the transformers backend accepts and then ignores.
 _SILENTLY_IGNORED: Final = frozenset({"fp8", "marlin"})
 _TURING_REFUSAL: Final = "arch_flash_attention"
+_DIMENSIONS: Final = {"attention heads": "heads", "KV heads": "kv_heads", "width": "width"}
 
 
 def load_refusal(situation: Situation) -> str | None:
     """Return the last line of the shard's stderr; None if it loads, regardless of memory."""
     if situation.checkpoint.broken is not None:
         return situation.checkpoint.broken
-    checks = _CPU_CHECKS if situation.host.on_cpu else _LOAD_CHECKS
-    refusals = (check(situation) for check in checks)
-    return next((text for text in refusals if text is not None), None)
+    parts = (_by_device, _by_method, _by_sharding)
+    return next((why for part in parts for why in part(situation)), None)
+
+
+def _by_device(situation: Situation) -> Iterator[str]:
+    """What the card, or the CPU, and the attention kernels refuse."""
+    weights, kernels, on_cpu = situation.weights, situation.attention, situation.host.on_cpu
+    if situation.num_shard > situation.host.gpus and not on_cpu:
+        yield reason("too_many_shards")
+    takes_dtype = weights.name == UNQUANTIZED or (weights.rule is not None and weights.rule.takes_dtype)
+    if situation.arguments.text("dtype") is not None and not takes_dtype:
+        yield reason("dtype_and_quantize")
+    if not on_cpu:
+        if kernels not in _ATTENTION_KERNELS:
+            yield reason("unknown_attention", attention=kernels)
+        if situation.arguments.text("kv-cache-dtype") is not None and kernels == "flashdecoding":
+            yield reason("fp8_cache")
+        if kernels == "paged" and situation.environ.get("PREFIX_CACHING") in {"1", "true"}:
+            yield reason("prefix_caching")
+    if situation.model_class.backend == "refused":
+        yield reason("model_type", model_type=situation.checkpoint.model.model_type)
+    if on_cpu and situation.num_shard > 1:
+        yield reason("sharded_on_cpu", model_type=situation.checkpoint.model.model_type)
+    if on_cpu and weights.rule is not None:
+        yield reason("quantized_on_cpu")
+
+
+def _by_method(situation: Situation) -> Iterator[str]:
+    """What the quantization's kernels refuse."""
+    native, weights = situation.model_class, situation.weights
+    rule, capability = weights.rule, situation.host.accelerator.compute_capability
+    if situation.host.on_cpu:
+        return
+    ignored = rule is None or rule.transformers_backend or weights.name in _SILENTLY_IGNORED
+    if native.backend != "native" and not ignored:
+        yield reason("auto_quantization", method=weights.name)
+    if not weights.known:
+        yield reason("not_quantized", method=weights.name)
+    if rule is None:
+        return
+    if capability is not None and capability < rule.min_compute_capability:
+        needed = ".".join(map(str, rule.min_compute_capability))
+        yield reason("capability", method=rule.method, capability=needed)
+    if situation.checkpoint.model.experts and not (rule.fused_moe or native.dense_fallback):
+        yield reason("quantized_experts")
+
+
+def _by_sharding(situation: Situation) -> Iterator[str]:
+    weights, shards = situation.weights, situation.num_shard
+    if shards == 1 or situation.host.on_cpu:
+        return
+    if not situation.model_class.shardable:
+        yield reason("auto_sharded")
+    if weights.rule is not None and not weights.rule.shardable:
+        yield reason("sharded_quantization", method=weights.rule.method)
+    dimension = indivisible(situation.checkpoint.model, weights, shards)
+    if dimension is not None:
+        yield reason(_DIMENSIONS[dimension[0]], size=dimension[1], shards=shards)
 
 
 def warmup_refusal(situation: Situation) -> str | None:
@@ -33,120 +89,9 @@ def warmup_refusal(situation: Situation) -> str | None:
         return None
     stored, release = situation.checkpoint.model.quantization, situation.release
     if stored is not None and stored.block_scaled and release.block_scaled_fp8 != release.version:
-        return "TypeError: 'NoneType' object is not callable"  # `w8a8_block_fp8_matmul` could not be imported
+        return reason("block_scaled")  # `w8a8_block_fp8_matmul` could not be imported
     rule = release.architecture_rule(situation.host.accelerator.compute_capability)
-    if rule is None or rule.verdict == "ok":
+    overridden = rule is not None and rule.verdict == "override" and rule.env.items() <= situation.environ.items()
+    if rule is None or rule.verdict == "ok" or overridden:
         return None
-    overridden = rule.env.items() <= situation.environ.items()
-    if rule.verdict == "override" and overridden:
-        return None
-    if rule.code == _TURING_REFUSAL:
-        return "RuntimeError: FlashAttention only supports Ampere GPUs or newer."
-    return "RuntimeError: CUDA error: no kernel image is available for execution on the device"
-
-
-def _too_many_shards(situation: Situation) -> str | None:
-    if situation.num_shard <= situation.host.gpus:
-        return None
-    return "AssertionError: Each process is one gpu"
-
-
-def _dtype_with_quantize(situation: Situation) -> str | None:
-    weights = situation.weights
-    if situation.arguments.text("dtype") is None or weights.name == UNQUANTIZED:
-        return None
-    if weights.rule is not None and weights.rule.takes_dtype:
-        return None
-    return (
-        "RuntimeError: Only 1 can be set between `dtype` and `quantize`, as they both decide how goes the final model."
-    )
-
-
-def _attention(situation: Situation) -> str | None:
-    kernels = situation.attention
-    if kernels not in _ATTENTION_KERNELS:
-        return f"AssertionError: Attention is not valid {kernels}, expected {_EXPECTED}"
-    if situation.arguments.text("kv-cache-dtype") is not None and kernels == "flashdecoding":
-        return "ValueError: FP8 KV cache is currently only supported for flashinfer"
-    if kernels == "paged" and situation.environ.get("PREFIX_CACHING") in {"1", "true"}:
-        return "RuntimeError: Prefix caching is only supported with flashinfer"
-    return None
-
-
-def _model_type(situation: Situation) -> str | None:
-    if situation.model_class.backend != "refused":
-        return None
-    return f"ValueError: Unsupported model type {situation.checkpoint.model.model_type}"
-
-
-def _quantization_on_transformers(situation: Situation) -> str | None:
-    native, weights = situation.model_class, situation.weights
-    if native.backend == "native" or weights.rule is None:
-        return None
-    if weights.rule.transformers_backend or weights.name in _SILENTLY_IGNORED:
-        return None
-    return f"NotImplementedError: {weights.name} quantization is not supported for AutoModel"
-
-
-def _quantization_of_checkpoint(situation: Situation) -> str | None:
-    weights = situation.weights
-    if weights.known:
-        return None
-    return f"RuntimeError: Cannot load `{weights.name}` weight, make sure the model is already quantized"
-
-
-def _quantization_on_card(situation: Situation) -> str | None:
-    rule = situation.weights.rule
-    capability = situation.host.accelerator.compute_capability
-    if rule is None or capability is None or capability >= rule.min_compute_capability:
-        return None
-    needed = ".".join(map(str, rule.min_compute_capability))
-    return f"RuntimeError: Using {rule.method} requires a GPU with CUDA capability {needed} or later"
-
-
-def _quantized_experts(situation: Situation) -> str | None:
-    rule = situation.weights.rule
-    if rule is None or rule.fused_moe or situation.model_class.dense_fallback or not situation.checkpoint.model.experts:
-        return None
-    return "AssertionError: scoring func is not handled"
-
-
-def _shardable(situation: Situation) -> str | None:
-    native, rule = situation.model_class, situation.weights.rule
-    if situation.num_shard == 1:
-        return None
-    if not native.shardable:
-        return "NotImplementedError: sharded is not supported for AutoModel"
-    if rule is not None and not rule.shardable:
-        return f"RuntimeError: Sharding is currently not supported with {rule.method} weights"
-    return None
-
-
-def _divisible(situation: Situation) -> str | None:
-    count = situation.num_shard
-    if count == 1:
-        return None
-    dimension = indivisible(situation.checkpoint.model, situation.weights, count)
-    if dimension is None:
-        return None
-    name, size = dimension
-    if name == "attention heads":
-        return f"ValueError: `num_heads` must be divisible by `num_shards` (got `num_heads`: {size})"
-    if name == "KV heads":
-        return f"ValueError: `num_key_value_heads` must be divisible by `num_shards` (got {size} and {count})"
-    return f"AssertionError: The choosen size {size} is not compatible with sharding on {count} shards"
-
-
-_CPU_CHECKS: Final = (_dtype_with_quantize, _model_type, cpu.refusal)
-_LOAD_CHECKS: Final = (
-    _too_many_shards,
-    _dtype_with_quantize,
-    _attention,
-    _model_type,
-    _quantization_on_transformers,
-    _quantization_of_checkpoint,
-    _quantization_on_card,
-    _quantized_experts,
-    _shardable,
-    _divisible,
-)
+    return reason("turing" if rule.code == _TURING_REFUSAL else "no_kernel")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
-from tgi_deploy.sandbox.engine.host import Fault
+from tgi_deploy.sandbox.engine.situation import Fault
 
 if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.inference import Answer, Inference

@@ -1,26 +1,67 @@
-"""The configuration of a start, determined before its phases run."""
+"""A start of the container: its image and machine, what it was told, and what follows from that before any phase."""
 
 from __future__ import annotations
 
 import math
 import threading
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine.capacity import Load
-from tgi_deploy.sandbox.engine.checkpoint import Checkpoint, served_weights
 from tgi_deploy.sandbox.engine.failures import StoppedError
-from tgi_deploy.sandbox.engine.validation import input_limit
+from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, quantized_on_load
+from tgi_deploy.values.hardware import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
+    from tgi_deploy.sandbox.engine.checkpoint import Checkpoint
     from tgi_deploy.sandbox.engine.flags import Arguments
-    from tgi_deploy.sandbox.engine.host import Fault, Host
     from tgi_deploy.sandbox.engine.logs import Log
-    from tgi_deploy.sandbox.engine.weights import Weights
+    from tgi_deploy.sandbox.engine.memory import Weights
     from tgi_deploy.values.model import ModelSpec
+
+
+class Fault(StrEnum):
+    OOM_LOAD = "oom-load"
+    OOM_WARMUP = "oom-warmup"
+    BAD_FLAG = "bad-flag"
+    GATED = "gated"
+    DISK_FULL = "disk-full"
+    NETWORK = "network"
+    SHM_TOO_SMALL = "shm-too-small"
+    NCCL_HANG = "nccl-hang"
+    HANG_SHARD = "hang-shard"
+    OOM_SERVING = "oom-serving"
+    CRASH_AFTER_READY = "crash-after-ready"
+    SLOW_DOWNLOAD = "slow-download"
+    WRONG_MODEL = "wrong-model"
+    NO_CHAT_TEMPLATE = "no-chat-template"
+    OVERLOADED = "overloaded"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """The machine. `memory_bytes` is per accelerator; `data` is the folder mounted at `/data`, or None."""
+
+    accelerator: Accelerator
+    gpus: int
+    memory_bytes: int
+    data: Path | None = None
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether no GPU is visible; the engine starts anyway."""
+        return self.gpus == 0 or self.accelerator.compute_capability is None
+
+
+# A machine without a GPU.
+NO_ACCELERATOR: Final = Accelerator(
+    name="none", vendor="none", architecture="none", compute_capability=None, memory_bytes=0, bandwidth_gb_s=0.0,
+    fp16_tflops=None, fp8_tflops=None, int8_tops=None, bf16=False, interconnect="none",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,64 +79,44 @@ class Pace:
             raise StoppedError
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenLimits:
+    """The router's final limits, as shown by `/info`."""
+
+    max_input_tokens: int
+    max_total_tokens: int
+    max_batch_total_tokens: int
+
+
 # 16-bit TFLOPS by the launcher's form of nvidia-smi's names. Its names for the T4 and the RTX 4090 differ from
 # nvidia-smi's, so they get the fallback, like every unknown GPU.
 _TFLOPS: Final = {
     "A10G": 125, "A100-40GB": 312, "A100-80GB": 312, "A100-80GB-PCIe": 312, "H100-80GB": 900, "H100-NVL": 900,
     "H200-141GB": 989, "L4": 121, "L40S": 363,
 }  # fmt: skip
-FALLBACK: Final = 4096
+_FALLBACK: Final = 4096
 _FALLBACK_OF_VISION_MODELS: Final = {"qwen2_vl": 10_000, "qwen2_5_vl": 10_000, "gemma3": 8_000}
 _LEAST: Final = 100
-
-
-def default_prefill_tokens(model: ModelSpec, card: str, ranks: int, memory_bytes: int) -> int:
-    fallback = _FALLBACK_OF_VISION_MODELS.get(model.model_type, FALLBACK)
-    if card not in _TFLOPS or model.quantization is not None or model.vision_parameters:
-        return min(fallback, model.max_position_embeddings)
-    by_compute = int(_TFLOPS[card] * 10**12 * ranks / (2 * _multiplied(model)))
-    room = 0.95 * memory_bytes * ranks - 2 * model.parameters
-    a_token = 2 * (2 * model.layers * model.kv_heads * model.head_dim + model.intermediate_size)
-    by_memory = int(room / a_token)
-    return min(
-        by_compute if by_compute > _LEAST else fallback,
-        model.max_position_embeddings,
-        by_memory if by_memory > 0 else fallback,
-    )
-
-
-def _multiplied(model: ModelSpec) -> int:
-    """Return the parameters that a token is multiplied with: all but the embedding table and unselected experts."""
-    table = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
-    if model.active_parameters:
-        return model.active_parameters - table
-    unused = max(0, model.experts - model.experts_per_token)
-    return model.parameters - table - 3 * model.hidden_size * model.expert_intermediate_size * model.layers * unused
-
-
 _OLD_DEFAULT_TOTAL_TOKENS: Final = 4096
 _OLD_PREFILL_MARGIN: Final = 50
 _SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """The output and speed of the phases. `ranks` are the started shards."""
-
-    log: Log
-    pace: Pace
-    ranks: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(kw_only=True, slots=True)
 class Situation:
+    """What a start knows. `ranks` are the started shards; `limits` follow from the warm-up."""
+
     arguments: Arguments
     environ: Mapping[str, str]
     release: TgiRelease
     host: Host
-    num_shard: int
     checkpoint: Checkpoint
     faults: frozenset[Fault]
+    log: Log
+    pace: Pace
+    num_shard: int = 1
+    ranks: list[int] = field(default_factory=list)
+    limits: TokenLimits = TokenLimits(max_input_tokens=0, max_total_tokens=0, max_batch_total_tokens=0)
 
     @property
     def model_class(self) -> ModelClass:
@@ -103,7 +124,9 @@ class Situation:
 
     @property
     def weights(self) -> Weights:
-        return served_weights(self.checkpoint, self.release, self.arguments.text("quantize"))
+        """Return the format of the weights in memory. The shard reports problems with it."""
+        quantize, stored = self.arguments.text("quantize"), self.checkpoint.weights
+        return stored if quantize is None or stored.name != UNQUANTIZED else quantized_on_load(quantize, self.release)
 
     @property
     def attention(self) -> str:
@@ -134,44 +157,25 @@ class Situation:
         if given is not None:
             return given
         if not self.release.chunked_prefill:
-            return _old_input_limit(self) + _OLD_PREFILL_MARGIN
-        card, model = self.host.accelerator, self.checkpoint.model
-        return default_prefill_tokens(model, card.name, self.num_shard, self.host.memory_bytes)
+            return self.input_tokens(self.total_tokens(0)) + _OLD_PREFILL_MARGIN
+        return _default_prefill_tokens(self)
 
     @property
-    def load(self) -> Load:
-        fp8_cache = self.arguments.text("kv-cache-dtype") is not None
-        prompt, total = self._warm_up_request
-        return Load(
-            model=self.checkpoint.model,
-            model_class=self.model_class,
-            weights=self.weights,
-            num_shard=self.num_shard,
-            attention=self.attention,
-            prefill_tokens=self.prefill_tokens,
-            prompt_tokens=prompt,
-            total_tokens=total,
-            scored=self._scores_prompts,
-            fraction=self.arguments.fraction("cuda-memory-fraction", 1.0),
-            kv_bytes=1 if fp8_cache else 2,
-        )
-
-    @property
-    def _warm_up_request(self) -> tuple[int, int]:
+    def warm_up_request(self) -> tuple[int, int]:
         """Return the tokens of a prompt in the warm-up batch, and of prompt and answer together."""
-        prompt = input_limit(self.arguments)
-        total = self.arguments.number("max-total-tokens")
         if not self.release.chunked_prefill:
-            return _old_input_limit(self), self.total_tokens(0)
-        prompt = self.prefill_tokens if prompt is None else prompt
-        return prompt, min(prompt, self.prefill_tokens) + 1 if total is None else total
+            total = self.total_tokens(0)
+            return self.input_tokens(total), total
+        given, total_given = self.arguments.input_limit, self.arguments.number("max-total-tokens")
+        prompt = self.prefill_tokens if given is None else given
+        return prompt, min(prompt, self.prefill_tokens) + 1 if total_given is None else total_given
 
     @property
-    def _scores_prompts(self) -> bool:
+    def scores_prompts(self) -> bool:
         """Return whether prompts are scored: always without the flag, and in classes without flash attention."""
         if not self.model_class.flash or _SCORES_FLAG not in self.release.flags:
             return True
-        return self.arguments.values.get(_SCORES_FLAG.removeprefix("--")) is True
+        return self.arguments.on(_SCORES_FLAG.removeprefix("--"))
 
     def total_tokens(self, capacity_tokens: int) -> int:
         given = self.arguments.number("max-total-tokens")
@@ -183,10 +187,30 @@ class Situation:
         return min(self.checkpoint.model.max_position_embeddings, limit)
 
     def input_tokens(self, total_tokens: int) -> int:
-        given = input_limit(self.arguments)
+        given = self.arguments.input_limit
         return total_tokens - 1 if given is None else given
 
 
-def _old_input_limit(situation: Situation) -> int:
-    given = input_limit(situation.arguments)
-    return situation.total_tokens(0) - 1 if given is None else given
+def _default_prefill_tokens(situation: Situation) -> int:
+    """Return as many as the cards compute in a second, within the model's length and the memory."""
+    model, card, ranks = situation.checkpoint.model, situation.host.accelerator.name, situation.num_shard
+    fallback = _FALLBACK_OF_VISION_MODELS.get(model.model_type, _FALLBACK)
+    if card not in _TFLOPS or model.quantization is not None or model.vision_parameters:
+        return min(fallback, model.max_position_embeddings)
+    by_compute = int(_TFLOPS[card] * 10**12 * ranks / (2 * _multiplied(model)))
+    room = 0.95 * situation.host.memory_bytes * ranks - 2 * model.parameters
+    by_memory = int(room / (2 * (2 * model.layers * model.kv_heads * model.head_dim + model.intermediate_size)))
+    return min(
+        by_compute if by_compute > _LEAST else fallback,
+        model.max_position_embeddings,
+        by_memory if by_memory > 0 else fallback,
+    )
+
+
+def _multiplied(model: ModelSpec) -> int:
+    """Return the parameters that a token is multiplied with: all but the embedding table and unselected experts."""
+    table = 0 if model.tied_embeddings else model.vocab_size * model.hidden_size
+    if model.active_parameters:
+        return model.active_parameters - table
+    unused = max(0, model.experts - model.experts_per_token)
+    return model.parameters - table - 3 * model.hidden_size * model.expert_intermediate_size * model.layers * unused

@@ -1,4 +1,4 @@
-"""Tracebacks of the real engine, recorded from TGI 3.3.7 on a CPU on 2026-11-22, with a placeholder for the reason.
+"""Tracebacks of the real engine, recorded from TGI 3.3.7 on a CPU on 2026-11-22, and the reasons that fill them.
 
 The plain form is logged when the model fails to load; the form boxed by rich, with local variables and wrapped at 80
 columns, goes to the process's standard error. Quoted source lines were replaced by an ellipsis.
@@ -6,6 +6,7 @@ columns, goes to the process's standard error. Quoted source lines were replaced
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from datetime import UTC, datetime
@@ -17,6 +18,14 @@ Kind = Literal["plain_early", "plain_loading", "boxed_early", "boxed_loading", "
 _FOLDER: Final = Path(__file__).parent
 _COLUMNS: Final = 80
 _MODULE: Final = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*)")
+
+
+_REASONS: Final[dict[str, str]] = json.loads((_FOLDER / "reasons.json").read_text(encoding="utf-8"))
+
+
+def reason(name: str, **values: object) -> str:
+    """Return the last words of a failure of `reasons.json`."""
+    return Template(_REASONS[name]).substitute(values)
 
 
 def traceback(kind: Kind, model: str, reason: str, *, on_cpu: bool = True) -> str:

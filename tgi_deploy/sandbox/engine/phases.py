@@ -1,0 +1,334 @@
+"""The phases of a start, each with its log lines and ways to fail: download, shards, warm-up, router.
+
+The CPU's were recorded from 3.3.7 on a machine without a GPU on 2026-11-22: tests/cases/diagnosis/real-cpu-start.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from tgi_deploy.sandbox.engine.checkpoint import hub_token
+from tgi_deploy.sandbox.engine.failures import LauncherError
+from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, MAIN
+from tgi_deploy.sandbox.engine.memory import Capacity, capacity
+from tgi_deploy.sandbox.engine.refusals import load_refusal, warmup_refusal
+from tgi_deploy.sandbox.engine.situation import Fault, TokenLimits
+from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.sandbox.engine.checkpoint import Checkpoint
+    from tgi_deploy.sandbox.engine.situation import Situation
+    from tgi_deploy.sandbox.engine.tracebacks import Kind
+
+_DOWNLOAD: Final = "download"
+_BYTES_PER_S: Final = 400_000_000
+_SLOW_FACTOR: Final = 40
+_DOWNLOAD_STARTS_S: Final = 8.0
+_RETRIES: Final = 5
+_RETRY_S: Final = 5.0
+_COMPLETE: Final = ".complete"
+
+
+def check_access(situation: Situation) -> None:
+    """Start the download process and query the hub.
+
+    Raises:
+        LauncherError: `DownloadError`, after logging the hub client's message.
+    """
+    checkpoint, faults = situation.checkpoint, situation.faults
+    situation.log.launcher(f"Starting check and download process for {checkpoint.model_id}", span=_DOWNLOAD)
+    situation.pace.pause(_DOWNLOAD_STARTS_S)
+    if checkpoint.is_local:
+        if not checkpoint.has_weights:
+            _fail_download(situation, "", kind="no_weights")
+        return
+    if not checkpoint.exists:
+        _fail_download(situation, "bad_name" if checkpoint.model_id.startswith("/") else "no_repository")
+    if Fault.NETWORK in faults:
+        for _ in range(_RETRIES):
+            situation.log.launcher("Retrying in 5 seconds", level="WARN", span=_DOWNLOAD)
+            situation.pace.pause(_RETRY_S)
+        _fail_download(situation, "network")
+    token = hub_token(situation.environ)
+    if Fault.GATED in faults and token is not None:
+        _fail_download(situation, "gated_with_token")
+    if token is None and (checkpoint.model.gated or Fault.GATED in faults):
+        _fail_download(situation, "gated_without_token")
+
+
+def _fail_download(situation: Situation, why: str, kind: Kind = "download") -> NoReturn:
+    model = situation.checkpoint.model_id
+    evidence = traceback(kind, model, reason(why, model=model) if why else "")
+    situation.log.launcher(f"Download encountered an error: \n{evidence}", level="ERROR", span=_DOWNLOAD)
+    raise LauncherError("DownloadError")
+
+
+def download(situation: Situation) -> None:
+    """Download the weights, or find those of an earlier run."""
+    checkpoint, log = situation.checkpoint, situation.log
+    folder = cache_folder(checkpoint, situation.environ)
+    inside, data = Path(folder), situation.host.data
+    marker = data / inside.relative_to("/data") / _COMPLETE if data and inside.is_relative_to("/data") else None
+    if checkpoint.is_local or (marker is not None and marker.exists()):
+        log.launcher("Files are already present on the host. Skipping download.")
+    else:
+        _fetch(situation, folder)
+        if marker is not None:
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+    log.launcher(f"Successfully downloaded weights for {checkpoint.model_id}", span=_DOWNLOAD)
+
+
+def cache_folder(checkpoint: Checkpoint, environ: Mapping[str, str]) -> str:
+    """Return the path inside the container. `HF_HOME` adds a level that `HUGGINGFACE_HUB_CACHE` does not."""
+    root = environ.get("HUGGINGFACE_HUB_CACHE") or environ.get("HF_HUB_CACHE")
+    if root is None:
+        root = environ.get("HF_HOME", "/data") + "/hub"
+    return f"{root}/models--{checkpoint.model_id.replace('/', '--')}/snapshots/{checkpoint.commit}"
+
+
+def _fetch(situation: Situation, folder: str) -> None:
+    files = situation.checkpoint.files()
+    slow = _SLOW_FACTOR if Fault.SLOW_DOWNLOAD in situation.faults else 1
+    each_s = situation.checkpoint.stored_bytes * slow / len(files) / _BYTES_PER_S
+    for done, name in enumerate(files, start=1):
+        situation.log.launcher(f"Download file: {name}")
+        situation.pace.pause(each_s)
+        if Fault.DISK_FULL in situation.faults and done > len(files) // 2:
+            _fail_download(situation, "disk_full")
+        took, left = (timedelta(seconds=int(each_s * count)) for count in (1, len(files) - done))
+        situation.log.launcher(f"Downloaded {folder}/{name} in {took}.")
+        situation.log.launcher(f"Download: [{done}/{len(files)}] -- ETA: {left}")
+
+
+SHARDS: Final = "shard-manager"
+_IMPORTS_S: Final = 15.0
+_ATTENTION_S: Final = 4.0
+_LOADED_BYTES_PER_S: Final = 700_000_000
+_WAITING_S: Final = 10.0
+_STOP_S: Final = 2.0
+# The engine's timeout for an operation between its shards.
+_WATCHDOG_S: Final = 120.0
+_UNSUPPORTED: Final = "System cpu doesn't support flash/paged attention"
+_NOT_ON_CPU: Final = {
+    "Flash Attention enabled models": _UNSUPPORTED,
+    "Mamba": "No module named 'mamba_ssm'",
+    "Flash Transformers Backend": _UNSUPPORTED,
+}
+
+
+def load_shards(situation: Situation) -> None:
+    """Start every rank and wait until all are ready.
+
+    Raises:
+        LauncherError: `ShardCannotStart`.
+    """
+    log, faults = situation.log, situation.faults
+    for rank in range(situation.num_shard):
+        log.launcher("Starting shard", span=SHARDS, rank=rank)
+        situation.ranks.append(rank)
+    situation.pace.pause(_ATTENTION_S)
+    if situation.release.default_attention:
+        log.launcher(f"Using prefix caching = {situation.attention != 'paged'}")
+    log.launcher(f"Using Attention = {situation.attention}")
+    for what, why in _NOT_ON_CPU.items() if situation.host.on_cpu else ():
+        log.launcher(f"Could not import {what}: {why}", level="WARN")
+    refusal = load_refusal(situation)
+    if refusal is not None:
+        _wait(situation, _IMPORTS_S - _ATTENTION_S)
+        _die(situation, refusal, early=refusal != situation.checkpoint.broken)
+    if situation.num_shard > 1:  # the first operation between shards
+        for fault, after_s in ((Fault.SHM_TOO_SMALL, _IMPORTS_S), (Fault.NCCL_HANG, _WATCHDOG_S)):
+            if fault in faults:
+                _wait(situation, after_s)
+                _die(situation, reason(fault.replace("-", "_")))
+    seconds = _IMPORTS_S + situation.checkpoint.stored_bytes / _LOADED_BYTES_PER_S
+    _wait(situation, float("inf") if Fault.HANG_SHARD in faults else seconds - _ATTENTION_S)
+    if Fault.OOM_LOAD in faults or (not situation.host.on_cpu and capacity(situation).verdict == "oom-load"):
+        _die(situation, reason("out_of_memory_loading", gib=f"{situation.host.memory_bytes / 1024**3:.2f}"))
+    _announce_shards(situation, seconds)
+
+
+def _announce_shards(situation: Situation, seconds: float) -> None:
+    log = situation.log
+    if situation.release.chunked_prefill:
+        log.launcher(f"Using prefill chunking = {situation.chunks_prefill}")
+    for rank in situation.ranks:
+        log.launcher(f"Server started at unix://{situation.arguments.text('shard-uds-path')}-{rank}")
+    for rank in situation.ranks:
+        log.launcher(f"Shard ready in {seconds + rank / 10:.9f}s", span=SHARDS, rank=rank)
+
+
+def _wait(situation: Situation, real_s: float) -> None:
+    while real_s > _WAITING_S:
+        situation.pace.pause(_WAITING_S)
+        real_s -= _WAITING_S
+        for rank in situation.ranks:
+            situation.log.launcher("Waiting for shard to be ready...", span=SHARDS, rank=rank)
+    situation.pace.pause(real_s)
+
+
+def _die(situation: Situation, why: str, *, early: bool = False) -> NoReturn:
+    """Fail on all ranks: report the first, then the others as they are shut down."""
+    log, on_cpu, model = situation.log, situation.host.on_cpu, situation.checkpoint.model_id
+    # With more shards than GPUs, the highest rank finds no device.
+    last_fails = on_cpu or situation.num_shard > situation.host.gpus
+    first, *others = reversed(situation.ranks) if last_fails else situation.ranks
+    plain = traceback("plain_early" if early else "plain_loading", model, why)
+    for _ in situation.ranks:
+        log.launcher(f"Error when initializing model\n{plain}", level="ERROR")
+    boxed = traceback("boxed_early" if early else "boxed_loading", model, why, on_cpu=on_cpu)
+    report_output(situation, boxed, first)
+    log.launcher(f"Shard {first} failed to start", level="ERROR")
+    log.launcher("Shutting down shards")
+    for rank in others:
+        report_output(situation, boxed, rank)
+    raise LauncherError("ShardCannotStart")
+
+
+def report_output(situation: Situation, left: str, rank: int) -> None:
+    message = f"Shard complete standard error output:\n\n{left}"
+    situation.log.launcher(message, level="ERROR", span=SHARDS, rank=rank)
+
+
+def stop_shards(situation: Situation) -> None:
+    """Stop every started shard, with the duration measured on TGI 3.3.7."""
+    situation.log.launcher("Shutting down shards")
+    for words in ("Terminating shard", "Waiting for shard to gracefully shutdown"):
+        for rank in situation.ranks:
+            situation.log.launcher(words, span=SHARDS, rank=rank)
+    if situation.ranks:
+        time.sleep(_STOP_S / situation.pace.speed)
+    for rank in situation.ranks:
+        situation.log.launcher("shard terminated", span=SHARDS, rank=rank)
+
+
+_ROUTER_STARTS_S: Final = 3.0
+_PREFILL_S: Final = 18.0
+_GRAPHS_S: Final = 12.0
+_TOKENIZER_S: Final = 6.0
+DEFAULT_GRAPHS: Final = (1, 2, 4, 8, 16, 32)
+_CPU_BATCH_TOKENS: Final = 16_000
+
+
+def warm_up(situation: Situation) -> None:
+    """Prefill the largest batch, size the KV cache, then let the router check its limits.
+
+    Raises:
+        LauncherError: `WebserverFailed`.
+    """
+    situation.log.launcher("Starting Webserver")
+    situation.pace.pause(_ROUTER_STARTS_S)
+    if situation.arguments.number("max-batch-size") == 0:
+        _crash(situation, 'ArgumentValidation("`max_batch_size` must be > 0")')
+    situation.log.router("Warming up model", source=BACKEND, line=125)
+    situation.pace.pause(_PREFILL_S)
+    refusal = warmup_refusal(situation)
+    if refusal is not None:
+        _fail_in_prefill(situation, refusal)
+    tokens = _assumed_tokens(situation) if situation.host.on_cpu else _measured_tokens(situation)
+    total = situation.total_tokens(tokens)
+    if total > tokens:
+        outer = "Backend" if situation.release.chunked_prefill else "Warmup"
+        _crash(situation, f"{outer}(NotEnoughMemory({total}))")
+    situation.limits = TokenLimits(
+        max_input_tokens=situation.input_tokens(total), max_total_tokens=total, max_batch_total_tokens=tokens
+    )
+    _announce_limits(situation)
+    _check_router_rules(situation)
+
+
+def _assumed_tokens(situation: Situation) -> int:
+    """Return the flag's value or a default, as nothing is measured on a CPU (router, backends/v3/src/lib.rs)."""
+    message = "Model does not support automatic max batch total tokens"
+    situation.log.router(message, level="WARN", source=BACKEND, line=79)
+    default = max(_CPU_BATCH_TOKENS, situation.total_tokens(0), situation.prefill_tokens)
+    return situation.arguments.required_number("max-batch-total-tokens", default)
+
+
+def _measured_tokens(situation: Situation) -> int:
+    cache: Capacity = capacity(situation)
+    if Fault.OOM_WARMUP in situation.faults or cache.verdict != "ok":
+        sentence = reason("prefill_too_large", tokens=situation.prefill_tokens)
+        _fail_in_prefill(situation, sentence, before="torch.OutOfMemoryError: CUDA out of memory.\n")
+    blocks = cache.tokens // cache.block_tokens
+    situation.log.launcher(f"KV-cache blocks: {blocks}, size: {cache.block_tokens}")
+    graphs, rule = situation.arguments.values.get("cuda-graphs") or DEFAULT_GRAPHS, situation.weights.rule
+    if isinstance(graphs, tuple) and graphs != (0,) and (rule is None or rule.cuda_graphs):
+        situation.log.launcher(f"Cuda Graphs are enabled for sizes {sorted(graphs, reverse=True)}")
+        situation.pace.pause(_GRAPHS_S)
+    return cache.tokens
+
+
+def _fail_in_prefill(situation: Situation, sentence: str, before: str = "") -> NoReturn:
+    shown = traceback("plain_early", situation.checkpoint.model_id, before + sentence)
+    log = situation.log
+    log.launcher(f"Method Warmup encountered an error.\n{shown}", level="ERROR")
+    log.router(f"Server error: {sentence}", level="ERROR", source=CLIENT, line=45, spans=[("warmup", {})] * 2)
+    inner = f'Warmup(Generation("{sentence}"))'
+    _crash(situation, f"Backend({inner})" if situation.release.chunked_prefill else inner)
+
+
+def _crash(situation: Situation, error: str) -> NoReturn:
+    end_of_router(situation, f"Error: {error}")
+
+
+def end_of_router(situation: Situation, last_words: str) -> NoReturn:
+    """Print the router's last output and exit, like the launcher.
+
+    Raises:
+        LauncherError: `WebserverFailed`.
+    """
+    situation.log.write(last_words)
+    situation.log.launcher("Webserver Crashed", level="ERROR")
+    stop_shards(situation)
+    raise LauncherError("WebserverFailed")
+
+
+def _check_router_rules(situation: Situation) -> None:
+    limits, prefill = situation.limits, situation.prefill_tokens
+    limit, batch = limits.max_input_tokens, limits.max_batch_total_tokens
+    problem = None
+    if limit >= limits.max_total_tokens:
+        problem = "`max_input_tokens` must be < `max_total_tokens`"
+    elif prefill < limit and not situation.chunks_prefill:
+        problem = f"`max_batch_prefill_tokens` must be >= `max_input_tokens`. Given: {prefill} and {limit}"
+    elif prefill > batch:
+        problem = f"`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`. Given: {prefill} and {batch}"
+    if problem is not None:
+        _crash(situation, f'ArgumentValidation("{problem}")')
+
+
+def _announce_limits(situation: Situation) -> None:
+    arguments, limits, log = situation.arguments, situation.limits, situation.log
+    if arguments.number("max-batch-total-tokens") is not None and not situation.host.on_cpu:
+        message = "`max_batch_total_tokens` is deprecated for flash models: the value of the warm-up is used"
+        log.router(message, level="WARN", source=BACKEND)
+    log.router(f"Setting max batch total tokens to {limits.max_batch_total_tokens}", source=BACKEND, line=137)
+    log.router("Using backend V3", source=BACKEND, line=166)
+    if arguments.number("max-total-tokens") is None:
+        log.router(f"Maximum input tokens defaulted to {limits.max_input_tokens}", source=MAIN, line=168)
+        log.router(f"Maximum total tokens defaulted to {limits.max_total_tokens}", source=MAIN, line=168)
+
+
+def start_router(situation: Situation) -> None:
+    """Load tokenizer and configuration; the socket is bound right after."""
+    checkpoint, log = situation.checkpoint, situation.log
+    if checkpoint.is_local:
+        own = Path(checkpoint.model_id) / "tokenizer_config.json"
+        log.router(f'Tokenizer_config None - Some("{own}")', level="WARN", line=1674)
+    else:
+        log.router("Using the Hugging Face API", line=219)
+    situation.pace.pause(_TOKENIZER_S)
+    if not checkpoint.is_local:
+        revision = situation.arguments.text("revision") or checkpoint.commit
+        log.router(f"Serving revision {revision} of model {checkpoint.model_id}", line=348)
+    kind = checkpoint.model.model_type.replace("_", " ").title().replace(" ", "")
+    log.router(f"Using config Some({kind})", line=1742)
+    if checkpoint.is_local:
+        log.router(f"no pipeline tag found for model {checkpoint.model_id}", level="WARN", line=1802)
