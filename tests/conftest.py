@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
 
-_REAL = ("boot", "chromium", "cloud_init", "compose", "docker_engine")
+_REAL = ("boot", "chromium", "cloud_init", "compose", "control_plane", "docker_engine")
 _CORE = frozenset({"unit", "contract"})
 _SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
 _MEMORY = "/dev/shm"  # noqa: S108 -- pytest makes a private folder in it

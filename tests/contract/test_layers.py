@@ -83,6 +83,7 @@ THIRD_PARTY = {
     "moto": {"sandbox"},
     "werkzeug": {"sandbox"},
     "flask": {"sandbox"},
+    "urllib3": {"sandbox", "targets"},
     "websockets": {"sandbox"},
     "yaml": {"sandbox"},
 }

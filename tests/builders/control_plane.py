@@ -1,0 +1,145 @@
+"""The real Kubernetes control plane of the tests, with four simulated nodes of one L40S each.
+
+Suites that need it import the fixtures in their conftest: `from builders.control_plane import namespace, plane`.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import ssl
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+from urllib3 import PoolManager
+from websockets.sync.client import connect
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, KUBECONFIG
+from tgi_deploy.sandbox.kubernetes.plane import DEFAULT_NODES, start, stop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATIENCE_S = 240
+APPLY = "application/apply-patch+yaml"
+_SPEED = 600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plane:
+    """`home` is the cluster's folder, with `engine.json`: the speed and the faults of engines."""
+
+    home: Path
+
+    @property
+    def kubeconfig(self):
+        return self.home / KUBECONFIG
+
+    @property
+    def server(self):
+        return self._document["clusters"][0]["cluster"]["server"]
+
+    @property
+    def headers(self):
+        return {"Authorization": f"Bearer {self._document['users'][0]['user']['token']}"}
+
+    @property
+    def _document(self):
+        return json.loads(self.kubeconfig.read_text(encoding="utf-8"))
+
+    def ask(self, method, path, body=None, content_type="application/json"):
+        """Return the status and the body of a reply."""
+        http = PoolManager(ca_certs=str(self.home / CERTIFICATE), headers=self.headers, retries=False)
+        sent = None if body is None else json.dumps(body)
+        reply = http.request(
+            method, self.server + path, body=sent, headers={**self.headers, "Content-Type": content_type}
+        )
+        return reply.status, reply.data
+
+    def call(self, method, path, body=None, content_type="application/json"):
+        """Return the document of a successful reply."""
+        status, data = self.ask(method, path, body, content_type)
+        assert status < 300, data
+        return json.loads(data)
+
+    def stream(self, path, protocol="v4.channel.k8s.io"):
+        """Connect to a subresource that speaks WebSocket."""
+        tls = ssl.create_default_context(cafile=str(self.home / CERTIFICATE))
+        address = urlsplit(self.server)._replace(scheme="wss").geturl() + path
+        return connect(address, ssl=tls, additional_headers=self.headers, subprotocols=[protocol], proxy=None)
+
+    def engines(self, **settings):
+        """Change the speed and the faults of the engines that start from now on."""
+        (self.home / ENGINE).write_text(json.dumps({"speed": _SPEED, **settings}), encoding="utf-8")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Namespace:
+    """A namespace of one test."""
+
+    plane: Plane
+    name: str
+
+    def path(self, plural, name="", group="/api/v1"):
+        return f"{group}/namespaces/{self.name}/{plural}{'/' + name if name else ''}"
+
+    def deployments(self, name="", query=""):
+        return self.path("deployments", name, "/apis/apps/v1") + query
+
+    def apply(self, path, body):
+        """Apply an object as the tests' own field manager."""
+        return self.plane.call("PATCH", f"{path}?fieldManager=tests&fieldValidation=Strict", body, APPLY)
+
+    def pods(self):
+        return self.plane.call("GET", self.path("pods"))["items"]
+
+    def ready(self):
+        """Return the pods that are ready, and not ending."""
+        return [pod for pod in self.pods() if is_ready(pod) and "deletionTimestamp" not in pod["metadata"]]
+
+    def reasons(self):
+        """Return the reason and the message of each event."""
+        return {(item["reason"], item["message"]) for item in self.plane.call("GET", self.path("events"))["items"]}
+
+
+def is_ready(pod):
+    conditions = {item["type"]: item["status"] for item in pod["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True"
+
+
+def eventually(look):
+    """Poll `look` until it returns a true value, and return that."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        found = look()
+        if found:
+            return found
+        time.sleep(0.3)
+    raise AssertionError("it did not happen")
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory):
+    home = tmp_path_factory.mktemp("plane") / "cluster"
+    try:
+        start(home, DEFAULT_NODES)
+    except InputError as missing:
+        pytest.skip(f"{missing.message}: {missing.hint}")
+    yield Plane(home=home)
+    stop(home)
+
+
+@pytest.fixture
+def namespace(plane):
+    plane.engines()
+    made = Namespace(plane=plane, name=f"t-{secrets.token_hex(4)}")
+    plane.call("POST", "/api/v1/namespaces", {"metadata": {"name": made.name}})
+    account = made.path("serviceaccounts", "default")
+    eventually(lambda: plane.ask("GET", account)[0] == 200)
+    yield made
+    plane.call("DELETE", f"/api/v1/namespaces/{made.name}")
+    eventually(lambda: not made.pods())

@@ -1,0 +1,347 @@
+"""One pod on a node: its container runs as a stub server; its status, probes, restarts and end are the kubelet's."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import tgi_deploy
+from tgi_deploy.sandbox.addresses import can_bind
+from tgi_deploy.sandbox.guest.server import value_of
+from tgi_deploy.sandbox.hardware import image_sizes
+from tgi_deploy.sandbox.kubernetes.logs import Log
+from tgi_deploy.sandbox.kubernetes.nodes import GPU, hardware, now
+from tgi_deploy.sandbox.kubernetes.probes import Place, Probe, hook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.sandbox.guest.spawn import Job, Spawner
+
+_TICK_S: Final = 0.1
+_FIRST_BACKOFF_S: Final = 10.0
+_MOST_BACKOFF_S: Final = 300.0
+_LEAST_GRACE_S: Final = 1.0
+_REFERENCE: Final = re.compile(r"\$(\$|\((?P<name>[A-Za-z_][A-Za-z0-9_.-]*)\))")
+_DEFAULT_PORT: Final = "80"
+# A fault of the node, not of the engine: the kernel kills the container for its memory.
+OOM_KILLED: Final = "oom-killed"
+
+
+class ConfigError(Exception):
+    """A container can't be created from its specification."""
+
+
+class Api(Protocol):
+    """What a pod needs of the API server."""
+
+    def report(self, pod: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """Set the status of a pod."""
+
+    def event(self, pod: Mapping[str, Any], reason: str, message: str) -> None:
+        """Record a warning."""
+
+    def removed(self, pod: Mapping[str, Any]) -> None:
+        """Remove a pod that has ended."""
+
+    def value(self, namespace: str, kind: str, name: str, key: str) -> str:
+        """Return a value of a secret or configmap. Raises ConfigError."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """How engines behave, from `engine.json` at each start: `speed` divides durations; `faults` are by release."""
+
+    speed: float = 60.0
+    faults: Mapping[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Settings:
+        return cls(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else cls()
+
+
+class Pod:
+    """Runs in a thread of its own from `run` to the end; `terminate` and `drop` are called from others."""
+
+    def __init__(self, pod: Mapping[str, Any], instance_type: str, address: str, api: Api, spawner: Spawner) -> None:
+        self.pod = pod
+        self.address = address
+        self.logs = Log()
+        self.former_logs: Log | None = None
+        self.place: Place | None = None
+        self._hardware = hardware(instance_type)
+        self._api = api
+        self._spawner = spawner
+        (self._spec,) = pod["spec"]["containers"]
+        self._restarts = 0
+        self._last: dict[str, Any] = {}
+        self._ending = threading.Event()
+        self._dropped = threading.Event()
+        self._grace_s = 0.0
+        self._started_at = now()
+
+    @property
+    def container(self) -> str:
+        """The name of its container."""
+        return str(self._spec["name"])
+
+    def terminate(self, grace_s: float) -> None:
+        """Let it end, as when it is deleted."""
+        self._grace_s = grace_s
+        self._ending.set()
+
+    def drop(self) -> None:
+        """End it at once: the API server no longer has it."""
+        self._dropped.set()
+        self._ending.set()
+
+    def run(self, settings: Path) -> None:
+        """Run until it ends for good, or is deleted."""
+        try:
+            self._waiting("ContainerCreating")
+            while not self._ending.is_set() and self._pulled() and self._again(self._attempt(Settings.read(settings))):
+                self._back_off(Settings.read(settings).speed)
+        finally:
+            self._ending.wait()
+            if not self._dropped.is_set():
+                self._api.removed(self.pod)
+
+    def _pulled(self) -> bool:
+        """Wait until its image exists, which it does not become by waiting. Return False if it is ending."""
+        image = self._spec["image"].partition("@")[0]
+        if image in image_sizes():
+            return True
+        message = f'failed to pull image "{image}": {image}: not found'
+        self._api.event(self.pod, "Failed", message)
+        while not self._ending.is_set():
+            for reason in ("ErrImagePull", "ImagePullBackOff"):
+                self._waiting(reason, message)
+                self._ending.wait(_TICK_S * 10)
+        return False
+
+    def _attempt(self, settings: Settings) -> int | None:
+        """Run the container once; return its exit code, or None if it could not be created."""
+        try:
+            environment = dict(self._environment())
+        except ConfigError as problem:
+            self._waiting("CreateContainerConfigError", str(problem))
+            return None
+        if self._restarts:
+            self.former_logs, self.logs = self.logs, Log()
+        began = now()
+        job = self._start(environment, settings)
+        self._report(self._running(began), ready=False)
+        reason = self._watch(job, settings, began)
+        status = job.wait()
+        job.sweep()
+        self.logs.close()
+        code = status if status >= 0 else 128 - status
+        done = {"exitCode": code, "startedAt": began, "finishedAt": now(), "reason": reason or _reason(code)}
+        self._last = {"terminated": done}
+        self._report(self._last, ready=False, phase=self._phase_after(code))
+        return code
+
+    def _start(self, environment: dict[str, str], settings: Settings) -> Job:
+        release = self._spec["image"].partition("@")[0].rpartition(":")[2]
+        arguments = [_expanded(word, environment) for word in self._spec.get("args", ())]
+        port = int(value_of("--port", arguments) or environment.get("PORT") or _DEFAULT_PORT)
+        listen = (self.address, port) if can_bind(self.address, port) else ("127.0.0.1", _free_port())
+        named = {item["name"]: item["containerPort"] for item in self._spec.get("ports", ()) if "name" in item}
+        home = self._spawner.environment["HOME"]
+        path = {"PATH": self._spawner.environment["PATH"]}
+        self.place = Place(
+            address=listen, ports={"": port, **named}, environment=environment | path, folder=home, speed=settings.speed
+        )
+        faults = [fault for fault in settings.faults.get(release, ()) if fault != OOM_KILLED]
+        with TemporaryFile(dir=home) as variables:
+            variables.write(json.dumps(environment).encode())
+            variables.seek(0)
+            return self._spawner.start(
+                [
+                    *(sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.engine", "--environment-from-stdin"),
+                    *("--version", release, "--listen", f"{listen[0]}:{listen[1]}", *self._visible()),
+                    *("--speed", f"{settings.speed:g}"),
+                    *(word for fault in faults for word in ("--fault", fault)),
+                    *("--", *arguments),
+                ],
+                line=self.logs.add,
+                environment={"PYTHONPATH": str(Path(tgi_deploy.__file__).resolve().parent.parent), "HOME": home} | path,
+                stdin=variables,
+            )
+
+    def _visible(self) -> tuple[str, ...]:
+        gpus = str(self._spec.get("resources", {}).get("limits", {}).get(GPU, "0"))
+        memory = str(self._hardware.memory_bytes_per_accelerator)
+        chosen = "none" if gpus == "0" else self._hardware.accelerator.name
+        return ("--accelerator", chosen, "--gpus", gpus, "--memory-bytes", memory)
+
+    def _watch(self, job: Job, settings: Settings, began: str) -> str:
+        """Carry out the probes until the container has ended; return the reason if it isn't told by its exit code."""
+        place = self.place
+        assert place is not None, "the container was started"  # noqa: S101 -- for the type checker
+        found = {kind: Probe(spec=self._spec[kind], place=place) for kind in _PROBES if kind in self._spec}
+        if OOM_KILLED in settings.faults.get(self._spec["image"].partition("@")[0].rpartition(":")[2], ()):
+            job.signal(signal.SIGKILL)
+            return "OOMKilled"
+        watch = _Watch(found)
+        while job.running() and not self._ending.wait(_TICK_S):
+            if watch.failed(lambda ready: self._report(self._running(began), ready=ready, started=True)):
+                self._api.event(self.pod, "Unhealthy", watch.problem)
+                self._stop(job, self.pod["spec"].get("terminationGracePeriodSeconds", 30), place)
+        if self._ending.is_set():
+            self._stop(job, self._grace_s, place)
+        return ""
+
+    def _stop(self, job: Job, grace_s: float, place: Place) -> None:
+        """Run the preStop hook, then SIGTERM, and SIGKILL at the end of the grace period."""
+        until = time.monotonic() + max(_LEAST_GRACE_S, grace_s / place.speed)
+        action = self._spec.get("lifecycle", {}).get("preStop")
+        if action and job.running() and not self._dropped.is_set():
+            hook(action, place, until - time.monotonic(), self._dropped)
+        job.signal(signal.SIGTERM, whole_group=False)
+        while job.running() and time.monotonic() < until and not self._dropped.wait(_TICK_S / 2):
+            pass
+        job.signal(signal.SIGKILL)
+
+    def _again(self, code: int | None) -> bool:
+        """Return whether the container is started again."""
+        policy = self.pod["spec"].get("restartPolicy", "Always")
+        return not self._ending.is_set() and (policy == "Always" or (policy == "OnFailure" and code != 0))
+
+    def _phase_after(self, code: int) -> str:
+        return "Running" if self._again(code) or self._ending.is_set() else "Failed" if code else "Succeeded"
+
+    def _back_off(self, speed: float) -> None:
+        seconds = min(_FIRST_BACKOFF_S * 2**self._restarts, _MOST_BACKOFF_S) / speed
+        if self._last:
+            self._restarts += 1
+            self._waiting("CrashLoopBackOff", f"back-off restarting failed container {self.container}")
+            self._api.event(self.pod, "BackOff", f"Back-off restarting failed container {self.container}")
+        self._ending.wait(max(_TICK_S * 10, seconds))
+
+    def _environment(self) -> Iterator[tuple[str, str]]:
+        """Yield the container's variables. Raises ConfigError."""
+        known: dict[str, str] = {}
+        for item in self._spec.get("env", ()):
+            known[item["name"]] = self._value(item, known)
+        yield from known.items()
+
+    def _value(self, item: Mapping[str, Any], known: Mapping[str, str]) -> str:
+        source = item.get("valueFrom", {})
+        for field_name, kind in (("secretKeyRef", "secret"), ("configMapKeyRef", "configmap")):
+            if field_name in source:
+                wanted = source[field_name]
+                return self._api.value(self.pod["metadata"]["namespace"], kind, wanted["name"], wanted["key"])
+        if "fieldRef" in source:
+            return self._field(source["fieldRef"]["fieldPath"])
+        return _expanded(item.get("value", ""), known)
+
+    def _field(self, path: str) -> str:
+        about = {
+            "status.podIP": self.address,
+            "status.hostIP": "127.0.0.1",
+            "spec.nodeName": self.pod["spec"]["nodeName"],
+        }
+        return str(about.get(path) or self.pod["metadata"].get(path.removeprefix("metadata."), ""))
+
+    def _running(self, began: str) -> dict[str, Any]:
+        return {"running": {"startedAt": began}}
+
+    def _waiting(self, reason: str, message: str = "") -> None:
+        waiting = {"waiting": {"reason": reason} | ({"message": message} if message else {})}
+        self._report(waiting, ready=False, phase="Running" if self._last else "Pending")
+
+    def _report(self, state: Mapping[str, Any], *, ready: bool, started: bool = False, phase: str = "Running") -> None:
+        conditions = {
+            "PodReadyToStartContainers": True, "Initialized": True, "ContainersReady": ready, "Ready": ready,
+        }  # fmt: skip
+        status = {
+            "phase": phase,
+            "hostIP": "127.0.0.1",
+            "podIP": self.address,
+            "podIPs": [{"ip": self.address}],
+            "startTime": self._started_at,
+            "conditions": [
+                {"type": kind, "status": str(value), "lastTransitionTime": now()} for kind, value in conditions.items()
+            ],
+            "containerStatuses": [
+                {
+                    "name": self.container,
+                    "image": self._spec["image"],
+                    "imageID": self._spec["image"],
+                    "containerID": f"stub://{self.pod['metadata']['uid']}-{self._restarts}",
+                    "started": started,
+                    "ready": ready,
+                    "restartCount": self._restarts,
+                    "state": dict(state),
+                    **({"lastState": self._last} if self._last and "terminated" not in state else {}),
+                }
+            ],
+        }
+        if not self._dropped.is_set():
+            self._api.report(self.pod, status)
+
+
+_PROBES: Final = ("startupProbe", "readinessProbe", "livenessProbe")
+
+
+class _Watch:
+    """The probes of a container that runs: the others wait for the startup probe."""
+
+    def __init__(self, probes: Mapping[str, Probe]) -> None:
+        self._probes = probes
+        self._startup, self._readiness, self._liveness = (probes.get(kind) for kind in _PROBES)
+        self._ready: bool | None = None
+        self.problem = ""
+        for probe in probes.values():
+            probe.start()
+
+    def failed(self, show: Any) -> bool:  # noqa: ANN401 -- a function of one keyword
+        """Try what is due; call `show` with a changed readiness. Return whether the container must be restarted."""
+        waits = self._startup is not None and self._startup.passed is None
+        due = [self._startup] if waits else [self._readiness, self._liveness]
+        for probe in due:
+            if probe is not None and time.monotonic() >= probe.due_s:
+                probe.check()
+        for kind, probe in (("Startup", self._startup), ("Liveness", self._liveness)):
+            if probe is not None and probe.passed is False:
+                self.problem = f"{kind} probe failed: {probe.problem}"
+                return True
+        started = self._startup is None or self._startup.passed is True
+        ready = started and (self._readiness is None or self._readiness.passed is True)
+        if started and ready is not self._ready:
+            self._ready = ready
+            show(ready)
+        return False
+
+
+def _reason(code: int) -> str:
+    return "Completed" if code == 0 else "Error"
+
+
+def _expanded(text: str, known: Mapping[str, str]) -> str:
+    """Return a text of `args` or `env` as containers get it: $(NAME) replaced where known, $$ as $."""
+
+    def replaced(match: re.Match[str]) -> str:
+        name = match["name"]
+        return "$" if name is None else known.get(name, match[0])
+
+    return _REFERENCE.sub(replaced, text)
+
+
+def _free_port() -> int:
+    import socket  # noqa: PLC0415 -- only without root
+
+    with suppress(OSError), socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+    return 0
