@@ -12,17 +12,15 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
 from tgi_deploy.sandbox import rules, world
-from tgi_deploy.sandbox.wire import Answer, Call, json_answer
+from tgi_deploy.sandbox.wire import AMZ_JSON, Answer, Call, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tgi_deploy.catalog.quotas import Quota
-
 CONSOLE_BYTES: Final = 64 * 1024
 # Four of the largest machines. The fault `low-quota` overrides it.
 QUOTA_VCPUS: Final = 768.0
-_AMZ_JSON: Final = "application/x-amz-json-1.1"
+_QUOTAS: Final = cache(read_quotas)
 _EPOCH: Final = 1792108800
 
 
@@ -56,7 +54,7 @@ def _get_parameter(call: Call) -> Answer | None:
     name = call.text("Name")
     if name not in world.IMAGES:
         return None
-    return json_answer({"Parameter": _parameter(call.region, name)}, content_type=_AMZ_JSON)
+    return json_answer({"Parameter": _parameter(call.region, name)}, content_type=AMZ_JSON)
 
 
 def _get_parameters(call: Call, ask_moto: Callable[[Call], Answer]) -> Answer:
@@ -64,17 +62,17 @@ def _get_parameters(call: Call, ask_moto: Callable[[Call], Answer]) -> Answer:
     reply = ask_moto(call)
     if not known or not reply.ok:
         return reply
-    document = json.loads(reply.body)
+    document = json.loads(reply.get_data())
     others = [one for one in document["Parameters"] if one["Name"] not in known]
     document["Parameters"] = [*others, *(_parameter(call.region, name) for name in known)]
     document["InvalidParameters"] = [name for name in document.get("InvalidParameters", []) if name not in known]
-    return json_answer(document, content_type=_AMZ_JSON)
+    return json_answer(document, content_type=AMZ_JSON)
 
 
 def _quota(call: Call) -> Answer | None:
     """EC2's vCPU quotas of accelerated machines, and its quota of Elastic IP addresses."""
     code = call.text("QuotaCode")
-    quota = _known_quotas().get(code)
+    quota = _QUOTAS().get(code)
     name = "EC2-VPC Elastic IPs" if code == ADDRESSES else quota.name if quota else ""
     if call.text("ServiceCode") != "ec2" or not name:
         return None
@@ -89,19 +87,14 @@ def _quota(call: Call) -> Answer | None:
         "Adjustable": True,
         "GlobalQuota": False,
     }
-    return json_answer({"Quota": document}, content_type=_AMZ_JSON)
+    return json_answer({"Quota": document}, content_type=AMZ_JSON)
 
 
 def with_vcpus(answer: Answer, vcpus: float) -> Answer:
     """Return the quota response with another value."""
-    document = json.loads(answer.body)
+    document = json.loads(answer.get_data())
     document["Quota"]["Value"] = vcpus
-    return json_answer(document, content_type=_AMZ_JSON)
-
-
-@cache
-def _known_quotas() -> Mapping[str, Quota]:
-    return read_quotas()
+    return json_answer(document, content_type=AMZ_JSON)
 
 
 def _console(call: Call, text: bytes) -> Answer:
@@ -113,4 +106,4 @@ def _console(call: Call, text: bytes) -> Answer:
         "<timestamp>2026-10-16T00:00:00.000Z</timestamp>"
         f"<output>{output}</output></GetConsoleOutputResponse>"
     )
-    return Answer(status=200, body=body.encode())
+    return Answer(body)

@@ -13,7 +13,6 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
@@ -32,9 +31,12 @@ from tgi_deploy.sandbox.sessions.service import Sessions
 from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import (
     Answer,
+    Application,
     BadRequestError,
     Call,
     Environ,
+    RefusedError,
+    dropped,
     error,
     forward,
     json_answer,
@@ -43,7 +45,7 @@ from tgi_deploy.sandbox.wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tgi_deploy.sandbox.machines import Machines
 
@@ -60,21 +62,6 @@ def _refuse_page(call: Call) -> Answer | None:
     if "HTTP_ORIGIN" in call.headers:
         return json_answer({"error": "the sandbox does not answer web pages"}, 403)
     return None
-
-
-def _refuse_control(call: Call, access_key: str) -> Answer | None:
-    """Reject a call of the control interface without the access key."""
-    given = call.headers.get("HTTP_AUTHORIZATION", "")
-    if given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), access_key):
-        return None
-    return json_answer({"error": _STRANGER}, 401)
-
-
-def _reject_unsigned(call: Call, access_key: str) -> Answer | None:
-    """Reject an AWS call that is neither the owner's nor a machine's."""
-    if _is_same(call.access_key, access_key) or api.machine_of(call.access_key, access_key) is not None:
-        return None
-    return error(call, "AuthFailure", _STRANGER, 401)
 
 
 def _is_same(given: str, key: str) -> bool:
@@ -96,7 +83,7 @@ class Layer:
 
     def __init__(
         self,
-        moto: Callable[..., Iterable[bytes]],
+        moto: Application,
         machines: Machines,
         *,
         faults: FaultTable,
@@ -114,16 +101,14 @@ class Layer:
         roles.prepare_account()
         self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
 
-    def __call__(self, environ: Environ, start_response: Callable[..., object]) -> Iterable[bytes]:
+    def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
-            call = read_call(environ)
+            answer = self._answer(environ, read_call(environ))
         except BadRequestError as problem:
-            return _sent(_refused(problem), start_response)
-        answer = self._answer(environ, call)
+            answer = json_answer({"error": str(problem)}, problem.status)
         if answer.drop:
             _hang_up(environ)
-        body = _sent(answer, start_response)
-        return _Afterwards(answer.body, lambda: send_signal(call, answer.then)) if answer.then else body
+        return answer(environ, start_response)
 
     def _answer(self, environ: Environ, call: Call) -> Answer:
         page = _refuse_page(call)
@@ -131,19 +116,17 @@ class Layer:
             return page
         if call.path.startswith(_CONTROL):
             return self._control(environ, call)
-        refused = _reject_unsigned(call, self._access_key)
-        if refused is not None:
-            return refused
-        self._record(call)
-        return self._refuse_machine(call) or self._aws(environ, call)
-
-    def _refuse_machine(self, call: Call) -> Answer | None:
-        """Reject calls of a machine that its instance profile's role does not allow."""
         machine = api.machine_of(call.access_key, self._access_key)
-        if not machine or call.service != "ssm":
-            return None
-        with self._lock:
-            return roles.refuse_machine(call, machine)
+        if machine is None and not _is_same(call.access_key, self._access_key):
+            return error(call, "AuthFailure", _STRANGER, 401)
+        self._record(call)
+        try:
+            if machine and call.service == "ssm":
+                with self._lock:
+                    roles.refuse_machine(call, machine)
+            return self._aws(environ, call)
+        except RefusedError as refused:
+            return error(call, refused.code, refused.message, refused.status)
 
     def _record(self, call: Call) -> None:
         if call.action and call.access_key == self._access_key:
@@ -166,13 +149,16 @@ class Layer:
         if fault and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault and fault.code and not fault.after:
-            return error(call, fault.code, fault.message or fault.code, fault.status)
+            raise RefusedError(fault.code, fault.message or fault.code, fault.status)
         if fault and fault.signal and not (fault.after or fault.replied):
             send_signal(call, fault.signal)
             if fault.signal == "KILL":
-                return Answer(status=500, body=b"", drop=True)
+                return dropped()
         with self._lock:
-            answer = self._carry_out(environ, call)
+            try:
+                answer = self._carry_out(environ, call)
+            except RefusedError as refused:
+                answer = error(call, refused.code, refused.message, refused.status)
             self._machines.sync()
         return _ended(call, answer, fault) if fault else answer
 
@@ -186,21 +172,21 @@ class Layer:
         answer = self._sessions.answer(call) or canned.answer(call, ask_moto, self._machines.console)
         if answer is None:
             completed = rules.complete(call) if call.service == "ec2" else call
-            answer = _REFUSALS.get(call.service, schedules.refuse)(completed) or _in_words(call, ask_moto(completed))
+            _REFUSALS.get(call.service, schedules.refuse)(completed)
+            answer = ask_moto(completed)
+            if answer.status_code == _FAILED and "html" in str(answer.content_type):  # moto failed, and logs why
+                return error(call, "InternalError", "An internal error has occurred", _FAILED)
         self._tokens.remember(call, answer)
         return answer
 
     def _control(self, environ: Environ, call: Call) -> Answer:
         """Answer a control call. Health is public; everything else requires the key."""
         what = call.path.removeprefix(_CONTROL).strip("/")
-        is_health = (call.method, what) == ("GET", "health")
-        refused = None if is_health else _refuse_control(call, self._access_key)
-        if refused is not None:
-            return refused
-        try:
-            document = read_document(call.body)
-        except BadRequestError as problem:
-            return _refused(problem)
+        given = call.headers.get("HTTP_AUTHORIZATION", "")
+        is_owner = given.startswith(_BEARER) and _is_same(given.removeprefix(_BEARER), self._access_key)
+        if not is_owner and (call.method, what) != ("GET", "health"):
+            return json_answer({"error": _STRANGER}, 401)
+        document = read_document(call.body)
         if what.startswith("machines/"):
             return self._of_machine(call, what.removeprefix("machines/"), document)
         action: Callable[[], Answer] | None = {
@@ -288,35 +274,8 @@ class Layer:
         return json_answer({})
 
 
-class _Afterwards:
-    """A WSGI body with a callback after it was sent."""
-
-    def __init__(self, body: bytes, then: Callable[[], None]) -> None:
-        self._body = body
-        self.close = then
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield self._body
-
-
-def _sent(answer: Answer, start_response: Callable[..., object]) -> list[bytes]:
-    start_response(answer.status_line, answer.header_list())
-    return [answer.body]
-
-
-def _refused(problem: BadRequestError) -> Answer:
-    return json_answer({"error": str(problem)}, problem.status)
-
-
 def _no_such(call: Call) -> Answer:
     return json_answer({"error": f"no {call.method} {call.path}"}, 404)
-
-
-def _in_words(call: Call, answer: Answer) -> Answer:
-    """Return AWS's internal error instead of a web page if moto failed; moto logs the failure."""
-    if answer.status != _FAILED or "html" not in answer.content_type:
-        return answer
-    return error(call, "InternalError", "An internal error has occurred", _FAILED)
 
 
 def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
@@ -324,10 +283,12 @@ def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
     if fault.vcpus is not None:
         answer = canned.with_vcpus(answer, fault.vcpus)
     if fault.signal and fault.replied:
-        return replace(answer, then=fault.signal)
+        sent = Answer(answer.get_data(), answer.status, answer.headers)
+        sent.call_on_close(lambda: send_signal(call, fault.signal))
+        return sent
     if fault.signal and fault.after:
         send_signal(call, fault.signal)
-    return Answer(status=answer.status, body=b"", drop=True) if fault.after else answer
+    return dropped() if fault.after else answer
 
 
 def _hang_up(environ: Environ) -> None:

@@ -19,12 +19,11 @@ from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.guest import NVME_MOUNT
 from tgi_deploy.sandbox.guest.cloudinit import VERSION, CloudInit
 from tgi_deploy.sandbox.guest.commands import Commands, Power
-from tgi_deploy.sandbox.guest.console import Console, Network, serve_device
+from tgi_deploy.sandbox.guest.console import Console, serve_device
 from tgi_deploy.sandbox.guest.docker import Docker
 from tgi_deploy.sandbox.guest.init import Init
-from tgi_deploy.sandbox.guest.layout import Layout, MachineSpec
+from tgi_deploy.sandbox.guest.layout import Host, Layout, MachineSpec
 from tgi_deploy.sandbox.guest.server import Client, CommandServer, write_date, write_sudo
-from tgi_deploy.sandbox.guest.services import Host
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
 _GRACE_S: Final = 0.3
@@ -40,9 +39,9 @@ class Machine:
         self._began_s = time.monotonic()
         self._console = Console(layout, speed=spec.speed)
         self._spawner = Spawner(groups=layout.groups, environment=guest_environment(layout), home=layout.at("/root"))
-        host = Host(layout=layout, console=self._console, spawner=self._spawner, speed=spec.speed, down=self.down)
-        self._init = Init(host, booted=time.time(), timer_speed=spec.timer_speed)
-        self._power = Power(spec=spec, console=self._console, down=self.down, stop_services=self._init.stop_all)
+        self._host = Host(spec=spec, layout=layout, console=self._console, spawner=self._spawner, down=self.down)
+        self._init = Init(self._host)
+        self._power = Power(self._host, self._init.stop_all)
 
     def boot(self) -> None:
         """Run the user data to its end. A machine that goes down in between stops there."""
@@ -80,10 +79,7 @@ class Machine:
             serve_device(self._console, self._layout.at(device))
         if self._spec.hardware.nvme:
             self._layout.at(NVME_MOUNT).mkdir(parents=True, exist_ok=True)
-        network = Network(self._layout.at("/proc/net/dev"))
-        images = self._layout.at("/var/lib/docker/images")
-        docker = Docker(spec=self._spec, spawner=self._spawner, network=network, images=images)
-        commands = Commands(spec=self._spec, mapper=self._layout.mapper())
+        docker, commands = Docker(self._host), Commands(self._host)
         server = CommandServer(
             {
                 "aws": commands.aws,
@@ -120,7 +116,7 @@ class Machine:
         return power.get(client.argv[0] if client.argv else "", self._init.systemctl)(client)
 
     def _first_boot(self) -> None:
-        cloud_init = CloudInit(layout=self._layout, console=self._console, spawner=self._spawner)
+        cloud_init = CloudInit(self._host)
         cloud_init.say(
             f"Cloud-init v. {VERSION} running 'init' at {_now()}. Up {self._console.uptime_s():.2f} seconds."
         )

@@ -11,7 +11,7 @@ from moto.iam.models import iam_backends
 
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.sandbox import world
-from tgi_deploy.sandbox.wire import Answer, Call, error
+from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,8 +32,8 @@ def prepare_account() -> None:
         )
 
 
-def refuse_role(call: Call) -> Answer | None:
-    """Return IAM's error for a missing boundary or a role that has left its profile, which moto does not raise.
+def refuse_role(call: Call) -> None:
+    """Raise IAM's error for a missing boundary or a role that has left its profile, which moto does not raise.
 
     Worded as in bug reports; IAM API Reference, "RemoveRoleFromInstanceProfile", NoSuchEntity.
     """
@@ -41,19 +41,18 @@ def refuse_role(call: Call) -> Answer | None:
     if call.action == "RemoveRoleFromInstanceProfile":
         held = [one for one in _iam().instance_profiles.values() if one.name == profile]
         if held and role not in {one.name for one in held[0].roles}:
-            return error(call, "NoSuchEntity", f"Cannot find Role {role} in Instance Profile {profile}", 404)
-    if not arn or call.action != "CreateRole" or arn in _iam().managed_policies:
-        return None
-    return error(call, "NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.", 404)
+            raise RefusedError("NoSuchEntity", f"Cannot find Role {role} in Instance Profile {profile}", 404)
+    if arn and call.action == "CreateRole" and arn not in _iam().managed_policies:
+        raise RefusedError("NoSuchEntity", f"Scope ARN: {arn} does not exist or is not attachable.", 404)
 
 
-def refuse_machine(call: Call, instance_id: str) -> Answer | None:
-    """Return the rejection of a machine's Parameter Store call, or None."""
+def refuse_machine(call: Call, instance_id: str) -> None:
+    """Reject a machine's Parameter Store call that its instance profile's role does not allow."""
     arn = f"arn:aws:ssm:{call.region}:{DEFAULT_ACCOUNT_ID}:parameter/{call.text('Name').removeprefix('/')}"
     if _may(_roles_of(instance_id), "ec2.amazonaws.com", f"ssm:{call.action}", arn, {}):
-        return None
+        return
     message = f"User: assumed-role of {instance_id} is not authorized to perform: ssm:{call.action} on resource: {arn}"
-    return error(call, "AccessDeniedException", message)
+    raise RefusedError("AccessDeniedException", message)
 
 
 def may_answer_sessions(instance_id: str) -> bool:

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox import world
-from tgi_deploy.sandbox.wire import Answer, Call, error
+from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,55 +62,39 @@ def complete(call: Call) -> Call:
     return call
 
 
-def refuse(call: Call) -> Answer | None:
-    """Return the error that EC2 would raise but moto would not, or None."""
+def refuse(call: Call) -> None:
+    """Raise the error that EC2 would raise but moto would not."""
     if not world.is_region(call.region):
-        return error(call, "InvalidRegion", f"the region {call.region!r} does not exist")
-    if call.action == "CancelSpotInstanceRequests":
-        return _spot_requests(call)
-    if call.action == "RunInstances":
-        return (
-            _lost_template(call)
-            or _lost_group(call)
-            or _user_data(call, "UserData")
-            or _profile(call)
-            or _zone(call)
-            or _image(call)
-        )
-    if call.action in {"CreateLaunchTemplate", "CreateLaunchTemplateVersion"}:
-        return _user_data(call, "LaunchTemplateData.UserData")
-    if call.action in {"AllocateAddress", "AssociateAddress", "ReleaseAddress"}:
-        return _address(call)
-    return _group_in_use(call) if call.action == "DeleteSecurityGroup" else _switch(call)
+        raise RefusedError("InvalidRegion", f"the region {call.region!r} does not exist")
+    for rule in _RULES.get(call.action, ()):
+        rule(call)
 
 
-def _address(call: Call) -> Answer | None:
+def _address(call: Call) -> None:
     """EC2 API Reference, "Error codes"; moto allocates any number, and releases what is in use."""
     known = world.backend(call.region).addresses
     if call.action == "AllocateAddress" and len(known) >= MOST_ADDRESSES:
-        return error(call, "AddressLimitExceeded", "The maximum number of addresses has been reached.")
+        raise RefusedError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
     for held in known:
         if call.action == "ReleaseAddress" and held.id == call.text("AllocationId") and held.instance is not None:
-            return error(call, "InvalidIPAddress.InUse", f"Address {held.public_ip} is in use.")
+            raise RefusedError("InvalidIPAddress.InUse", f"Address {held.public_ip} is in use.")
     instance = world.find_instance(call.text("InstanceId"))
     if instance is not None and instance.state not in {"running", "stopped"}:
         message = f"The {instance.state} instance '{instance.id}' is not in a valid state for this operation."
-        return error(call, "IncorrectInstanceState", message)
-    return None
+        raise RefusedError("IncorrectInstanceState", message)
 
 
-def _switch(call: Call) -> Answer | None:
+def _switch(call: Call) -> None:
     """EC2 API Reference, "Error codes": IncorrectInstanceState, and UnsupportedOperation of a one-time spot request."""
-    verb, states = _SWITCHES.get(call.action, ("", ()))
+    verb, states = _SWITCHES[call.action]
     for named in call.values("InstanceId"):
         instance = world.find_instance(named)
         if call.action == "StopInstances" and instance is not None and instance.lifecycle == "spot":
             message = f"You can't stop the Spot Instance '{named}' because it is associated with a one-time request."
-            return error(call, "UnsupportedOperation", message)
+            raise RefusedError("UnsupportedOperation", message)
         if instance is not None and instance.state in states:
             message = f"The instance '{named}' is not in a state from which it can be {verb}."
-            return error(call, "IncorrectInstanceState", message)
-    return None
+            raise RefusedError("IncorrectInstanceState", message)
 
 
 def _with_template(call: Call) -> Call:
@@ -166,83 +150,83 @@ def _instance_type(call: Call) -> str:
     return call.text("InstanceType") or str(world.template_data(call.region, call.params).get("InstanceType", ""))
 
 
-def _user_data(call: Call, name: str) -> Answer | None:
+def _user_data(call: Call) -> None:
+    name = "UserData" if call.action == "RunInstances" else "LaunchTemplateData.UserData"
     try:
         size = len(base64.b64decode(call.text(name), validate=True))
-    except (binascii.Error, ValueError):
-        return error(call, "InvalidParameterValue", "Invalid BASE64 encoding of user data.")
+    except (binascii.Error, ValueError) as problem:
+        raise RefusedError("InvalidParameterValue", "Invalid BASE64 encoding of user data.") from problem
     if size > MAX_USER_DATA_BYTES:
-        return error(call, "InvalidParameterValue", "User data is limited to 16384 bytes")
-    return None
+        raise RefusedError("InvalidParameterValue", "User data is limited to 16384 bytes")
 
 
-def _profile(call: Call) -> Answer | None:
+def _profile(call: Call) -> None:
     for member in ("Name", "Arn"):
         wanted = call.text(f"IamInstanceProfile.{member}")
         if wanted and not world.has_instance_profile(wanted):
             message = f"Value ({wanted}) for parameter iamInstanceProfile.{member.lower()} is invalid."
-            return error(call, "InvalidParameterValue", f"{message} Invalid IAM Instance Profile {member.lower()}")
-    return None
+            raise RefusedError("InvalidParameterValue", f"{message} Invalid IAM Instance Profile {member.lower()}")
 
 
-def _zone(call: Call) -> Answer | None:
+def _zone(call: Call) -> None:
     kind, placed = _instance_type(call), _placed(call)
     zone = world.zone_of_subnet(call.region, placed) if placed.startswith("subnet-") else placed
     offering = world.zones_offering(call.region, kind)
-    if not kind or (placed and zone is None) or zone in offering:
-        return None
-    if not offering:
-        # moto knows which types exist; one offered only in another region is not supported here.
-        return None if not world.exists(kind) else error(call, "Unsupported", _unsupported(kind, call.region, ()))
-    return error(call, "Unsupported", _unsupported(kind, zone or call.region, offering))
-
-
-def _unsupported(kind: str, place: str, offering: tuple[str, ...]) -> str:
+    # moto knows which types exist; one offered only in another region is not supported here.
+    known = offering or world.exists(kind)
+    if not kind or (placed and zone is None) or zone in offering or not known:
+        return
+    place = zone if zone and offering else call.region
     text = f"Your requested instance type ({kind}) is not supported in your requested Availability Zone ({place})."
     choose = f" or choosing {', '.join(offering)}" if offering else ""
-    return f"{text} Please retry your request by not specifying an Availability Zone{choose}."
+    text += f" Please retry your request by not specifying an Availability Zone{choose}."
+    raise RefusedError("Unsupported", text)
 
 
-def _image(call: Call) -> Answer | None:
+def _image(call: Call) -> None:
     image = call.text("ImageId")
-    if not image.startswith(_RESOLVE):
-        return None
-    return error(call, "InvalidParameterValue", f"Parameter not found: {image.removeprefix(_RESOLVE)}")
+    if image.startswith(_RESOLVE):
+        raise RefusedError("InvalidParameterValue", f"Parameter not found: {image.removeprefix(_RESOLVE)}")
 
 
-def _group_in_use(call: Call) -> Answer | None:
+def _group_in_use(call: Call) -> None:
     group = call.text("GroupId") or call.text("GroupName")
-    if not group or not world.group_users(call.region, group):
-        return None
-    return error(call, "DependencyViolation", f"resource {group} has a dependent object")
+    if group and world.group_users(call.region, group):
+        raise RefusedError("DependencyViolation", f"resource {group} has a dependent object")
 
 
-def _lost_template(call: Call) -> Answer | None:
+def _lost_template(call: Call) -> None:
     named = call.text("LaunchTemplate.LaunchTemplateId")
-    if not named or named in world.backend(call.region).launch_templates:
-        return None
-    message = f"The specified launch template, with template ID {named}, does not exist."
-    return error(call, "InvalidLaunchTemplateId.NotFound", message)
+    if named and named not in world.backend(call.region).launch_templates:
+        message = f"The specified launch template, with template ID {named}, does not exist."
+        raise RefusedError("InvalidLaunchTemplateId.NotFound", message)
 
 
-def _lost_group(call: Call) -> Answer | None:
-    gone = [named for named in _groups_named(call) if not world.has_group(call.region, named)]
-    return error(call, "InvalidGroup.NotFound", f"The security group '{gone[0]}' does not exist") if gone else None
+def _lost_group(call: Call) -> None:
+    """Check the groups named by the request and by its launch template."""
+    named = [str(value) for name, value in call.params.items() if _GROUP.match(name)]
+    for group in (*named, *world.template_data(call.region, call.params).get("SecurityGroupIds", ())):
+        if not world.has_group(call.region, group):
+            raise RefusedError("InvalidGroup.NotFound", f"The security group '{group}' does not exist")
 
 
-def _groups_named(call: Call) -> Iterator[str]:
-    """Return the groups named by the request and by its launch template."""
-    yield from (str(value) for name, value in call.params.items() if _GROUP.match(name))
-    yield from world.template_data(call.region, call.params).get("SecurityGroupIds", ())
-
-
-def _spot_requests(call: Call) -> Answer | None:
+def _spot_requests(call: Call) -> None:
     known = world.backend(call.region).spot_instance_requests
-    gone = [named for named in call.values("SpotInstanceRequestId") if named not in known]
-    if not gone:
-        return None
-    message = f"The spot instance request ID '{gone[0]}' does not exist"
-    return error(call, "InvalidSpotInstanceRequestID.NotFound", message)
+    for named in call.values("SpotInstanceRequestId"):
+        if named not in known:
+            message = f"The spot instance request ID '{named}' does not exist"
+            raise RefusedError("InvalidSpotInstanceRequestID.NotFound", message)
+
+
+_RULES: Final = {
+    "RunInstances": (_lost_template, _lost_group, _user_data, _profile, _zone, _image),
+    "CreateLaunchTemplate": (_user_data,),
+    "CreateLaunchTemplateVersion": (_user_data,),
+    "CancelSpotInstanceRequests": (_spot_requests,),
+    "DeleteSecurityGroup": (_group_in_use,),
+    **dict.fromkeys(("AllocateAddress", "AssociateAddress", "ReleaseAddress"), (_address,)),
+    **dict.fromkeys(_SWITCHES, (_switch,)),
+}
 
 
 def launch_facts(region: str, instance: Any) -> Mapping[str, str]:  # noqa: ANN401 -- a moto instance

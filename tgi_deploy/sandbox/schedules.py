@@ -12,7 +12,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.scheduler.models import scheduler_backends
 
 from tgi_deploy.sandbox import roles, world
-from tgi_deploy.sandbox.wire import Answer, Call, error
+from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,17 +30,16 @@ def run_due(timer_speed: float) -> None:
                 group.schedules.pop(schedule.name, None)
 
 
-def refuse(call: Call) -> Answer | None:
+def refuse(call: Call) -> None:
     """Reject deleting a missing group, or creating a schedule in it, on which moto crashes."""
     if call.action == "DeleteScheduleGroup":
         name = call.path.rpartition("/")[2]
     elif call.action == "CreateSchedule":
         name = call.text("GroupName") or "default"
     else:
-        return None
-    if name in _backend(call.region).schedule_groups:
-        return None
-    return error(call, "ResourceNotFoundException", f"Schedule group {name} does not exist.", 404)
+        return
+    if name not in _backend(call.region).schedule_groups:
+        raise RefusedError("ResourceNotFoundException", f"Schedule group {name} does not exist.", 404)
 
 
 def _backend(region: str) -> Any:  # noqa: ANN401 -- moto has no types to name

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.wire import Answer, Call, error
+from tgi_deploy.sandbox.wire import Answer, Call, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,12 +43,12 @@ class TokenMemory:
         if known is None:
             return None
         if known.params != _comparable(call):
-            return error(call, "IdempotentParameterMismatch", _MISMATCH)
+            raise RefusedError("IdempotentParameterMismatch", _MISMATCH)
         return _current(call, known, ask_moto) if known.instance_ids else known.answer
 
     def remember(self, call: Call, answer: Answer) -> None:
         if _has_token(call) and answer.ok:
-            found = _INSTANCE.findall(answer.body.decode("utf-8", "replace")) if call.action == "RunInstances" else []
+            found = _INSTANCE.findall(answer.text) if call.action == "RunInstances" else []
             self._known[_key(call)] = _Remembered(
                 params=_comparable(call), answer=answer, instance_ids=tuple(dict.fromkeys(found))
             )
@@ -71,11 +71,11 @@ def _current(call: Call, known: _Remembered, ask_moto: Callable[[Call], Answer])
     ids = {f"InstanceId.{n}": one for n, one in enumerate(known.instance_ids, start=1)}
     version = call.text("Version") or "2016-11-15"
     described = ask_moto(call.with_params({"Action": "DescribeInstances", "Version": version, **ids}))
-    found = _RESERVATION.search(described.body.decode("utf-8", "replace"))
+    found = _RESERVATION.search(described.text)
     if not described.ok or found is None:
         return known.answer
     body = (
         '<RunInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>sandbox</requestId>'
         f"{found[1]}</RunInstancesResponse>"
     )
-    return Answer(status=200, body=body.encode())
+    return Answer(body)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlencode
 from xml.sax.saxutils import escape
 
 import msgspec
+from werkzeug.test import run_wsgi_app
 from werkzeug.wrappers import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
+    from collections.abc import Mapping
 
 # Far more than any request of AWS or of the control interface.
 _LARGEST_BODY_BYTES: Final = 1024 * 1024
+AMZ_JSON: Final = "application/x-amz-json-1.1"
 _Member = str | int | float | bool | dict[str, str] | None
 _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
 
@@ -30,6 +31,7 @@ _VERBS: Final = {"POST": "Create", "PUT": "Update", "GET": "Get", "DELETE": "Del
 _TAGGING: Final = {"POST": "TagResource", "GET": "ListTagsForResource", "DELETE": "UntagResource"}
 
 Environ = dict[str, Any]
+Application = Callable[..., Iterable[bytes]]  # of WSGI
 
 
 class BadRequestError(ValueError):
@@ -37,6 +39,16 @@ class BadRequestError(ValueError):
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
+        self.status = status
+
+
+class RefusedError(Exception):
+    """An error of AWS, answered in the call's protocol."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
         self.status = status
 
 
@@ -78,31 +90,25 @@ class Call:
         return replace(self, action=action, params=params, body=urlencode(params).encode())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
-    """A response. `drop`: the call took effect, but the connection closes without a reply.
+class Answer(Response):
+    """A response. `drop`: the connection closes without a reply."""
 
-    `then` is a signal for the caller, sent after the last byte.
-    """
-
-    status: int
-    body: bytes
-    content_type: str = "text/xml"
-    drop: bool = False
-    then: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
+    default_mimetype = "text/xml"
+    drop = False
 
     @property
     def ok(self) -> bool:
-        return self.status < 300  # noqa: PLR2004 -- HTTP's own boundary
+        return self.status_code < 300  # noqa: PLR2004 -- HTTP's own boundary
 
     @property
-    def status_line(self) -> str:
-        return f"{self.status} {responses.get(self.status, 'Unknown')}"
+    def text(self) -> str:
+        return self.get_data(as_text=True)
 
-    def header_list(self) -> list[tuple[str, str]]:
-        kept = [pair for pair in self.headers if pair[0].lower() not in {"content-type", "content-length"}]
-        return [*kept, ("Content-Type", self.content_type), ("Content-Length", str(len(self.body)))]
+
+def dropped() -> Answer:
+    answer = Answer(status=500)
+    answer.drop = True
+    return answer
 
 
 def read_call(environ: Environ) -> Call:
@@ -183,32 +189,23 @@ def _params(body: bytes, query: str, *, as_json: bool) -> dict[str, Any]:
 def error(call: Call, code: str, message: str, status: int = 400) -> Answer:
     """Return an AWS error in the call's protocol."""
     if call.speaks_json:
-        body = json.dumps({"__type": code, "message": message}).encode()
-        return Answer(
-            status=status, body=body, content_type="application/x-amz-json-1.1", headers=(("X-Amzn-ErrorType", code),)
-        )
-    return Answer(status=status, body=_query_error(call, code, message).encode())
-
-
-def _query_error(call: Call, code: str, message: str) -> str:
+        answer = json_answer({"__type": code, "message": message}, status, AMZ_JSON)
+        answer.headers["X-Amzn-ErrorType"] = code
+        return answer
+    words = f"<Code>{escape(code)}</Code><Message>{escape(message)}</Message>"
     if call.service == "ec2":
-        item = f"<Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
-        return f"<Response><Errors>{item}</Errors><RequestID>sandbox</RequestID></Response>"
-    item = f"<Error><Type>Sender</Type><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"
-    return f"<ErrorResponse>{item}<RequestId>sandbox</RequestId></ErrorResponse>"
+        body = f"<Response><Errors><Error>{words}</Error></Errors><RequestID>sandbox</RequestID></Response>"
+    else:
+        item = f"<Error><Type>Sender</Type>{words}</Error>"
+        body = f"<ErrorResponse>{item}<RequestId>sandbox</RequestId></ErrorResponse>"
+    return Answer(body, status)
 
 
 def json_answer(value: object, status: int = 200, content_type: str = "application/json") -> Answer:
-    return Answer(status=status, body=json.dumps(value).encode(), content_type=content_type)
+    return Answer(json.dumps(value), status, content_type=content_type)
 
 
-def forward(app: Callable[..., Iterable[bytes]], environ: Environ, call: Call) -> Answer:
+def forward(app: Application, environ: Environ, call: Call) -> Answer:
     """Forward the call to the wrapped WSGI application."""
     inner = {**environ, "wsgi.input": io.BytesIO(call.body), "CONTENT_LENGTH": str(len(call.body))}
-    response = Response.from_app(app, inner, buffered=True)
-    return Answer(
-        status=response.status_code,
-        body=response.get_data(),
-        content_type=response.content_type or "text/xml",
-        headers=tuple(response.headers),
-    )
+    return Answer(*run_wsgi_app(app, inner, buffered=True))

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from tgi_deploy.sandbox.addresses import AddressPool, can_bind
-from tgi_deploy.sandbox.guest.docker_options import DockerUsageError, parse_run
+from tgi_deploy.sandbox.guest.docker import DockerUsageError, parse_run
+from tgi_deploy.sandbox.guest.init import BadUnitError, parse_command, parse_span, parse_unit
 from tgi_deploy.sandbox.guest.layout import FastClock, Layout, PathMapper
-from tgi_deploy.sandbox.guest.units import BadUnitError, parse_command, parse_span, parse_unit
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.inference import Asked, Inference
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.server import EngineServer
-from tgi_deploy.sandbox.engine.service import Service
 from tgi_deploy.sandbox.engine.situation import Host, Pace
 
 JSON = {"Content-Type": "application/json"}
@@ -42,8 +41,7 @@ def server(catalog):
     situation = prepare(container, arguments, log, Pace(speed=1e9))
     start(situation)
     situation.pace = Pace(speed=REAL_TIME)
-    service = Service(inference=Inference(situation), template=True, api_key=None)
-    server = EngineServer(("127.0.0.1", 0), service)
+    server = EngineServer(("127.0.0.1", 0), Inference(situation))
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     loop.start()
     yield server
@@ -66,7 +64,7 @@ def request(server, path, body):
 
 def test_beyond_the_concurrency_limit_it_is_overloaded(server):
     body = {"inputs": "x", "parameters": {"max_new_tokens": 1}}
-    with server.service.inference.admitted(HELD), request(server, "/generate", body) as reply:
+    with server.inference.admitted(HELD), request(server, "/generate", body) as reply:
         assert reply.status == 429
         assert json.loads(reply.read()) == {"error": "Model is overloaded", "error_type": "overloaded"}
     with request(server, "/generate", body) as reply:
@@ -74,7 +72,7 @@ def test_beyond_the_concurrency_limit_it_is_overloaded(server):
 
 
 def test_requests_that_join_a_batch_are_counted(server):
-    inference = server.service.inference
+    inference = server.inference
     with inference.admitted(HELD):
         assert "tgi_batch_concat" not in inference.metrics.render()
         with pytest.raises(ApiError), inference.admitted(HELD):
@@ -96,13 +94,13 @@ def test_a_disconnected_client_frees_its_slot(server):
     while not server.drain(timeout_s=0):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    counted = server.service.inference.metrics.render()
+    counted = server.inference.metrics.render()
     assert "tgi_batch_current_size 0" in counted
     assert "tgi_request_success" not in counted
 
 
 def test_with_a_dead_shard_health_fails(server):
-    server.service.inference.dead.set()
+    server.inference.dead.set()
     connection = http.client.HTTPConnection(*server.server_address, timeout=60)
     connection.request("GET", "/health")
     reply = connection.getresponse()

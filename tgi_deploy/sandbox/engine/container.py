@@ -26,7 +26,6 @@ from tgi_deploy.sandbox.engine.phases import (
     warm_up,
 )
 from tgi_deploy.sandbox.engine.server import EngineServer
-from tgi_deploy.sandbox.engine.service import Service
 from tgi_deploy.sandbox.engine.situation import Fault, Situation
 from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
 
@@ -202,12 +201,12 @@ def run(container: Container, argv: Sequence[str], options: Run) -> int:
 
 def _serve(situation: Situation, options: Run) -> None:
     """Serve until asked to stop, which raises StoppedError, or until a shard dies."""
-    service = _service(situation)
+    inference = Inference(situation)
     _try_metrics_port(situation, options)
     # The router logs this before it binds its socket.
     situation.log.router("Connected", line=2302)
     try:
-        server = EngineServer(options.listen, service, port_held=options.port_held)
+        server = EngineServer(options.listen, inference, port_held=options.port_held)
     except OSError as error:
         where = ":".join(map(str, options.listen))
         situation.log.router(f"Failed to bind to {where}: {_os_error(error)}", level="ERROR", line=2318)
@@ -216,7 +215,7 @@ def _serve(situation: Situation, options: Run) -> None:
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": _POLL_S}, daemon=True)
     loop.start()
     try:
-        _until_asked_to_stop(service.inference)
+        _until_asked_to_stop(inference)
     except StoppedError:
         _stop_router(server, situation)
         raise
@@ -248,16 +247,6 @@ def _try_metrics_port(situation: Situation, options: Run) -> None:
 
 def _os_error(error: OSError) -> str:
     return f"{error.strerror} (os error {error.errno})"
-
-
-def _service(situation: Situation) -> Service:
-    supplied = situation.arguments.text("tokenizer-config-path") is not None
-    own = situation.checkpoint.profile.chat
-    return Service(
-        inference=Inference(situation),
-        template=(own or supplied) and Fault.NO_CHAT_TEMPLATE not in situation.faults,
-        api_key=situation.arguments.text("api-key"),
-    )
 
 
 def _until_asked_to_stop(inference: Inference) -> None:

@@ -55,7 +55,6 @@ EOS_TEXT: Final = "</s>"
 EOS_ID: Final = 2
 _SHORTEST: Final = 24
 _LONGEST: Final = 96
-_SENTENCE: Final = (5, 12)
 _WORDS: Final = tuple(
     (  # noqa: SIM905 -- a list of one word a line would be longer than the module
         "a the this that model answer token cloud shard layer graph batch cache prompt weight memory engine "
@@ -80,6 +79,11 @@ class Step:
     token: Token
     top: tuple[Token, ...] = ()
     finish_reason: str | None = None
+
+    @property
+    def shown(self) -> str:
+        """Return its part of the answer."""
+        return "" if self.token.special else self.token.text
 
 
 def _seed_of(prepared: Prepared) -> int:
@@ -111,24 +115,10 @@ def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
 
 def _pieces(dice: random.Random, tokenizer: Tokenizer, forced_text: str | None) -> Iterator[str | None]:
     """Yield token texts, then None for the end."""
-    if forced_text is not None:
-        yield from tokenizer.cut(forced_text)
-        yield None
-        return
-    for word in _words(dice, dice.randint(_SHORTEST, _LONGEST)):
-        yield from tokenizer.cut(word)
+    words = (f" {dice.choice(_WORDS)}" for _ in range(dice.randint(_SHORTEST, _LONGEST)))
+    for text in words if forced_text is None else (forced_text,):
+        yield from tokenizer.cut(text)
     yield None
-
-
-def _words(dice: random.Random, count: int) -> Iterator[str]:
-    left = 0
-    for _ in range(count):
-        opening = left == 0
-        if opening:
-            left = dice.randint(*_SENTENCE)
-        word = dice.choice(_WORDS)
-        left -= 1
-        yield " " + (word.capitalize() if opening else word) + ("." if left == 0 else "")
 
 
 def _logprob(dice: random.Random) -> float:

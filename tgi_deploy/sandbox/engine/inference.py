@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
 from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.generator import Step, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.parameters import Bounds, check_parameters, forced_text
+from tgi_deploy.sandbox.engine.parameters import check_parameters, forced_text
 from tgi_deploy.sandbox.engine.situation import Fault
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.generator import Piece
     from tgi_deploy.sandbox.engine.situation import Situation
 
+_DEFAULT_MODEL: Final = "bigscience/bloom-560m"
 _OLD_DEFAULT_NEW_TOKENS: Final = 100
 # The requested length is cut to this before it is compared with the capacity.
 _MOST_NEW_TOKENS: Final = 1024
@@ -83,7 +85,7 @@ class Answer:
 
     @property
     def text(self) -> str:
-        return "".join(step.token.text for step in self.steps if not step.token.special)
+        return "".join(step.shown for step in self.steps)
 
     @property
     def finish_reason(self) -> str:
@@ -96,19 +98,67 @@ class Inference:
     def __init__(self, situation: Situation) -> None:
         arguments, limits = situation.arguments, situation.limits
         self.situation = situation
-        self.limits = limits
         self.metrics = Metrics(limits.max_input_tokens, limits.max_total_tokens)
         self.tokenizer = situation.checkpoint.tokenizer
-        self.bounds = Bounds(
-            max_best_of=arguments.required_number("max-best-of", 2),
-            max_stop_sequences=arguments.required_number("max-stop-sequences", 4),
-            max_top_n_tokens=arguments.required_number("max-top-n-tokens", 5),
-            max_input_tokens=limits.max_input_tokens,
-            grammar_enabled=not arguments.on("disable-grammar-support"),
-        )
+        self.api_key = arguments.text("api-key")
+        supplied = arguments.text("tokenizer-config-path") is not None
+        self.template = situation.checkpoint.profile.chat or supplied
+        if Fault.NO_CHAT_TEMPLATE in situation.faults:
+            self.template = False
         self.out_of_memory = threading.Event()
         self.dead = threading.Event()
         self._slots = threading.BoundedSemaphore(arguments.required_number("max-concurrent-requests", 128))
+
+    @property
+    def model_id(self) -> str:
+        return _DEFAULT_MODEL if Fault.WRONG_MODEL in self.situation.faults else self.situation.checkpoint.model_id
+
+    @property
+    def version(self) -> str:
+        return self.situation.release.reported_version or self.situation.release.version
+
+    @property
+    def commit(self) -> str:
+        return made_up_hash(f"text-generation-inference {self.situation.release.version}")
+
+    @property
+    def docker_label(self) -> str:
+        return f"sha-{self.commit[:7]}"
+
+    @property
+    def compute_type(self) -> str:
+        host = self.situation.host
+        return self.situation.environ.get("COMPUTE_TYPE") or f"{host.gpus}-nvidia-{host.accelerator.name.lower()}"
+
+    def has(self, flag: str) -> bool:
+        """Return whether the release has a flag, which also identifies routes and fields of the same release."""
+        return flag in self.situation.arguments.flags
+
+    def stream_headers(self, inputs: str) -> dict[str, str]:
+        return {
+            "x-compute-type": self.compute_type,
+            "x-compute-characters": str(len(inputs)),
+            "x-accel-buffering": "no",
+        }
+
+    def timing_headers(self, answer: Answer) -> dict[str, str]:
+        """Return the timing headers in milliseconds, which the router sends with a whole answer."""
+        timing, produced = answer.timing, len(answer.steps)
+        times_s = {
+            "x-total-time": timing.total_s,
+            "x-validation-time": timing.validated,
+            "x-queue-time": 0.0,
+            "x-inference-time": timing.inferred,
+            "x-time-per-token": timing.inferred / max(1, produced),
+        }
+        return {
+            "x-compute-type": self.compute_type,
+            "x-compute-time": str(timing.total_s),
+            "x-compute-characters": str(len(answer.prepared.asked.inputs)),
+            **{name: str(round(seconds * 1000)) for name, seconds in times_s.items()},
+            "x-prompt-tokens": str(len(answer.prepared.pieces)),
+            "x-generated-tokens": str(produced),
+        }
 
     @contextmanager
     def admitted(self, asked: Asked) -> Iterator[Timing]:
@@ -148,7 +198,7 @@ class Inference:
             ApiError: kind `validation`.
         """
         parameters = asked.parameters
-        check_parameters(parameters, self.bounds, streaming=streaming)
+        check_parameters(parameters, self.situation, streaming=streaming)
         if not asked.inputs:
             raise ApiError("validation", "`inputs` cannot be empty")
         pieces = self.tokenizer.encode(asked.inputs)
@@ -171,7 +221,7 @@ class Inference:
 
     def _room(self, used: int, wanted: int | None) -> int:
         """Check the lengths: first the sum, with the requested length cut."""
-        limits = self.limits
+        limits = self.situation.limits
         left = limits.max_total_tokens - used
         if wanted is not None:
             wanted = min(wanted, _MOST_NEW_TOKENS)

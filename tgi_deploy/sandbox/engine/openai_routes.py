@@ -1,13 +1,14 @@
-"""The OpenAI-style routes: chat, completions, models."""
+"""The OpenAI-style routes: chat, completions, models; and those of cloud platforms, which take any body."""
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.sandbox.engine import native
-from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate
-from tgi_deploy.sandbox.engine.chat import ChatRequest, apply_template, chat_request
+from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate, Grammar, Vertex
 from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.inference import Asked
 from tgi_deploy.sandbox.engine.reading import typed, undeserializable
@@ -15,70 +16,137 @@ from tgi_deploy.sandbox.engine.reading import typed, undeserializable
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
+    from tgi_deploy.sandbox.engine.bodies import Message
     from tgi_deploy.sandbox.engine.generator import Step
-    from tgi_deploy.sandbox.engine.inference import Answer
+    from tgi_deploy.sandbox.engine.inference import Answer, Inference
     from tgi_deploy.sandbox.engine.server import Exchange
-    from tgi_deploy.sandbox.engine.service import Service
 
 
-def chat_completions(service: Service, exchange: Exchange) -> None:
-    _chat(service, exchange, exchange.read(Chat))
+def chat_completions(inference: Inference, exchange: Exchange) -> None:
+    _chat(inference, exchange, exchange.read(Chat))
 
 
-def completions(service: Service, exchange: Exchange) -> None:
-    _complete(service, exchange, exchange.read(Completion))
+def completions(inference: Inference, exchange: Exchange) -> None:
+    _complete(inference, exchange, exchange.read(Completion))
 
 
-def invocations(service: Service, exchange: Exchange) -> None:
+def invocations(inference: Inference, exchange: Exchange) -> None:
     """Answer SageMaker's route, which accepts any of the three bodies."""
-    body, text = exchange.read_object()
-    if "messages" in body:
-        _chat(service, exchange, typed(body, Chat, text))
-    elif "prompt" in body:
-        _complete(service, exchange, typed(body, Completion, text))
-    elif "inputs" in body:
-        native.compatible_body(service, exchange, typed(body, Generate, text))
+    body, text = exchange.value(), exchange.text()
+    members = body if isinstance(body, dict) else {}
+    if "messages" in members:
+        _chat(inference, exchange, typed(body, Chat, text))
+    elif "prompt" in members:
+        _complete(inference, exchange, typed(body, Completion, text))
+    elif "inputs" in members:
+        native.compatible_body(inference, exchange, typed(body, Generate, text))
     else:
         raise undeserializable("data did not match any variant of untagged enum SagemakerRequest")
 
 
-def models(service: Service, exchange: Exchange) -> None:
-    entry = {"id": service.model_id, "object": "model", "created": 0, "owned_by": service.model_id}
+def vertex(inference: Inference, exchange: Exchange) -> None:
+    instances = [_instance(inference, instance) for instance in exchange.read(Vertex).instances]
+    answers = [inference.answer(asked) for asked in instances]
+    exchange.send_json(200, {"predictions": [answer.text for answer in answers]})
+
+
+def _instance(inference: Inference, instance: Mapping[str, Any]) -> Asked:
+    if "messages" in instance:
+        return _converted(inference, typed(instance, Chat, ""), "vertex_compatibility").asked
+    return native.asked_of(typed(instance, Generate, ""), "vertex_compatibility")
+
+
+def models(inference: Inference, exchange: Exchange) -> None:
+    entry = {"id": inference.model_id, "object": "model", "created": 0, "owned_by": inference.model_id}
     exchange.send_json(200, {"object": "list", "data": [entry]})
 
 
-def chat_tokenize(service: Service, exchange: Exchange) -> None:
-    prompt = apply_template(service, exchange.read(Chat))
-    pieces = native.token_list(service.inference.tokenizer.encode(prompt))
+def chat_tokenize(inference: Inference, exchange: Exchange) -> None:
+    prompt = _prompt(inference, exchange.read(Chat))
+    pieces = native.token_list(inference.tokenizer.encode(prompt))
     exchange.send_json(200, {"tokenize_response": pieces, "templated_text": prompt})
 
 
-def _chat(service: Service, exchange: Exchange, body: Chat) -> None:
-    request = chat_request(service, body)
-    asked = Asked(route="chat_completions", inputs=request.prompt, parameters=request.parameters)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatRequest:
+    """A converted chat. `tool` is the function that must be called, None for a text answer."""
+
+    body: Chat
+    asked: Asked
+    tool: Mapping[str, Any] | None
+
+
+def _converted(inference: Inference, body: Chat, route: str = "chat_completions") -> ChatRequest:
+    """Return the request with its template applied.
+
+    Raises:
+        ApiError: kind `template_error` or `tool_error`.
+    """
+    if body.tools and body.response_format is not None:
+        raise ApiError("tool_error", "Tool error: Grammar and tools are mutually exclusive")
+    tool, grammar = _required_tool(body), body.response_format
+    if tool is not None:  # the router's grammar has properties even if the tool has none
+        grammar = Grammar(type="json", value={"properties": {}, **_member(tool, "parameters")})
+    parameters = body.parameters(top_n_tokens=body.top_logprobs if body.logprobs else None, grammar=grammar)
+    asked = Asked(route=route, inputs=_prompt(inference, body), parameters=parameters)
+    return ChatRequest(body=body, asked=asked, tool=tool)
+
+
+def _prompt(inference: Inference, body: Chat) -> str:
+    if not inference.template:
+        raise ApiError("template_error", "template not found")
+    return "".join([*map(_turn, body.messages), "<|assistant|>\n"])
+
+
+def _turn(message: Message) -> str:
+    content = message.content
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    elif not isinstance(content, str):
+        content = json.dumps(message.tool_calls)
+    return f"<|{message.role}|>\n{content}\n"
+
+
+def _required_tool(body: Chat) -> Mapping[str, Any] | None:
+    choice = body.tool_choice
+    if choice is None or choice in ("auto", "none") or not body.tools:
+        return None
+    named = _member(choice, "function").get("name") if isinstance(choice, dict) else choice
+    for tool in body.tools:
+        function = _member(tool, "function")
+        if function and named in ("required", function.get("name")):
+            return function
+    raise ApiError("tool_error", f"Tool error: Tool with name {named} not found")
+
+
+def _member(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _chat(inference: Inference, exchange: Exchange, body: Chat) -> None:
+    request = _converted(inference, body)
     if body.stream:
-        _stream(service, exchange, asked, _chat_chunks(service, asked, request))
+        _stream(inference, exchange, request.asked, _chat_chunks(inference, request))
         return
-    answer = service.inference.answer(asked)
+    answer = inference.answer(request.asked)
     choice = {
         "index": 0,
-        "message": _message(request, answer),
+        "message": _message(request, answer.text),
         "logprobs": _logprobs(answer.steps) if body.logprobs else None,
         "finish_reason": _finish(answer.finish_reason),
     }
-    reply = _envelope(service, "chat.completion", choices=[choice], usage=_usage([answer]))
-    exchange.send_json(200, reply, headers=service.timing_headers(answer))
+    reply = _envelope(inference, "chat.completion", choices=[choice], usage=_usage([answer]))
+    exchange.send_json(200, reply, headers=inference.timing_headers(answer))
 
 
-def _message(request: ChatRequest, answer: Answer) -> dict[str, Any]:
+def _message(request: ChatRequest, text: str, **place: int) -> dict[str, Any]:
+    """Return the message of an answer, or of a chunk, whose tool call has its `index`."""
     if request.tool is None:
-        return {"role": "assistant", "content": answer.text}
-    return {"role": "assistant", "tool_calls": [_tool_call(request.tool, answer.text)]}
-
-
-def _tool_call(tool: Mapping[str, Any], arguments: str) -> dict[str, Any]:
-    function = {"description": None, "name": tool.get("name"), "arguments": arguments}
-    return {"id": "0", "type": "function", "function": function}
+        return {"role": "assistant", "content": text}
+    function = {"description": None, "name": request.tool.get("name"), "arguments": text}
+    call = {**place, "id": "0", "type": "function", "function": function}
+    return {"role": "assistant", "tool_calls": [call]}
 
 
 def _logprobs(steps: tuple[Step, ...]) -> dict[str, Any]:
@@ -111,61 +179,54 @@ def _usage(answers: list[Answer]) -> dict[str, int]:
     return _usage_of(prompts, sum(len(answer.steps) for answer in answers))
 
 
-def _envelope(service: Service, kind: str, **fields: object) -> dict[str, Any]:
+def _envelope(inference: Inference, kind: str, **fields: object) -> dict[str, Any]:
     return {
         "object": kind,
         "id": "",
         "created": int(time.time()),
-        "model": service.model_id,
-        "system_fingerprint": service.fingerprint,
+        "model": inference.model_id,
+        "system_fingerprint": f"{inference.version}-{inference.docker_label}",
         **fields,
     }
 
 
-def _stream(service: Service, exchange: Exchange, asked: Asked, chunks: Generator[dict[str, Any]]) -> None:
-    headers = service.stream_headers(asked.inputs)
+def _stream(inference: Inference, exchange: Exchange, asked: Asked, chunks: Generator[dict[str, Any]]) -> None:
+    headers = inference.stream_headers(asked.inputs)
     exchange.send_events(headers, chunks, failure=ApiError.chat_event, last="[DONE]")
 
 
-def _chat_chunks(service: Service, asked: Asked, request: ChatRequest) -> Generator[dict[str, Any]]:
+def _chat_chunks(inference: Inference, request: ChatRequest) -> Generator[dict[str, Any]]:
     used = (0, 0)
-    for prepared, step, produced in service.inference.stream(asked):
+    for prepared, step, produced in inference.stream(request.asked):
         used = (len(prepared.pieces), produced)
         reason = None if step.finish_reason is None else _finish(step.finish_reason)
         choice = {
             "index": 0,
-            "delta": _delta(request, step),
+            "delta": _message(request, step.shown, index=0),
             "logprobs": _logprobs((step,)) if request.body.logprobs else None,
             "finish_reason": reason and "tool_calls" if request.tool is not None else reason,
         }
-        yield _envelope(service, "chat.completion.chunk", choices=[choice], usage=None)
+        yield _envelope(inference, "chat.completion.chunk", choices=[choice], usage=None)
     if request.body.include_usage:
-        yield _envelope(service, "chat.completion.chunk", choices=[], usage=_usage_of(*used))
+        yield _envelope(inference, "chat.completion.chunk", choices=[], usage=_usage_of(*used))
 
 
-def _delta(request: ChatRequest, step: Step) -> dict[str, Any]:
-    text = "" if step.token.special else step.token.text
-    if request.tool is None:
-        return {"role": "assistant", "content": text}
-    return {"role": "assistant", "tool_calls": [{"index": 0, **_tool_call(request.tool, text)}]}
-
-
-def _complete(service: Service, exchange: Exchange, body: Completion) -> None:
+def _complete(inference: Inference, exchange: Exchange, body: Completion) -> None:
     if body.suffix is not None:
         problem = "Suffix is not supported and can be achieved by preprocessing the prompt."
         raise ApiError("suffix not supported", problem)
-    most = service.inference.situation.arguments.required_number("max-client-batch-size", 4)
+    most = inference.situation.arguments.required_number("max-client-batch-size", 4)
     if len(body.prompt) > most:
         raise ApiError("batch size exceeded", f"Number of prompts exceeds the maximum allowed batch size of {most}")
     parameters = body.parameters(repetition_penalty=body.repetition_penalty)
     every = [Asked(route="completions", inputs=prompt, parameters=parameters) for prompt in body.prompt]
     if body.stream:
-        _stream(service, exchange, every[0], _completion_chunks(service, every))
+        _stream(inference, exchange, every[0], _completion_chunks(inference, every))
         return
-    answers = [service.inference.answer(asked) for asked in every]
+    answers = [inference.answer(asked) for asked in every]
     choices = [_choice(place, answer.text, _finish(answer.finish_reason)) for place, answer in enumerate(answers)]
-    reply = _envelope(service, "text_completion", choices=choices, usage=_usage(answers))
-    headers = service.timing_headers(answers[-1])
+    reply = _envelope(inference, "text_completion", choices=choices, usage=_usage(answers))
+    headers = inference.timing_headers(answers[-1])
     del headers["x-compute-time"]  # the only route whose answers lack it
     exchange.send_json(200, reply, headers=headers)
 
@@ -174,11 +235,10 @@ def _choice(place: int, text: str, reason: str) -> dict[str, Any]:
     return {"index": place, "text": text, "logprobs": None, "finish_reason": reason}
 
 
-def _completion_chunks(service: Service, every: list[Asked]) -> Generator[dict[str, Any]]:
+def _completion_chunks(inference: Inference, every: list[Asked]) -> Generator[dict[str, Any]]:
     """Return a chunk; a prompt's last one has the form of a whole answer with usage, the others have no usage."""
     for place, asked in enumerate(every):
-        for prepared, step, produced in service.inference.stream(asked):
+        for prepared, step, produced in inference.stream(asked):
             reason = "" if step.finish_reason is None else _finish(step.finish_reason)
-            choices = [_choice(place, "" if step.token.special else step.token.text, reason)]
             usage = {"usage": _usage_of(len(prepared.pieces), produced)} if reason else {}
-            yield _envelope(service, "text_completion", choices=choices, **usage)
+            yield _envelope(inference, "text_completion", choices=[_choice(place, step.shown, reason)], **usage)

@@ -5,92 +5,78 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.sandbox.engine.failures import ApiError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters
+    from tgi_deploy.sandbox.engine.situation import Situation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
-    """The launcher's limits for single parameters."""
-
-    max_best_of: int
-    max_stop_sequences: int
-    max_top_n_tokens: int
-    max_input_tokens: int
-    grammar_enabled: bool
-
-
-def check_parameters(parameters: Parameters, bounds: Bounds, *, streaming: bool) -> None:
+def check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:
     """Check single values.
 
     Raises:
         ApiError: kind `validation`.
     """
-    for problem in (
-        _best_of_problem(parameters, bounds, streaming=streaming),
-        _sampling_problem(parameters),
-        _length_problem(parameters, bounds),
-        _output_problem(parameters, bounds, streaming=streaming),
-    ):
-        if problem is not None:
-            raise ApiError("validation", problem)
+    problems = (
+        *_of_candidates(parameters, situation.arguments.required_number("max-best-of", 2), streaming=streaming),
+        *_of_sampling(parameters),
+        *_of_output(parameters, situation, streaming=streaming),
+    )
+    if problems:
+        raise ApiError("validation", problems[0])
 
 
-def _best_of_problem(parameters: Parameters, bounds: Bounds, *, streaming: bool) -> str | None:
-    count = parameters.best_of
-    if count is None or count <= 1:
-        return None
-    if count > bounds.max_best_of:
-        return f"`best_of` must be > 0 and <= {bounds.max_best_of}. Given: {count}"
+def _of_candidates(parameters: Parameters, most: int, *, streaming: bool) -> Iterator[str]:
+    count = parameters.best_of or 1
+    if count == 1:
+        return
+    if count > most:
+        yield f"`best_of` must be > 0 and <= {most}. Given: {count}"
     if streaming:
-        return "`best_of` != 1 is not supported when streaming tokens"
+        yield "`best_of` != 1 is not supported when streaming tokens"
     if not parameters.samples:
-        return "you must use sampling when `best_of` is > 1"
-    return "`seed` must not be set when `best_of` > 1" if parameters.seed is not None else None
+        yield "you must use sampling when `best_of` is > 1"
+    if parameters.seed is not None:
+        yield "`seed` must not be set when `best_of` > 1"
 
 
-def _sampling_problem(parameters: Parameters) -> str | None:
+def _of_sampling(parameters: Parameters) -> Iterator[str]:
     for name in ("temperature", "repetition_penalty"):
         value = getattr(parameters, name)
         if value is not None and not (value > 0 and math.isfinite(value)):
-            return f"`{name}` must be strictly positive"
+            yield f"`{name}` must be strictly positive"
     penalty = parameters.frequency_penalty
     if penalty is not None and not -2 <= penalty <= 2:  # noqa: PLR2004 -- the API's own range
-        return "`frequency_penalty` must be >= -2.0 and <= 2.0"
+        yield "`frequency_penalty` must be >= -2.0 and <= 2.0"
     for name in ("top_p", "typical_p"):
         value = getattr(parameters, name)
         if value is not None and not 0 < value < 1:
-            return f"`{name}` must be > 0.0 and < 1.0"
-    if parameters.top_k is not None and parameters.top_k <= 0:
-        return "`top_k` must be strictly positive"
-    return None
+            yield f"`{name}` must be > 0.0 and < 1.0"
+    for name in ("top_k", "max_new_tokens"):
+        value = getattr(parameters, name)
+        if value is not None and value <= 0:
+            yield f"`{name}` must be strictly positive"
 
 
-def _length_problem(parameters: Parameters, bounds: Bounds) -> str | None:
-    if parameters.max_new_tokens == 0:
-        return "`max_new_tokens` must be strictly positive"
-    cut = parameters.truncate
-    if cut is not None and not 0 < cut <= bounds.max_input_tokens:
-        return f"`truncate` must be strictly positive and less than {bounds.max_input_tokens}. Given: {cut}"
-    return None
-
-
-def _output_problem(parameters: Parameters, bounds: Bounds, *, streaming: bool) -> str | None:
-    stops, alternatives = len(parameters.stop), parameters.top_n_tokens
-    if stops > bounds.max_stop_sequences:
-        return f"`stop` supports up to {bounds.max_stop_sequences} stop sequences. Given: {stops}"
-    if alternatives is not None and alternatives > bounds.max_top_n_tokens:
-        return f"`top_n_tokens` must be >= 0 and <= {bounds.max_top_n_tokens}. Given: {alternatives}"
+def _of_output(parameters: Parameters, situation: Situation, *, streaming: bool) -> Iterator[str]:
+    arguments, cut, longest = situation.arguments, parameters.truncate, situation.limits.max_input_tokens
+    if cut is not None and not 0 < cut <= longest:
+        yield f"`truncate` must be strictly positive and less than {longest}. Given: {cut}"
+    stops, most = len(parameters.stop), arguments.required_number("max-stop-sequences", 4)
+    if stops > most:
+        yield f"`stop` supports up to {most} stop sequences. Given: {stops}"
+    alternatives, most = parameters.top_n_tokens or 0, arguments.required_number("max-top-n-tokens", 5)
+    if alternatives > most:
+        yield f"`top_n_tokens` must be >= 0 and <= {most}. Given: {alternatives}"
     if streaming and parameters.decoder_input_details:
-        return "`decoder_input_details` == true is not supported when streaming tokens"
-    if parameters.grammar is not None and not bounds.grammar_enabled:
-        return "grammar is not supported"
-    return None
+        yield "`decoder_input_details` == true is not supported when streaming tokens"
+    if parameters.grammar is not None and arguments.on("disable-grammar-support"):
+        yield "grammar is not supported"
 
 
 def forced_text(grammar: Grammar) -> str | None:

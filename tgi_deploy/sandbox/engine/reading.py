@@ -30,29 +30,6 @@ class _DuplicateError(Exception):
     """A duplicate member."""
 
 
-def read(raw: bytes, kind: type[Body]) -> Body:
-    """Return the body.
-
-    Raises:
-        RejectionError: 400 or 422.
-    """
-    text = raw.decode("utf-8", "replace")
-    return typed(_parsed(text), kind, text)
-
-
-def read_object(raw: bytes) -> tuple[dict[str, Any], str]:
-    """Return a body whose type follows from its members, and its text.
-
-    Raises:
-        RejectionError: 400 or 422.
-    """
-    text = raw.decode("utf-8", "replace")
-    value = _parsed(text)
-    if not isinstance(value, dict):
-        raise undeserializable("data did not match any variant of untagged enum SagemakerRequest")
-    return value, text
-
-
 def typed(value: object, kind: type[Body], text: str) -> Body:
     """Convert the value to the struct; a list has the members in order.
 
@@ -83,8 +60,12 @@ def _hook(_kind: type, value: object) -> object:
     return Prompts.parse(value)
 
 
-def _parsed(text: str) -> object:
-    """Parse the first JSON value, ignoring the rest."""
+def parsed(text: str) -> object:
+    """Parse the first JSON value, ignoring the rest.
+
+    Raises:
+        RejectionError: 400 or 422.
+    """
     try:
         value = JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant).raw_decode(text.lstrip())[0]
         if "\\u" in text:

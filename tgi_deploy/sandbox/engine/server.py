@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from tgi_deploy.sandbox.engine import native, openai_routes, reading
+from tgi_deploy.sandbox.engine import native, openai_routes
 from tgi_deploy.sandbox.engine.failures import ApiError, RejectionError
+from tgi_deploy.sandbox.engine.reading import parsed, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from tgi_deploy.sandbox.engine.service import Service
+    from tgi_deploy.sandbox.engine.inference import Inference
 
-    Handler = Callable[[Service, "Exchange"], None]
+    Handler = Callable[[Inference, "Exchange"], None]
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 JSON: Final = "application/json"
@@ -28,21 +29,26 @@ _EVERY_ANSWER: Final = {
     "vary": "origin, access-control-request-method, access-control-request-headers",
     "access-control-allow-origin": "*",
 }
-_LARGEST_DISCARD_BYTES: Final = 64 * 1024**2
-_PART_BYTES: Final = 64 * 1024
+_LARGEST_BODY_BYTES: Final = 64 * 1024**2
 
 
 class Exchange:
-    """Wraps the standard library's handler, so that routes don't deal with sockets."""
+    """A request and its answer, so that routes don't deal with sockets."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, payload_limit: int) -> None:
         self._handler = handler
         self._payload_limit = payload_limit
-        self._unread = _length(handler.headers.get("Content-Length"))
-        self._chunked = "chunked" in (handler.headers.get("Transfer-Encoding") or "")
+        # All of it, because the rest would be taken for the connection's next request.
+        self._raw = _chunked(handler) if "chunked" in (self.header("Transfer-Encoding") or "") else self._counted()
 
     def header(self, name: str) -> str | None:
         return self._handler.headers.get(name)
+
+    def _counted(self) -> bytes:
+        length = self.header("Content-Length") or ""
+        size = int(length) if length.isascii() and length.isdigit() else 0
+        self._handler.close_connection |= size > _LARGEST_BODY_BYTES
+        return self._handler.rfile.read(min(size, _LARGEST_BODY_BYTES))
 
     def read(self, kind: type[Body]) -> Body:
         """Return the body.
@@ -50,41 +56,27 @@ class Exchange:
         Raises:
             RejectionError: 400, 413, 415 or 422, like the web framework.
         """
-        return reading.read(self._body(), kind)
+        return typed(self.value(), kind, self.text())
 
-    def read_object(self) -> tuple[dict[str, Any], str]:
-        """Return a body whose type follows from its members, and its text.
+    def value(self) -> object:
+        """Return a body whose type follows from its members.
 
         Raises:
-            RejectionError: as `read`.
+            RejectionError: 400, 413, 415 or 422.
         """
-        return reading.read_object(self._body())
-
-    def _body(self) -> bytes:
         kind = (self.header("Content-Type") or "").partition(";")[0]
         if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
             raise RejectionError(415, "Expected request with `Content-Type: application/json`")
-        raw = b"".join(self._chunks()) if self._chunked else b""
-        if max(self._unread, len(raw)) > self._payload_limit:
+        if len(self._raw) > self._payload_limit:
             raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
-        raw += self._handler.rfile.read(self._unread)
-        self._unread = 0
-        return raw
+        return parsed(self.text())
 
-    def _chunks(self) -> list[bytes]:
-        file, chunks = self._handler.rfile, []
-        while size := int(file.readline().partition(b";")[0] or b"0", 16):
-            chunks.append(file.read(size))
-            file.readline()
-        while file.readline().strip():
-            pass
-        self._chunked = False
-        return chunks
+    def text(self) -> str:
+        return self._raw.decode("utf-8", "replace")
 
     def send(
         self, status: int, body: bytes = b"", *, kind: str | None = None, headers: Mapping[str, str] | None = None
     ) -> None:
-        self._settle()
         handler = self._handler
         kinds = {"content-type": kind} if kind is not None else {}
         ends = {"connection": "close"} if handler.close_connection else {}
@@ -107,7 +99,6 @@ class Exchange:
         last: str | None = None,
     ) -> None:
         """Send a stream of server-sent events: the status is 200 whatever happens later."""
-        self._settle()
         stream = {"content-type": "text/event-stream", "cache-control": "no-cache"}
         self._start(200, {**stream, **headers, "transfer-encoding": "chunked"})
         with closing(events):
@@ -133,24 +124,19 @@ class Exchange:
     def _chunk(self, body: bytes) -> None:
         self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
 
-    def _settle(self) -> None:
-        """Read the rest of the body, which would otherwise be taken for the connection's next request."""
-        if self._unread > _LARGEST_DISCARD_BYTES or self._chunked:
-            self._handler.close_connection = True
-            return
-        while self._unread:
-            part = self._handler.rfile.read(min(self._unread, _PART_BYTES))
-            if not part:
-                break
-            self._unread -= len(part)
+
+def _chunked(handler: BaseHTTPRequestHandler) -> bytes:
+    file, chunks = handler.rfile, []
+    while size := int(file.readline().partition(b";")[0] or b"0", 16):
+        chunks.append(file.read(size))
+        file.readline()
+    while file.readline().strip():
+        pass
+    return b"".join(chunks)
 
 
 def _compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _length(header: str | None) -> int:
-    return int(header) if header is not None and header.isascii() and header.isdigit() else 0
 
 
 _DEFAULT_PAYLOAD_LIMIT: Final = 2_000_000
@@ -164,20 +150,21 @@ _PROTECTED: Final[Mapping[str, Handler]] = {
     "/v1/chat/completions": openai_routes.chat_completions,
     "/v1/completions": openai_routes.completions,
     "/invocations": openai_routes.invocations,
-    "/vertex": native.vertex,
+    "/vertex": openai_routes.vertex,
 }
 
 
-def _describe(service: Service, exchange: Exchange) -> None:
+def _describe(inference: Inference, exchange: Exchange) -> None:
     """Return the release's routes as an OpenAPI document, without bodies."""
     ok = {"responses": {"200": {"description": "as the engine answers"}}}
     paths: dict[str, dict[str, object]] = {}
     for path in (*_OPEN_GET, *_OPEN_POST, *_PROTECTED):
-        paths[path] = {method.lower(): ok for method in ("GET", "POST") if _route(service, method, path)[0] is not None}
-    known = {path: methods for path, methods in paths.items() if methods}
+        methods = [method for method in ("GET", "POST") if _route(inference, method, path)[0] is not None]
+        if methods:
+            paths[path] = {method.lower(): ok for method in methods}
     about = {"title": "Text Generation Inference", "description": "Text Generation Webserver"}
-    info = {**about, "version": service.version}
-    exchange.send_json(200, {"openapi": "3.0.3", "info": info, "paths": known})
+    info = {**about, "version": inference.version}
+    exchange.send_json(200, {"openapi": "3.0.3", "info": info, "paths": paths})
 
 
 _OPEN_GET: Final[Mapping[str, Handler]] = {
@@ -203,11 +190,10 @@ class EngineServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = _BACKLOG
 
-    def __init__(self, address: tuple[str, int], service: Service, *, port_held: bool = False) -> None:
-        self.service = service
+    def __init__(self, address: tuple[str, int], inference: Inference, *, port_held: bool = False) -> None:
+        self.inference = inference
         self.allow_reuse_port = port_held
-        limit = service.inference.situation.arguments.number("payload-limit")
-        self.payload_limit = _DEFAULT_PAYLOAD_LIMIT if limit is None else limit
+        self.payload_limit = inference.situation.arguments.required_number("payload-limit", _DEFAULT_PAYLOAD_LIMIT)
         self.leaving = False
         self._idle = set[socket.socket]()
         self._busy = 0
@@ -270,7 +256,7 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.server.begin(self.connection)
         self.close_connection = self.close_connection or self.server.leaving
         try:
-            dispatch(self.server.service, Exchange(self, self.server.payload_limit), self.command, self.path)
+            dispatch(self.server.inference, Exchange(self, self.server.payload_limit), self.command, self.path)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
@@ -286,23 +272,29 @@ class _RequestHandler(BaseHTTPRequestHandler):
         super().handle_one_request()
 
 
-def dispatch(service: Service, exchange: Exchange, method: str, target: str) -> None:
+def dispatch(inference: Inference, exchange: Exchange, method: str, target: str) -> None:
     """Find the route, check the key, answer, and convert rejections into replies."""
     path = target.partition("?")[0]
-    handler, protected = _route(service, "GET" if method == "HEAD" else method, path)
-    allowed = _allowed(service, path)
+    handler, protected = _route(inference, "GET" if method == "HEAD" else method, path)
     if method == "OPTIONS":
         exchange.send(200)
     elif handler is None:
-        exchange.send(405 if allowed else 404, headers={"allow": allowed} if allowed else {})
-    elif protected and not _authorized(service, exchange):
+        shown = {"GET": "GET,HEAD", "POST": "POST"}
+        allowed = [words for known, words in shown.items() if _route(inference, known, path)[0] is not None]
+        exchange.send(405 if allowed else 404, headers={"allow": ",".join(allowed)} if allowed else {})
+    elif protected and not _authorized(inference.api_key, exchange):
         exchange.send(401)
     else:
-        _answer(handler, service, exchange)
+        try:
+            handler(inference, exchange)
+        except RejectionError as rejection:
+            exchange.send_text(rejection.status, rejection.text)
+        except ApiError as error:
+            exchange.send_json(error.status, error.body())
 
 
-def _route(service: Service, method: str, path: str) -> tuple[Handler | None, bool]:
-    if path in _NEWER and not service.has("api-key"):
+def _route(inference: Inference, method: str, path: str) -> tuple[Handler | None, bool]:
+    if path in _NEWER and not inference.has("api-key"):
         return None, False
     if method == "GET":
         return _OPEN_GET.get(path), False
@@ -311,23 +303,6 @@ def _route(service: Service, method: str, path: str) -> tuple[Handler | None, bo
     return None, False
 
 
-def _allowed(service: Service, path: str) -> str:
-    methods = {"GET": "GET,HEAD", "POST": "POST"}
-    return ",".join(shown for method, shown in methods.items() if _route(service, method, path)[0] is not None)
-
-
-def _authorized(service: Service, exchange: Exchange) -> bool:
+def _authorized(api_key: str | None, exchange: Exchange) -> bool:
     """Compare the whole header, ignoring case."""
-    if service.api_key is None:
-        return True
-    sent = exchange.header("Authorization") or ""
-    return sent.lower() == f"bearer {service.api_key}".lower()
-
-
-def _answer(handler: Handler, service: Service, exchange: Exchange) -> None:
-    try:
-        handler(service, exchange)
-    except RejectionError as rejection:
-        exchange.send_text(rejection.status, rejection.text)
-    except ApiError as error:
-        exchange.send_json(error.status, error.body())
+    return api_key is None or (exchange.header("Authorization") or "").lower() == f"bearer {api_key}".lower()

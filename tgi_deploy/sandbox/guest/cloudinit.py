@@ -20,9 +20,7 @@ import yaml
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tgi_deploy.sandbox.guest.console import Console
-    from tgi_deploy.sandbox.guest.layout import Layout, PathMapper
-    from tgi_deploy.sandbox.guest.spawn import Spawner
+    from tgi_deploy.sandbox.guest.layout import Host, PathMapper
 
 VERSION: Final = "25.2-0ubuntu1~22.04.1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
@@ -30,14 +28,12 @@ _SIMULATED: Final = frozenset({"write_files", "runcmd", "bootcmd", "merge_how", 
 
 
 class CloudInit:
-    def __init__(self, *, layout: Layout, console: Console, spawner: Spawner) -> None:
-        self._layout = layout
-        self._console = console
-        self._spawner = spawner
-        self._pid = os.getpid()
+    def __init__(self, host: Host) -> None:
+        self._layout = host.layout
+        self._host = host
 
     def say(self, text: str) -> None:
-        self._console.program("cloud-init", self._pid, text)
+        self._host.console.program("cloud-init", os.getpid(), text)
 
     def run(self, encoded: str) -> None:
         """Run the user data. Known errors in it are printed on the console, as on a real machine."""
@@ -102,7 +98,7 @@ class CloudInit:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         path.chmod(0o700)
-        status = self._spawner.run([str(path)], line=self.say)
+        status = self._host.spawner.run([str(path)], line=self.say)
         if status != 0:
             self.say(f"[WARNING]: Running {path.name} failed: exit code {status}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +14,7 @@ from tgi_deploy.sandbox.guest import NVME_MOUNT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.sandbox.guest.console import Console
-    from tgi_deploy.sandbox.guest.layout import MachineSpec, PathMapper
+    from tgi_deploy.sandbox.guest.layout import Host
     from tgi_deploy.sandbox.guest.server import Client
 
 _NO_DRIVER_STATUS: Final = 9
@@ -33,10 +31,10 @@ _LOOPBACK: Final = re.compile(r"^(?:http://)?(?:127\.0\.0\.1|localhost):(\d{1,5}
 _METADATA: Final = re.compile(r"^(?:http://)?169\.254\.169\.254/latest/(.*)$")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Commands:
-    spec: MachineSpec
-    mapper: PathMapper
+    def __init__(self, host: Host) -> None:
+        self.spec = host.spec
+        self._mapper = host.layout.mapper()
 
     def nvidia_smi(self, client: Client) -> int:
         """List the GPUs, whatever the options."""
@@ -51,7 +49,7 @@ class Commands:
         return 0
 
     def mountpoint(self, client: Client) -> int:
-        mounted = self.spec.hardware.nvme and self.mapper(NVME_MOUNT) in client.argv
+        mounted = self.spec.hardware.nvme and self._mapper(NVME_MOUNT) in client.argv
         return 0 if mounted else 1
 
     def curl(self, client: Client) -> int:
@@ -135,13 +133,11 @@ class Commands:
 
 
 class Power:
-    def __init__(
-        self, *, spec: MachineSpec, console: Console, down: threading.Event, stop_services: Callable[[], None]
-    ) -> None:
-        self._spec = spec
+    """`stop_services` is called before an orderly shutdown."""
+
+    def __init__(self, host: Host, stop_services: Callable[[], None]) -> None:
+        self._host = host
         self._stop_services = stop_services
-        self._console = console
-        self._down = down
 
     def off(self, _client: Client) -> int:
         """Power off at once, as forced: services are not stopped first."""
@@ -158,7 +154,7 @@ class Power:
         if when != "now" and not when.isdigit():
             client.err(f"Failed to parse time specification: {when}\n")
             return 1
-        delay_s = 0.0 if when == "now" else int(when) * 60.0 / self._spec.timer_speed
+        delay_s = 0.0 if when == "now" else int(when) * 60.0 / self._host.spec.timer_speed
         timer = threading.Timer(delay_s, self._shut_down, args=("reboot" if "-r" in client.argv else "poweroff",))
         timer.daemon = True
         timer.start()
@@ -169,9 +165,9 @@ class Power:
         self._request(event)
 
     def _request(self, event: str) -> None:
-        self._console.kernel(f"systemd-shutdown[1]: {event} requested by the guest")
-        path = f"/_sandbox/machines/{self._spec.instance_id}/power"
+        self._host.console.kernel(f"systemd-shutdown[1]: {event} requested by the guest")
+        path = f"/_sandbox/machines/{self._host.spec.instance_id}/power"
         try:
-            api.control(self._spec.endpoint, "POST", path, {"event": event})
+            api.control(self._host.spec.endpoint, "POST", path, {"event": event})
         except (api.ApiError, api.CloudGoneError):
-            self._down.set()
+            self._host.down.set()

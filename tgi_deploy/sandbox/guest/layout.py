@@ -20,8 +20,12 @@ from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.sandbox.guest import NVME_MOUNT
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tgi_deploy.sandbox.guest.console import Console
+    from tgi_deploy.sandbox.guest.spawn import Spawner
 
 # Other paths are the host's, so custom user data should use only these.
 MAPPED: Final = (
@@ -179,3 +183,14 @@ class PathMapper:
     def __call__(self, text: str) -> str:
         with_commands = self._commands.sub(lambda found: f"{self._bin}/{found[1]}", text)
         return self._paths.sub(lambda found: self._root + found[1], with_commands)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Host:
+    """What the parts of a machine share. `down` is set when it goes down."""
+
+    spec: MachineSpec
+    layout: Layout
+    console: Console
+    spawner: Spawner
+    down: threading.Event

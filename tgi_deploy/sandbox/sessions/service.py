@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox import roles
 from tgi_deploy.sandbox.sessions.agent import Guest, Session, serve
-from tgi_deploy.sandbox.wire import Answer, Call, error, json_answer
+from tgi_deploy.sandbox.wire import AMZ_JSON, Answer, Call, RefusedError, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from websockets.sync.server import Server, ServerConnection
 
-_AMZ_JSON: Final = "application/x-amz-json-1.1"
 _PORT: Final = "AWS-StartPortForwardingSession"
 _SHELL: Final = "AWS-StartInteractiveCommand"
 _SCRIPT: Final = "AWS-RunShellScript"
@@ -48,9 +47,9 @@ class Sessions:
         target, document = call.text("Target"), call.text("DocumentName")
         guest = self._registered(target)
         if guest is None:
-            return error(call, "TargetNotConnected", f"{target} is not connected.")
+            raise RefusedError("TargetNotConnected", f"{target} is not connected.")
         if document not in {_PORT, _SHELL}:
-            return error(call, "InvalidDocument", f"Document with name {document} does not exist.")
+            raise RefusedError("InvalidDocument", f"Document with name {document} does not exist.")
         parameters: Mapping[str, list[str]] = call.params.get("Parameters", {})
         session = Session(
             id=f"sandbox-{secrets.token_hex(9)}",
@@ -86,9 +85,9 @@ class Sessions:
         (target,) = call.params["InstanceIds"]
         guest = self._registered(target)
         if guest is None:
-            return error(call, "InvalidInstanceId", f"Instances not in a valid state for account: {target}")
+            raise RefusedError("InvalidInstanceId", f"Instances not in a valid state for account: {target}")
         if call.text("DocumentName") != _SCRIPT:
-            return error(call, "InvalidDocument", "only AWS-RunShellScript is known here")
+            raise RefusedError("InvalidDocument", "only AWS-RunShellScript is known here")
         command_id = str(uuid.uuid4())
         self._commands[command_id] = {"Status": "InProgress", "ResponseCode": -1}
         script = "\n".join(call.params["Parameters"]["commands"])
@@ -110,9 +109,9 @@ class Sessions:
     def _invocation(self, call: Call) -> Answer:
         found = self._commands.get(call.text("CommandId"))
         if found is None:
-            return error(call, "InvocationDoesNotExist", "")
+            raise RefusedError("InvocationDoesNotExist", "")
         return _reply({"CommandId": call.text("CommandId"), "InstanceId": call.text("InstanceId"), **found})
 
 
 def _reply(document: dict[str, Any]) -> Answer:
-    return json_answer(document, content_type=_AMZ_JSON)
+    return json_answer(document, content_type=AMZ_JSON)
