@@ -18,9 +18,10 @@ _PRINTED: Final = '--policy-document "$(tgi-deploy doctor --policy --boundary)"'
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """The resources of an action. `condition` is IAM's document."""
+    """The resources of an action. `condition` is IAM's document. A statement may contain several scopes."""
 
     name: str
+    statement: str
     about: str
     resources: tuple[str, ...]
     condition: Mapping[str, Any] = field(default_factory=dict)
@@ -99,5 +100,9 @@ def read_actions() -> Actions:
 
 def _scope(name: str, raw: Mapping[str, Any]) -> Scope:
     return Scope(
-        name=name, about=raw["about"], resources=tuple(raw["resources"]), condition=dict(raw.get("condition", {}))
+        name=name,
+        statement=raw.get("statement", name),
+        about=raw["about"],
+        resources=tuple(raw["resources"]),
+        condition=dict(raw.get("condition", {})),
     )

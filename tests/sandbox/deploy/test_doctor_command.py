@@ -126,7 +126,7 @@ def test_the_printed_policy_can_be_pasted(program):
     assert "ssm:PutParameter" not in json.dumps(document)
     assert "ssm:PutParameter" in program.run("doctor", "--policy", "--all").out
     alone = json.loads(program.run("doctor", "--policy", "--for", "remove").out)
-    assert {statement["Sid"][:6] for statement in alone["Statement"]} == {"Remove"}
+    assert {statement["Sid"] for statement in alone["Statement"]} == {"Ours"}
 
 
 def test_the_boundary_is_printed_with_the_policy_and_alone(program):

@@ -1,4 +1,4 @@
-"""The minimal IAM policy for this tool: one statement per scope."""
+"""The minimal IAM policy for this tool: few statements, because its length is limited."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.protocol import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tgi_deploy.catalog.actions import Actions, Boundary, Grant
 
@@ -53,7 +53,7 @@ def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
             f"--for {','.join(features)}: there is no feature {unknown[0]!r}",
             hint=f"features are {', '.join(actions.features)}",
         )
-    return policy_document(_statement(grants) for grants in _grouped(actions, features))
+    return policy_document(_statement(name, grants) for name, grants in _grouped(actions, features).items())
 
 
 def makes_roles(actions: Actions, features: Sequence[str]) -> bool:
@@ -61,25 +61,42 @@ def makes_roles(actions: Actions, features: Sequence[str]) -> bool:
     return any(grant.action == _MAKES_ROLES and grant.feature in features for grant in actions.grants)
 
 
-def _grouped(actions: Actions, features: Sequence[str]) -> list[list[Grant]]:
-    """Group grants by scope, in the features' order, because policy length is limited."""
+def _grouped(actions: Actions, features: Sequence[str]) -> dict[str, list[Grant]]:
+    """Return the grants of each statement, in the features' order."""
     groups: dict[str, list[Grant]] = {}
     for name in actions.features:
         for grant in actions.grants:
             if grant.feature == name and name in features:
-                groups.setdefault(grant.scope.name, []).append(grant)
-    return list(groups.values())
+                groups.setdefault(grant.scope.statement, []).append(grant)
+    return groups
 
 
-def _statement(grants: Sequence[Grant]) -> dict[str, Any]:
-    """Return the statement. `Sid` allows only letters and digits: `LaunchLaunchNew` is launch, scope launch-new."""
-    first = grants[0]
-    resources = list(first.scope.resources)
+def _statement(name: str, grants: Sequence[Grant]) -> dict[str, Any]:
+    """Return the statement. `Sid` allows only letters and digits.
+
+    The length of a policy is limited, so a statement may join scopes: those with one condition, or with one resource
+    and different values of one key. `tests/contract/test_policy_joins.py` proves that this allows nothing more.
+    """
+    scopes = list({grant.scope.name: grant.scope for grant in grants}.values())
+    resources = list(dict.fromkeys(resource for scope in scopes for resource in scope.resources))
     statement = {
-        "Sid": "".join(word.title() for word in f"{first.feature}-{first.scope.name}".split("-")),
+        "Sid": "".join(word.title() for word in name.split("-")),
         "Effect": "Allow",
         "Action": sorted({grant.action for grant in grants}),
         "Resource": resources[0] if len(resources) == 1 else resources,
     }
-    condition = dict(first.scope.condition)
+    condition = _joined([scope.condition for scope in scopes])
     return {**statement, "Condition": condition} if condition else statement
+
+
+def _joined(conditions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the condition that one of these holds, for the same operators and keys."""
+    return {
+        operator: {key: _values([condition[operator][key] for condition in conditions]) for key in keys}
+        for operator, keys in conditions[0].items()
+    }
+
+
+def _values(given: Sequence[Any]) -> Any:  # noqa: ANN401 -- a text, or several, as IAM has them
+    distinct = [value for number, value in enumerate(given) if value not in given[:number]]
+    return distinct[0] if len(distinct) == 1 else distinct
