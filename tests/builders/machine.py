@@ -74,7 +74,7 @@ class Machine:
             path = self.at(file["path"])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(self._moved(file["content"]), encoding="utf-8")
-            path.chmod(int(file["permissions"], 8))
+            path.chmod(int(file.get("permissions", "0644"), 8))
 
     @property
     def bin(self) -> Path:
