@@ -232,6 +232,10 @@ class Launch(Protocol):
         """Whether the user accepted sending an API key unencrypted to a public address."""
 
     @property
+    def tls(self) -> bool:
+        """Whether the options ask for TLS by name, so that a machine without it has to be replaced."""
+
+    @property
     def marks(self) -> Mapping[str, Any]:
         """What the options add to the request; a deployment without it does not match."""
 

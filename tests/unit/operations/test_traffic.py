@@ -12,7 +12,7 @@ from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.operations.deploying.service import prove_known
 from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.launching.traffic import unencrypted
+from tgi_deploy.operations.launching.traffic import is_encrypted, unencrypted
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.results.watching import status_data
 from tgi_deploy.operations.watching.access import access, reached
@@ -131,6 +131,33 @@ def test_a_public_address_is_reached_over_tls_with_the_certificate_that_the_cons
     assert f"--pinnedpubkey sha256//{PUBLIC_KEY} https://" in found.curl
     assert SHA256 in found.python
     assert not bring_up(around, secrets).changed
+
+
+@pytest.mark.parametrize("option", ["tls", "tunnel"])
+def test_a_running_machine_is_replaced_by_one_with_the_requested_protection(around, option):
+    """A machine keeps the protocol that it was created with."""
+    around.world.reported = REPORTED
+    bring_up(around, plaintext=True, wait=True)
+    (plain,) = around.world.running()
+    assert not is_encrypted(around.store.load("demo").machine)
+    assert bring_up(around, {option: True}, wait=True).changed
+    (machine,) = around.world.running()
+    assert machine.id != plain.id
+    assert notes_of(machine.tags).get("certificate" if option == "tls" else "tunnel")
+    assert any(f"has different settings: {option} is on now" in line.lower() for line in around.recorder.lines)
+    assert not bring_up(around, {option: True}, wait=True).changed
+
+
+def test_a_machine_with_tls_is_kept_when_tls_is_requested_by_name(around):
+    around.world.reported = REPORTED
+    bring_up(around, wait=True)
+    assert not bring_up(around, {"tls": True}, wait=True).changed
+
+
+def test_status_explains_that_the_url_of_a_tunnel_needs_one(around):
+    bring_up(around, {"tunnel": True}, wait=True)
+    text = status_text(status(public(around), "demo"))
+    assert "that URL needs one: 'tgi-deploy open demo' prints how to connect" in text
 
 
 def test_nothing_is_sent_before_the_certificate_is_known(around):

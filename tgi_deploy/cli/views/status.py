@@ -76,6 +76,9 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     if url is not None:
         answer = "not checked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {url}  {answer}")
+        if status.tunneled:
+            how = f"'tgi-deploy open {printable(status.name)}' prints how to connect"
+            lines.append(f"  tunnel    that URL needs one: {how}")
     if message := status.unencrypted:
         lines.append(wrapped(message, first="  traffic   ", rest=" " * 12))
     if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):

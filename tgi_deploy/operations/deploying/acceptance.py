@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem, warning
 from tgi_deploy.operations.launching.launch import spec_of
+from tgi_deploy.operations.launching.traffic import is_encrypted
 from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.operations.planning.locked import engine_as_planned
 from tgi_deploy.text import one_line, usd
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+    from tgi_deploy.targets.protocol import Launch
     from tgi_deploy.values.deployment import Deployment, Revision
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.plan_document import PlanDocument
@@ -104,6 +106,13 @@ def is_same_request(recorded: Deployment, *, plan: Plan, marks: Mapping[str, Any
     return revision.plan is not None and revision.marks == marks and revision.plan.requirements == plan.request.document
 
 
+def lacks_tls(recorded: Deployment, launch: Launch) -> bool:
+    """Return whether TLS is requested by name and the machine, which keeps its protocol, answers over plain HTTP."""
+    revision = recorded.wanted
+    machine = recorded.machine_at(revision.number)
+    return launch.tls and not revision.options.get("tls") and machine is not None and not is_encrypted(machine)
+
+
 def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
     """Return whether what runs, or is starting, is exactly the plan's choice, including type, market and region."""
     revision = recorded.wanted
@@ -170,10 +179,13 @@ def better_choice(deployment: Deployment, plan: Plan) -> Iterator[Problem]:
     )
 
 
-def differences(recorded: Deployment, plan: Plan) -> str:
+def differences(recorded: Deployment, plan: Plan, launch: Launch) -> str:
     """Return the first three differences (`: model a, now b; …`); empty if the record lacks them."""
     before = as_dict(recorded.plan.requirements) if recorded.plan else {}
     pairs = [(name, before[name], now) for name, now in as_dict(plan.request.document).items() if before]
+    old, new = recorded.wanted.marks, launch.marks
+    pairs += [(name, old.get(name), new.get(name)) for name in sorted({*old, *new})]
+    pairs += [("TLS", False, lacks_tls(recorded, launch))]
     changed = [_changed(name, before, now) for name, before, now in pairs if before != now]
     more = f"; and {len(changed) - _MOST_SHOWN} more" if len(changed) > _MOST_SHOWN else ""
     return f": {'; '.join(changed[:_MOST_SHOWN])}{more}" if changed else ""
@@ -183,6 +195,8 @@ def _changed(name: str, before: object, now: object) -> str:
     what = name.replace("_", " ")
     if isinstance(now, Mapping):  # environment values may be private
         return what
+    if True in {before is True, now is True}:
+        return f"{what} is {'on' if now else 'off'} now"
     return f"{what} {_short(before)}, now {_short(now)}"
 
 

@@ -17,6 +17,7 @@ from tgi_deploy.operations.deploying.acceptance import (
     better_choice,
     differences,
     is_same_request,
+    lacks_tls,
     plan_with_running,
     with_request,
 )
@@ -310,18 +311,22 @@ def _starting_point(
             f"'{name}' exists on another target: {recorded.target}, now {request.target}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
-    same = partial(is_same_request, plan=plan, marks=launch.marks, exact=request.exact)
+
+    def same(known: Deployment) -> bool:
+        alike = is_same_request(known, plan=plan, marks=launch.marks, exact=request.exact)
+        return alike and not lacks_tls(known, launch)
+
     recorded = resume_or_withdraw(context, recorded, seen, same=same, wait=request.wait)
     now = context.clock.now()
     if same(recorded):
         return (with_request(recorded, plan) if request.exact else recorded), plan
     if not seen and recorded.rollout is None:
         return relaunched(recorded, plan, launch, at=now, update=context.new_id()), plan
-    exact = request.exact or recorded.rollout is not None
+    exact = request.exact or recorded.rollout is not None or lacks_tls(recorded, launch)
     stays = None if exact else plan_with_running(recorded, plan, launch.marks, request.judge)
     if stays is not None:
         return with_request(recorded, stays), stays
-    context.reporter.note(f"'{name}' has different settings{differences(recorded, plan)}")
+    context.reporter.note(f"'{name}' has different settings{differences(recorded, plan, launch)}")
     revision = next_revision(recorded, plan, launch, origin=request.origin, at=now, update=context.new_id())
     return begin(context, recorded, revision, seen, asked=request.strategy, wait=request.wait), plan
 

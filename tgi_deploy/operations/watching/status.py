@@ -28,6 +28,7 @@ from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState, revision_of
 from tgi_deploy.values.results import Replica, Starting
+from tgi_deploy.values.serving import TUNNEL_NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,6 +75,12 @@ class Status:
     @property
     def url(self) -> str | None:
         return self.deployment.endpoint if self.deployment else None
+
+    @property
+    def tunneled(self) -> bool:
+        """Whether its URL works only through a tunnel."""
+        machine = self.deployment.machine if self.deployment else None
+        return machine is not None and TUNNEL_NOTE in machine.notes
 
     @property
     def healthy(self) -> bool:

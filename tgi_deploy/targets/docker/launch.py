@@ -77,6 +77,10 @@ class DockerLaunch:
         return self.options.plaintext
 
     @property
+    def tls(self) -> bool:
+        return False
+
+    @property
     def marks(self) -> Mapping[str, Any]:
         return {"front": self.options.front} if self.options.front else {}
 

@@ -95,6 +95,10 @@ class Ec2Launch:
         return self.options.plaintext
 
     @property
+    def tls(self) -> bool:
+        return self.options.tls
+
+    @property
     def marks(self) -> Mapping[str, Any]:
         wanted = {"api_key": self.secrets.api_key is not None, "external_ttl": self.options.external_ttl}
         extras = {"extras": wanted} if any(wanted.values()) else {}
