@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.requests import shared_catalog
 from jsonschema import Draft202012Validator
-from pytest_socket import socket_allow_hosts
 
 from tgi_deploy import data_files
 from tgi_deploy.catalog import catalog as catalog_module
@@ -50,6 +49,14 @@ def _homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Give each test a home that does not exist yet: creating ten thousand folders takes longer than most tests."""
     folder = tmp_path_factory.mktemp("homes")
     return (folder / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def tmp_path(_homes: Iterator[Path]) -> Path:
+    """Return an empty folder. pytest's own fixture looks at all earlier folders to number the next one."""
+    folder = next(_homes)
+    folder.mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -150,11 +157,6 @@ def catalog() -> Catalog:
     return shared_catalog()
 
 
-@pytest.fixture(autouse=True)
-def _loopback_only() -> None:
-    socket_allow_hosts(["127.0.0.0/8", "::1", "localhost"], allow_unix_socket=True)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run `core`, on every processor, where neither paths nor groups are named. Its files lie in memory.
@@ -167,6 +169,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
         if config.option.numprocesses is None and not hasattr(config, "workerinput"):
             config.option.numprocesses = os.cpu_count()
+        if config.option.dist == "no":
+            config.option.dist = "loadfile"  # what a file's tests share is made once
 
 
 def _has_room(folder: str) -> bool:

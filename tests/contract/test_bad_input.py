@@ -50,7 +50,7 @@ def prepared(request, places, monkeypatch):
     return case
 
 
-@pytest.mark.parametrize("prepared", quick(CASES, 60), ids=lambda path: path.stem, indirect=True)
+@pytest.mark.parametrize("prepared", quick(CASES, 25), ids=lambda path: path.stem, indirect=True)
 def test_bad_input(prepared, places, capsys):
     before = [tree(place) for place in places]
 

@@ -39,6 +39,16 @@ def decode(text: bytes | str) -> Deployment:
     return upgraded(document) if document["schema"] < SCHEMA else as_value(document, Deployment)
 
 
+def serial(text: bytes) -> int | None:
+    """Return the serial of a record without decoding the rest, or None for an old or unreadable one."""
+    try:
+        document = bounded_json.parse_object(text)
+    except ValueError:
+        return None
+    found = document.get("serial")
+    return found if document.get("schema") == SCHEMA and type(found) is int else None
+
+
 def _marked(thing: dict[str, Any]) -> dict[str, Any]:
     """Return the event's resource data. In the first release only the kind showed whether an engine runs in it."""
     return {"is_machine": thing["kind"] in MACHINES, **thing} if "kind" in thing else thing

@@ -42,11 +42,9 @@ class LocalStore:
 
     def load(self, name: str) -> Deployment | None:
         """Return the record, or None. Raises InputError for an unreadable one and leaves the file unchanged."""
-        path = self._folder(name) / "deployment.json"
-        with _disk(f"reading {path}"):
-            if not path.exists():
-                return None
-            text = bounded_files.read_bytes(path, most=_MOST_BYTES)
+        path, text = self._text(name)
+        if text is None:
+            return None
         try:
             return _named(name, codec.decode(text))
         except codec.NewerSchemaError as error:
@@ -63,8 +61,7 @@ class LocalStore:
             ) from error
 
     def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
-        known = self.load(deployment.name)
-        serial = known.serial if known else 0
+        serial = self._serial(deployment.name)
         if serial != expected_serial:
             raise ConflictError(
                 "stale_record",
@@ -76,6 +73,20 @@ class LocalStore:
         with _disk(f"writing {path}"):
             _write_atomically(path, codec.encode(saved))
         return saved
+
+    def _serial(self, name: str) -> int:
+        """Return the record's serial, or 0 without a record. `save` needs nothing else of it, and is called often."""
+        _, text = self._text(name)
+        found = codec.serial(text) if text is not None else 0
+        if found is None:
+            known = self.load(name)
+            return known.serial if known else 0
+        return found
+
+    def _text(self, name: str) -> tuple[Path, bytes | None]:
+        path = self._folder(name) / "deployment.json"
+        with _disk(f"reading {path}"):
+            return path, bounded_files.read_bytes(path, most=_MOST_BYTES) if path.exists() else None
 
     def names(self) -> tuple[str, ...]:
         folder = self.home / "deployments"

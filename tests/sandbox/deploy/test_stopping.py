@@ -149,10 +149,3 @@ def test_gc_from_a_computer_without_records(program, monkeypatch):
     assert alive(program) == []
     (path,) = said.json["data"]["receipt_files"]
     assert is_untouched(json.loads(Path(path).read_text()))
-
-
-def test_down_prints_what_it_cost(program):
-    program.run("up", "llama3-13b", "--budget", "5", "--yes", "--no-wait", "--sandbox")
-    said = program.run("down", "llama3-13b", "--yes", "--sandbox")
-    assert "llama3-13b is gone: nothing is left of it" in said.out
-    assert "llama3-13b ran " in said.out

@@ -31,7 +31,7 @@ SERVES = (
 
 
 @pytest.mark.parametrize(
-    ("code", "text"), quick([(code, text) for code, texts in RAISED["texts"].items() for text in texts], 30), ids=str
+    ("code", "text"), quick([(code, text) for code, texts in RAISED["texts"].items() for text in texts], 10), ids=str
 )
 def test_a_raised_text_is_a_cause_only_if_the_start_failed(code, text):
     found = read(STARTED + FAILED.format(text=text), GRAMMAR).findings

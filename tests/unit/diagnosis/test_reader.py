@@ -42,7 +42,7 @@ def codes(text, **facts):
     return [item.code for item in read(text, GRAMMAR, subject=Subject(facts=facts)).findings]
 
 
-@pytest.mark.parametrize("case", quick(EVERY, 100), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", quick(EVERY, 50), ids=lambda case: case.name)
 def test_case(case):
     expected = json.loads((CASES / case.name / "expected.json").read_text(encoding="utf-8"))
     found = whole(case)

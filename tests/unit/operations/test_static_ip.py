@@ -160,7 +160,7 @@ def test_a_promoted_machine_that_dies_before_the_move_is_replaced(around):
     assert holder(around).id == serving(around)
 
 
-@pytest.mark.parametrize(("point", "then"), quick(product(TURNING_POINTS, (NEW, OLD, THIRD, None)), 8), ids=str)
+@pytest.mark.parametrize(("point", "then"), quick(product(TURNING_POINTS, (NEW, OLD, THIRD, None)), 4), ids=str)
 def test_an_update_killed_midway_leaves_the_address_with_the_serving_machine(around, point, then):
     call, after = point
     up(around)

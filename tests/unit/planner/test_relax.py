@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.requests import shared_catalog
-from builders.samples import some
+from builders.samples import quick, some
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts, resolve
@@ -169,7 +169,7 @@ QUICK = ("dear", "odd-shards", "pinned-small", "old-card", "wrong-size", "too-sl
 NAMES = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in (*SYNTHETIC, *REAL)]
 
 
-@pytest.mark.parametrize("name", NAMES[: len(SYNTHETIC)])
+@pytest.mark.parametrize("name", quick(SYNTHETIC, 3))
 def test_the_sets_are_all_minimal_ones(name: str) -> None:
     request, supply, found = answered(name)
     assert met(request, supply) is None, "a case that needs no change shows nothing"

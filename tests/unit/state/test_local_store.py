@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 import stat
 import subprocess
@@ -190,6 +191,8 @@ def test_a_corrupt_record_is_named_and_kept(store, content, says):
     assert caught.value.code == "corrupt_record"
     assert str(path) in caught.value.message
     assert says in caught.value.message
+    with pytest.raises(InputError, match=re.escape(says)):
+        store.save(deployment(), expected_serial=0)
     assert path.read_bytes() == content
 
 

@@ -33,7 +33,7 @@ TYPES = (
 )
 
 
-@pytest.mark.parametrize(("texts", "name"), quick(zip(itertools.cycle(REQUESTS), TYPES, strict=False), 3))
+@pytest.mark.parametrize(("texts", "name"), quick(zip(itertools.cycle(REQUESTS), TYPES, strict=False), 2))
 def test_an_explanation_agrees_with_the_plan(catalog, texts, name):
     made = plan(texts, catalog, {})
     assert isinstance(made, Plan)

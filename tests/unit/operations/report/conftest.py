@@ -27,19 +27,24 @@ REQUESTS = {
 }
 
 
-@pytest.fixture(scope="session")
-def reports() -> dict[str, Report]:
-    catalog = open_catalog()
-    return {
-        name: report(plan(texts, catalog, {}), texts, catalog, {}, targets=targets())
-        for name, texts in REQUESTS.items()
-    }
+class Reports(dict[str, "Report"]):
+    """The reports by name, each made when a test first asks for it."""
+
+    def __missing__(self, name: str) -> Report:
+        texts, catalog = REQUESTS[name], open_catalog()
+        self[name] = report(plan(texts, catalog, {}), texts, catalog, {}, targets=targets())
+        return self[name]
 
 
 @pytest.fixture(scope="session")
-def pages(reports: dict[str, Report], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def reports() -> Reports:
+    return Reports()
+
+
+@pytest.fixture(scope="session")
+def pages(reports: Reports, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    written = {name: folder / f"{name}.html" for name in reports}
+    written = {name: folder / f"{name}.html" for name in REQUESTS}
     for name, path in written.items():
         path.write_text(report_html(reports[name]), encoding="utf-8")
     return written

@@ -43,7 +43,7 @@ def elements(page: str) -> Elements:
     return Elements(page)
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=quick(NAMES, 2))
 def page(request, reports) -> str:
     return report_html(reports[request.param])
 
