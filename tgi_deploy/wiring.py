@@ -195,8 +195,15 @@ def _docker_target(_setup: Setup | None, _unsearched: dict[tuple[str, str], str]
     return docker_target(os.environ)
 
 
+def _kubernetes_target(setup: Setup | None, _unsearched: dict[tuple[str, str], str]) -> Target:
+    from tgi_deploy.targets.kubernetes.target import kubernetes_target  # noqa: PLC0415 -- see context()
+
+    profiles_dir = setup.profiles_dir if setup else None
+    return kubernetes_target(os.environ, lambda: open_catalog(profiles_dir))
+
+
 # By name; the first is the default.
-_TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target}
+_TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target, "kubernetes": _kubernetes_target}
 
 
 def _caller_cidr(sessions: SessionFactory) -> str:

@@ -22,7 +22,11 @@ SHOWN_BY = (
 )
 # The sandbox's own errors occur only if it is started by hand, and are self-explanatory.
 SOURCES = [path for path in (REPOSITORY / "tgi_deploy").rglob("*.py") if "sandbox" not in path.parts]
-TABLES = ["profiles/docker/errors.json", *(REPOSITORY / "profiles/engines/tgi/releases").glob("*.json")]
+TABLES = [
+    "profiles/docker/errors.json",
+    "profiles/kubernetes/errors.json",
+    *(REPOSITORY / "profiles/engines/tgi/releases").glob("*.json"),
+]
 
 
 def in_code(path):

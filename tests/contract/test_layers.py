@@ -55,7 +55,7 @@ PROTOCOL = "engines.protocol"
 # The same for targets: only `targets/protocol.py`.
 KNOW_TARGETS = {"targets", "wiring"}
 TARGET_PROTOCOL = "targets.protocol"
-TARGETS = {"docker", "ec2"}
+TARGETS = {"docker", "ec2", "kubernetes"}
 # Within operations/: what each part may import of the others, beside the modules at its top.
 PARTS = {
     "report": set(),
@@ -84,8 +84,8 @@ THIRD_PARTY = {
     "werkzeug": {"sandbox"},
     "flask": {"sandbox"},
     "urllib3": {"sandbox", "targets"},
-    "websockets": {"sandbox"},
-    "yaml": {"sandbox"},
+    "websockets": {"sandbox", "targets"},
+    "yaml": {"sandbox", "targets"},
 }
 TYPES_ONLY = {f"mypy_boto3_{name}" for name in ("ec2", "iam", "scheduler", "ssm", "sts")}
 

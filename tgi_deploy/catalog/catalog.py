@@ -226,15 +226,17 @@ class Catalog:
         return tuple(item for item in known if (item.accelerator, item.count) == (accelerator, count))
 
     def owned_supply(self, *, release: str, hardware: str) -> Supply:
-        """Return one offer without a price for an owned machine, like `2xRTX-4090`.
+        """Return offers without a price for owned machines, like `2xRTX-4090`, or several separated by commas.
 
         Raises:
             InputError: `bad_hardware`, `unknown_accelerator`, `ambiguous_accelerator`, `unknown_engine_version`.
         """
-        machine = self._hardware.owned(hardware)
-        offer = Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
+        machines = map(self._hardware.owned, hardware.split(","))
         return Supply(
-            offers=(offer,),
+            offers=tuple(
+                Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
+                for machine in machines
+            ),
             release=self.release(release),
             extra_prices={LOCAL_REGION: _NOTHING_BILLED},
             date=self.date,

@@ -44,7 +44,7 @@ SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
     ),
     "More": (
         Entry("list", "List deployments: recorded ones, and those found only in the cloud."),
-        Entry("render", "Print one artifact of the plan: docker, compose, user-data, launch-template."),
+        Entry("render", "Print one artifact of the plan: kubernetes, docker, compose, user-data, launch-template."),
         Entry("restart", "Restart the engine on its machine, wait until healthy, prove it."),
         Entry("stop", "Stop the machine of a deployment and keep its disk."),
         Entry("start", "Start a stopped machine, wait until healthy, prove it."),

@@ -58,6 +58,8 @@ class TargetOptions(TypedDict, total=False):
     static_ip: bool
     bind: str | None
     front: Literal["proxy"] | None
+    hub_token_secret: str | None
+    weights_claim: str | None
 
 
 _WHERE: Final = {

@@ -13,6 +13,7 @@ from builders.plans import deployable
 from builders.records import deployment
 from fakes.cloud import KINDS, FakeWorld, KilledError
 from fakes.docker_host import FakeDocker
+from fakes.kubernetes_api import FakeCluster
 from fakes.surroundings import Surroundings, candidate, fake_ec2, offer, plan, request
 
 from tgi_deploy import wiring
@@ -31,8 +32,13 @@ from tgi_deploy.targets.docker.endpoint import Endpoint
 from tgi_deploy.targets.docker.errors import ErrorTable
 from tgi_deploy.targets.docker.pull import pull
 from tgi_deploy.targets.docker.target import DockerTarget
+from tgi_deploy.targets.kubernetes.api import Api as KubernetesApi
+from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.target import KubernetesTarget
 from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Supplied, Target
 from tgi_deploy.values.resource import KEPT, TAG_NAME
+from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -130,7 +136,34 @@ def on_docker(home: Path) -> Bench:
     )
 
 
-BENCHES: Mapping[str, Callable[[Path], Bench]] = {"ec2": on_ec2, "docker": on_docker}
+def on_kubernetes(home: Path) -> Bench:
+    cluster, around, place = FakeCluster(), Surroundings(home=home), "kubernetes:team-a@dev"
+    api = KubernetesApi(place=Place.of(place), sender=cluster)
+    target = KubernetesTarget(
+        current=lambda: place,
+        cloud=lambda _place: KubernetesCloud(api=api),
+        catalog=open_catalog,
+        forward=lambda _end: 12345,
+    )
+    there = candidate(offer=offer(region="local", market="owned", usd_per_hour=None))
+    return Bench(
+        target=target,
+        place=place,
+        request=request(
+            plan(chosen=there, regions=("local",), markets=("owned",), hardware="1xL40S"),
+            target="kubernetes",
+            options=target.options(),
+            supplied=Supplied(place=place),
+        ),
+        context=lambda: around.context(
+            targets=(fake_ec2(around.world.cloud), target), cloud=target.cloud, regions=(place,), loopback=False
+        ),
+        kill_at=counting(cluster, lambda name: name.startswith("create")),
+        machines=lambda: sum(1 for kind, _ in cluster.objects if kind == "deployments"),
+    )
+
+
+BENCHES: Mapping[str, Callable[[Path], Bench]] = {"ec2": on_ec2, "docker": on_docker, "kubernetes": on_kubernetes}
 
 
 @pytest.fixture(params=wiring.target_names())

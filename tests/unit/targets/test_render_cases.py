@@ -36,7 +36,8 @@ def test_case(folder: Path):
 
 
 def test_cases_cover_every_outcome():
-    for name in ("docker-run.sh", "compose.yaml", "user-data.yaml", "launch-template.json", "errors.txt"):
+    files = ("docker-run.sh", "compose.yaml", "kubernetes.yaml", "user-data.yaml", "launch-template.json", "errors.txt")
+    for name in files:
         assert having(name), name
 
 

@@ -72,7 +72,12 @@ def _is_open(name: str, texts: OptionTexts, environ: Mapping[str, str]) -> bool:
 def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, Books]:
     """Return the machine as the only offer, at its computed hourly cost."""
     supply = supply_for(request, catalog)
-    offer = supply.offers[0]
+    offer, *others = supply.offers
+    if others:
+        raise InputError(
+            "bad_hardware", f"--own is about one machine, and {machine.hardware!r} names {len(supply.offers)}",
+            hint="write a file for each machine, and compare their plans",
+        )  # fmt: skip
     hardware = offer.instance_type
     kept = books(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
     if machine.interconnect is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.values.plan import Candidate
-    from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.plan_document import Choice, PlanDocument
     from tgi_deploy.values.request import Request
     from tgi_deploy.values.supply import Supply
 
@@ -57,11 +57,22 @@ def judged(
         return None
     wanted = narrowed(request, running)
     try:
+        if not _has_hardware(request, chosen, catalog):
+            return None
         made = make_plan(wanted, supply_for(wanted, catalog), catalog.engine)
     except InputError:  # a release or region that the catalog no longer has
         return None
     found = None if isinstance(made, NoFeasiblePlan) else made.chosen
     return found if found is not None and found.offer.instance_type.name == chosen.instance_type else None
+
+
+def _has_hardware(request: Request, chosen: Choice, catalog: Catalog) -> bool:
+    """Return whether the accelerators of a choice are among the named ones, if any are."""
+    return request.hardware is None or any(
+        offer.instance_type.accelerator.name == chosen.accelerator
+        and offer.instance_type.accelerator_count >= chosen.num_shard
+        for offer in supply_for(request, catalog).offers
+    )
 
 
 def narrowed(request: Request, planned: PlanDocument) -> Request:
@@ -72,6 +83,7 @@ def narrowed(request: Request, planned: PlanDocument) -> Request:
         request, num_shard=chosen.num_shard, quantize=chosen.quantize, engine_version=planned.engine.version,
         regions=request.regions if owned else (chosen.region,), markets=request.markets if owned else (chosen.market,),
         instance_type=request.instance_type if owned else chosen.instance_type,
+        hardware=chosen.instance_type if owned else None,
     )  # fmt: skip
 
 

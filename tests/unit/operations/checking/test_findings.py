@@ -174,7 +174,7 @@ def test_an_open_model_does_not_contact_the_hub():
 
 def test_missing_extras_are_warnings_with_install_commands():
     found = local_checks.extras_findings(FakeWorkstation(packages=("moto",)), wiring.targets())
-    assert [item.data.get("extra") for item in found] == [None, "hub", "docker"]
+    assert [item.data.get("extra") for item in found] == [None, "hub", "docker", "kubernetes"]
     assert "pip install 'huggingface" in found[1].hint
 
 

@@ -1,0 +1,1 @@
+"""Deployments in a Kubernetes cluster: manifests, handlers, commands."""

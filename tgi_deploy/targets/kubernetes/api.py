@@ -1,0 +1,126 @@
+"""The API of one cluster: the few requests that this target makes, with their replies read and errors translated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from urllib.parse import quote
+
+from tgi_deploy import bounded_json
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.errors import LostReplyError
+from tgi_deploy.targets.kubernetes.errors import NOT_FOUND, refused
+from tgi_deploy.targets.kubernetes.manifests import TOOL
+from tgi_deploy.targets.reply import Reply, ReplyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tgi_deploy.targets.kubernetes.place import Place
+    from tgi_deploy.targets.kubernetes.transport import Answer
+
+_T = TypeVar("_T")
+_APPLY: Final = "application/apply-patch+yaml"
+_PAGE: Final = 500
+_STRICTLY: Final = {"fieldManager": TOOL, "fieldValidation": "Strict"}
+
+
+class Sender(Protocol):
+    """Sends requests; `Transport` in this program."""
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Answer: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Api:
+    place: Place
+    sender: Sender
+
+    def path(self, group: str, plural: str, name: str = "", *, everywhere: bool = False) -> str:
+        """Return a path: `group` is `/api/v1` or `/apis/apps/v1`. `everywhere`: of the whole cluster."""
+        within = "" if everywhere else f"/namespaces/{quote(self.place.namespace, safe='')}"
+        return f"{group}{within}/{plural}{'/' + quote(name, safe='') if name else ''}"
+
+    def get(self, path: str, doing: str, read: Callable[[Reply], _T]) -> _T | None:
+        """Return what `read` makes of an object; None if it does not exist."""
+        return self._ask("GET", path, doing, read, missing=True)
+
+    def items(self, path: str, doing: str, *, query: Mapping[str, str] | None = None) -> tuple[Reply, ...]:
+        """Return all objects of a list, page by page."""
+        found: list[Reply] = []
+        query = {**(query or {}), "limit": str(_PAGE)}
+        while True:
+            page = self._ask("GET", path, doing, _page, query=query)
+            if page is None:
+                return tuple(found)
+            found += page[0]
+            if not page[1]:
+                return tuple(found)
+            query = {**query, "continue": page[1]}
+
+    def apply(self, path: str, doing: str, manifest: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:
+        """Create or change an object by server-side apply; fields that somebody else manages are a conflict.
+
+        Raises ConflictError `fields_conflict`.
+        """
+        found = self._ask("PATCH", path, doing, read, query=_STRICTLY, body=manifest, content_type=_APPLY)
+        if found is None:
+            raise ReplyError("it is empty")
+        return found
+
+    def rehearse(self, path: str, doing: str, manifest: Mapping[str, Any]) -> None:
+        """Have the server check `apply`, admission included, and store nothing."""
+        query = {**_STRICTLY, "dryRun": "All"}
+        self._ask("PATCH", path, doing, lambda _reply: None, query=query, body=manifest, content_type=_APPLY)
+
+    def delete(self, path: str, doing: str, *, uid: str) -> None:
+        """Delete an object and everything that belongs to it, unless it is gone, or another one has its name now."""
+        only = {"preconditions": {"uid": uid}} if uid else {}
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground", **only}
+        self._ask("DELETE", path, doing, lambda _reply: None, body=body, missing=True)
+
+    def text(self, path: str, doing: str, query: Mapping[str, str]) -> str:
+        """Return a log; empty if there is none."""
+        answer = self.sender.send("GET", path, doing=doing, query=query)
+        return answer.body.decode("utf-8", "replace") if answer.status < 300 else ""  # noqa: PLR2004 -- success
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        read: Callable[[Reply], _T],
+        *,
+        missing: bool = False,
+        **how: Any,  # noqa: ANN401 -- of `send`
+    ) -> _T | None:
+        answer = self.sender.send(method, path, doing=doing, **how)
+        changing = method != "GET"
+        try:
+            reply = Reply.of(bounded_json.parse(answer.body))
+            if answer.status < 300:  # noqa: PLR2004 -- success
+                return read(reply)
+        except (ValueError, ReplyError) as error:
+            raise self._unreadable(answer.status, doing, error, changing=changing) from error
+        if missing and answer.status == NOT_FOUND:
+            return None
+        raise refused(answer.status, reply, doing=doing, place=self.place, changing=changing)
+
+    def _unreadable(self, status: int, doing: str, error: Exception, *, changing: bool) -> DeployError:
+        why = f"{doing}: the reply is not that of a Kubernetes API server (status {status}: {error})"
+        if changing:
+            return LostReplyError(why)
+        return DeployError("cluster_unreachable", why, hint="check the kubeconfig and any proxy, then try again")
+
+
+def _page(reply: Reply) -> tuple[tuple[Reply, ...], str]:
+    return reply.optional_parts("items"), reply.optional_part("metadata").optional_text("continue")

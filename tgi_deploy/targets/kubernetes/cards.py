@@ -1,0 +1,87 @@
+"""The GPUs of nodes by their labels, which are data in `profiles/kubernetes/nodes.json`."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class NodeSelector(Frozen, frozen=True, kw_only=True):
+    """The nodes of a GPU: those with any of these values of the label. `resource` is how pods request its GPUs."""
+
+    label: str
+    values: tuple[str, ...]
+    resource: str
+
+    @property
+    def terms(self) -> Mapping[str, Any]:
+        """The part of a pod that selects them."""
+        if len(self.values) == 1:
+            return {"nodeSelector": {self.label: self.values[0]}}
+        named = {"key": self.label, "operator": "In", "values": list(self.values)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [named]}]}
+        return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+class Cards:
+    """`known` returns the accelerator of an instance type, or None; the first label that a node has decides."""
+
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self._document = document
+
+    @classmethod
+    def packaged(cls) -> Cards:
+        return cls(Store.behind().json("kubernetes/nodes.json"))
+
+    @property
+    def resource(self) -> str:
+        name: str = self._document["resource"]["name"]
+        return name
+
+    @property
+    def instance_label(self) -> str:
+        name: str = self._document["instance_type"]["label"]
+        return name
+
+    @property
+    def region_label(self) -> str:
+        name: str = self._document["instance_type"]["region"]
+        return name
+
+    @cached_property
+    def _tables(self) -> Mapping[str, Mapping[str, str]]:
+        return {row["label"]: row["cards"] for row in self._document["labels"]}
+
+    def selector(self, accelerator: str) -> NodeSelector:
+        """Return the nodes of an accelerator where it is not known which labels they have.
+
+        Raises InputError `accelerator_not_in_cluster`.
+        """
+        label, cards = next(iter(self._tables.items()))
+        values = tuple(sorted(value for value, name in cards.items() if name == accelerator))
+        if not values:
+            raise InputError(
+                "accelerator_not_in_cluster",
+                f"it is not known how a cluster labels its nodes with {accelerator}",
+                hint="plan for another GPU with --hardware NxGPU; 'plan --target kubernetes' shows those of a cluster",
+            )
+        return NodeSelector(label=label, values=values, resource=self.resource)
+
+    def by_type(self, kind: str) -> NodeSelector:
+        """Return the nodes of an instance type."""
+        return NodeSelector(label=self.instance_label, values=(kind,), resource=self.resource)
+
+    def of_labels(self, labels: Mapping[str, str]) -> tuple[str, NodeSelector] | None:
+        """Return a node's accelerator and how to select such nodes; None if its labels do not name one."""
+        for label, cards in self._tables.items():
+            value = labels.get(label, "")
+            if value in cards:
+                return cards[value], NodeSelector(label=label, values=(value,), resource=self.resource)
+        return None

@@ -1,0 +1,113 @@
+"""Forwards ports of this computer to pods, through the API server.
+
+Each connection is a WebSocket to the pod's `portforward`, which carries the bytes of one port on channel 0 and an error
+on channel 1; the first message on each is the port's number: k8s.io/kubelet/pkg/cri/streaming/portforward.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from websockets.exceptions import WebSocketException
+from websockets.sync.client import connect
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.targets.kubernetes.pods import newest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from websockets.sync.client import ClientConnection
+
+    from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+    from tgi_deploy.targets.kubernetes.transport import Transport
+    from tgi_deploy.values.serving import TunnelEnd
+
+_PROTOCOL: Final = "v4.channel.k8s.io"
+_DATA: Final = 0
+_OPEN_S: Final = 15.0
+_PIECE: Final = 65536
+_WAITING: Final = 512
+
+
+class Forwards:
+    """Ports stay open until the process ends. `cloud` and `transport` return those of a place."""
+
+    def __init__(self, cloud: Callable[[str], KubernetesCloud], transport: Callable[[str], Transport]) -> None:
+        self._cloud = cloud
+        self._transport = transport
+        self._lock = threading.Lock()
+        self._ports: dict[TunnelEnd, int] = {}
+
+    def local_port(self, end: TunnelEnd) -> int:
+        """Return the port of this computer that leads there. While no pod runs, its connections end at once."""
+        with self._lock:
+            if end not in self._ports:
+                listening = socket.create_server(("127.0.0.1", 0), backlog=_WAITING)
+                self._ports[end] = listening.getsockname()[1]
+                threading.Thread(target=self._serve, args=(listening, end), name="forward", daemon=True).start()
+            return self._ports[end]
+
+    def _serve(self, listening: socket.socket, end: TunnelEnd) -> None:
+        while True:
+            near, _ = listening.accept()
+            threading.Thread(target=self._carry, args=(near, end), name="forwarded", daemon=True).start()
+
+    def _carry(self, near: socket.socket, end: TunnelEnd) -> None:
+        with near, suppress(DeployError, OSError, WebSocketException, ValueError), self._open(end) as far:
+            threading.Thread(target=_outward, args=(near, far), name="outward", daemon=True).start()
+            _inward(far, near)
+            near.shutdown(socket.SHUT_RDWR)  # ends the other thread's wait
+
+    def _open(self, end: TunnelEnd) -> ClientConnection:
+        """Connect to the newest pod's container port. Raises DeployError `no_pod`."""
+        cloud, transport = self._cloud(end.place), self._transport(end.place)
+        found = cloud.workload(end.machine_id)
+        pod = newest(found[1]) if found else None
+        if found is None or pod is None or not pod.has_run:
+            why = f"{end.machine_id} has no running pod"
+            raise DeployError("no_pod", why, hint="'tgi-deploy status NAME' shows why")
+        container = found[0].part("spec").part("template").part("spec").first("containers")
+        port = container.first("ports").integer("containerPort")
+        path = f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}"
+        address = urlsplit(transport.server)
+        secure = address.scheme == "https"
+        return connect(
+            address._replace(scheme="wss" if secure else "ws").geturl() + path,
+            ssl=transport.tls if secure else None,
+            server_hostname=transport.server_name or None if secure else None,
+            additional_headers=transport.headers(),
+            subprotocols=[_PROTOCOL],  # type: ignore[list-item]  # a NewType of str
+            open_timeout=_OPEN_S,
+            max_size=None,
+            compression=None,
+            proxy=None,
+        )
+
+
+def _outward(near: socket.socket, far: ClientConnection) -> None:
+    """Send what a program here writes. Its end ends the connection: the protocol can't close one direction."""
+    with suppress(OSError, WebSocketException):
+        while piece := near.recv(_PIECE):
+            far.send(bytes([_DATA]) + piece)
+    with suppress(OSError, WebSocketException):
+        far.close()
+
+
+def _inward(far: ClientConnection, near: socket.socket) -> None:
+    """Pass on what the pod sends; an error on the other channel ends the connection."""
+    announced: set[int] = set()
+    for message in far:
+        channel, data = message[0], message[1:]
+        if not isinstance(channel, int) or not isinstance(data, bytes):
+            return
+        if channel not in announced:
+            announced.add(channel)
+        elif channel == _DATA:
+            near.sendall(data)
+        elif data:
+            return

@@ -1,0 +1,171 @@
+"""Launches a plan as a Deployment: one namespace, one attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tgi_deploy.errors import DeployError, Problem, error
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.targets.deployable import HUB_TOKEN
+from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
+from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, workload
+from tgi_deploy.targets.kubernetes.nodes import is_deployment_of, read_nodes
+from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, resources
+from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
+from tgi_deploy.values.resource import TAG_NAME
+from tgi_deploy.values.serving import TUNNEL_NOTE, YES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.targets.kubernetes.cards import NodeSelector
+    from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+    from tgi_deploy.targets.kubernetes.manifests import Workload
+    from tgi_deploy.targets.kubernetes.nodes import Node
+    from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
+    from tgi_deploy.values.deployment import Deployment
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KubernetesLaunch:
+    around: Surroundings
+    request: LaunchRequest
+    cloud: Callable[[str], KubernetesCloud]
+    catalog: Callable[[], Catalog]
+
+    @property
+    def options(self) -> KubernetesOptions:
+        options: KubernetesOptions = self.request.options
+        return options
+
+    @property
+    def place(self) -> str:
+        return self.request.supplied.place
+
+    @property
+    def traffic(self) -> Traffic:
+        """Through the API server it is encrypted; inside the cluster it is not."""
+        return Traffic(reach="loopback" if self._tunneled else "private", api_key=False)
+
+    @property
+    def plaintext(self) -> bool:
+        return False
+
+    @property
+    def tls(self) -> bool:
+        return False
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        return {"weights_claim": self.options.weights_claim} if self.options.weights_claim else {}
+
+    @property
+    def rare_kinds(self) -> bool:
+        return False
+
+    def attempts(self, look: Look) -> Iterator[Attempt]:
+        """Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`."""
+        deployment, seen = look()
+        wanted = self._workload(deployment)
+        found = resources(wanted, Place.of(self.place), deployment.wanted.number, self._notes)
+        yield Attempt(
+            candidate=self.request.plan.chosen,
+            place=self.place,
+            pool=self.place,
+            zone=self.place,
+            cidrs=(),
+            wanted=found,
+            changes=diff(found, deployment.resources, seen),
+            artifacts=((FILE, as_yaml([item.properties["manifest"] for item in found])),),
+        )
+
+    def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a namespace is the only pool
+        record = deployment.machine
+        if record is None:
+            raise ValueError("the record has no deployment")
+        return self.cloud(record.place).address(record.attributes["id"])
+
+    def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
+        """Return what is missing: a free GPU, a Secret, a claim, or the cluster's consent to these objects."""
+        return tuple(self._findings(attempt, tags))
+
+    def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
+        try:
+            yield from self._without_gpus(attempt, tags[TAG_NAME])
+            yield from self._missing(attempt)
+            for step in attempt.changes.steps:
+                if step.action == "create" and step.resource is not None:
+                    self.cloud(self.place).handler(step.kind).rehearse(step.resource.properties)
+        except DeployError as problem:
+            yield problem.problem
+
+    def _without_gpus(self, attempt: Attempt, name: str) -> Iterator[Problem]:
+        candidate = attempt.candidate
+        chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
+        nodes = [node for node in self._nodes(name) if node.accelerator == chip]
+        free = max((node.free for node in nodes), default=0)
+        if any(step.kind == DEPLOYMENT and step.action == "create" for step in attempt.changes.steps) and free < number:
+            yield error(
+                "no_free_gpus",
+                f"no node has {number} x {chip} free; the most is {free}",
+                hint="remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what",
+            )
+
+    def _missing(self, attempt: Attempt) -> Iterator[Problem]:
+        api = self.cloud(self.place).api
+        needed = attempt.candidate.engine.container.secrets or self.options.hub_token_secret
+        secret, claim = self.options.hub_token_secret or HUB_TOKEN_SECRET, self.options.weights_claim
+        path = api.path("/api/v1", "secrets", secret)
+        if needed and api.get(path, "looking for the Secret", lambda _found: True) is None:
+            words = " ".join(api.place.words)
+            yield error(
+                "secret_not_in_cluster",
+                f"there is no Secret {secret} in {api.place.namespace}",
+                hint=f"'kubectl {words} create secret generic {secret} --from-file={HUB_TOKEN}=FILE' creates it",
+            )
+        path = api.path("/api/v1", "persistentvolumeclaims", claim or "")
+        if claim and api.get(path, "looking for the claim", lambda _found: True) is None:
+            yield error(
+                "claim_missing",
+                f"there is no PersistentVolumeClaim {claim} in {api.place.namespace}",
+                hint="create it, or leave --weights-claim out to keep the weights on the node's disk",
+            )
+
+    @property
+    def _tunneled(self) -> bool:
+        return bool(Place.of(self.place).context)
+
+    @property
+    def _notes(self) -> Mapping[str, str]:
+        return {TUNNEL_NOTE: YES} if self._tunneled else {}
+
+    def _workload(self, deployment: Deployment) -> Workload:
+        candidate = self.request.plan.chosen
+        deployable = Deployable(
+            name=deployment.name,
+            candidate=candidate,
+            model=self.request.plan.request.model,
+            log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
+            ready_deadline_s=self.around.ready_deadline_s(candidate),
+        )
+        return workload(
+            deployable,
+            self._selector(deployment.name, candidate.offer.instance_type.accelerator.name),
+            deployment_id=deployment.id,
+            hub_token_secret=self.options.hub_token_secret or HUB_TOKEN_SECRET,
+            weights_claim=self.options.weights_claim or "",
+        )
+
+    def _selector(self, name: str, accelerator: str) -> NodeSelector:
+        """Return how the cluster's own labels select the accelerator, whether or not one is free now."""
+        found = (node.selector for node in self._nodes(name) if node.accelerator == accelerator)
+        return next(filter(None, found), None) or Cards.packaged().selector(accelerator)
+
+    def _nodes(self, name: str) -> Sequence[Node]:
+        api = self.cloud(self.place).api
+        return read_nodes(api, Cards.packaged(), self.catalog(), ours=is_deployment_of(name))

@@ -1,0 +1,269 @@
+"""A candidate as Kubernetes objects: a Deployment, its Service and, for several replicas, a PodDisruptionBudget. Pure.
+
+They run under the Pod Security Standard `restricted`: engines work as an ordinary user if the home folder is writable
+(OPEA's Helm charts run one so: opea-project/GenAIInfra, helm-charts/common).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.targets.container import container_for
+from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.targets.container import HostedContainer
+    from tgi_deploy.targets.kubernetes.cards import NodeSelector
+    from tgi_deploy.targets.protocol import Deployable
+    from tgi_deploy.values.container import Health, Mount
+
+Manifest = dict[str, Any]
+
+HUB_TOKEN_SECRET: Final = "hf-token"  # noqa: S105 -- the Secret's name, not a token
+CONTAINER: Final = "engine"
+HTTP: Final = "http"
+_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+TOOL: Final = "tgi-deploy"
+_WEIGHTS: Final = "weights"
+_USER: Final = 1000
+_HOME: Final = "/tmp"  # noqa: S108 -- an emptyDir of the pod
+_LOWEST_FREE_PORT: Final = 1024
+_GIB: Final = 1024**3
+# Of the engine's processes, one per accelerator, while they load; safetensors are mapped, not copied.
+_HOST_GIB_PER_SHARD: Final = 4
+_DISK_MARGIN: Final = 1.1
+_STARTUP_PERIOD_S: Final = 10
+_READINESS_PERIOD_S: Final = 5
+_PROBE_TIMEOUT_S: Final = 5
+# Until every node's proxy has removed the pod from the Service: it still gets new connections in between.
+_OUT_OF_SERVICE_S: Final = 10
+_AFTER_STOP_S: Final = 15
+# For a node that is added for the pod: docs of Karpenter and of EKS measure one to four minutes.
+_NODE_S: Final = 300
+
+
+class Workload(Frozen, frozen=True, kw_only=True):
+    """What to run. `identity` are the labels that its pods alone have; `weights_claim` is empty for an emptyDir.
+
+    `port` is the Service's.
+    """
+
+    name: str
+    container: HostedContainer
+    identity: Mapping[str, str]
+    nodes: NodeSelector
+    ready_deadline_s: int
+    weights_bytes: int
+    replicas: int = 1
+    hub_token_secret: str = HUB_TOKEN_SECRET
+    weights_claim: str = ""
+
+    @property
+    def object_name(self) -> str:
+        """The name of its objects, unique in a namespace, so that it reserves the deployment's name."""
+        return object_name(self.name)
+
+
+def object_name(name: str) -> str:
+    return f"{TOOL}-{name}"
+
+
+def label(tag: str) -> str:
+    """Return the label or annotation of a tag: colons are not allowed there."""
+    return tag.replace(":", "/", 1)
+
+
+def workload(deployable: Deployable, nodes: NodeSelector, *, deployment_id: str = "", **options: str) -> Workload:
+    """Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`."""
+    container = container_for(deployable)
+    if container.model_dir is not None:
+        raise InputError(
+            "model_not_in_cluster",
+            f"the model {container.model_dir} is a folder of this computer, which a cluster's pods can't read",
+            hint="deploy it from the Hugging Face hub, or run it here with --target docker",
+        )
+    if container.host is not None:
+        chip = deployable.candidate.offer.instance_type.accelerator.name
+        raise InputError(
+            "accelerator_not_in_cluster",
+            f"pods are given NVIDIA GPUs only so far, and the plan is for {chip}",
+            hint="plan for an NVIDIA GPU with --hardware NxGPU",
+        )
+    identity = {TAG_NAME: deployable.name} | ({TAG_ID: deployment_id} if deployment_id else {})
+    return Workload(
+        name=deployable.name,
+        container=container,
+        identity={label(tag): value for tag, value in identity.items()},
+        nodes=nodes,
+        ready_deadline_s=deployable.ready_deadline_s,
+        weights_bytes=deployable.candidate.storage.weights_bytes,
+        replicas=deployable.candidate.replicas,
+        **options,
+    )
+
+
+def manifests(wanted: Workload) -> tuple[Manifest, ...]:
+    """Return the objects in the order of creation."""
+    budget = (disruption_budget(wanted),) if wanted.replicas > 1 else ()
+    return (deployment(wanted), service(wanted), *budget)
+
+
+def deployment(wanted: Workload) -> Manifest:
+    """Return the Deployment. An update first removes a pod, because a spare GPU for another one may not exist."""
+    return _object(
+        wanted,
+        "apps/v1",
+        "Deployment",
+        {
+            "replicas": wanted.replicas,
+            "revisionHistoryLimit": 10,
+            "progressDeadlineSeconds": wanted.ready_deadline_s + _NODE_S,
+            "selector": {"matchLabels": dict(wanted.identity)},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {"metadata": {"labels": _labels(wanted)}, "spec": _pod(wanted)},
+        },
+    )
+
+
+def service(wanted: Workload) -> Manifest:
+    ports = [{"name": HTTP, "port": wanted.container.port, "targetPort": HTTP, "protocol": "TCP"}]
+    spec = {"type": "ClusterIP", "selector": dict(wanted.identity), "ports": ports}
+    return _object(wanted, "v1", "Service", spec)
+
+
+def disruption_budget(wanted: Workload) -> Manifest:
+    """Return the budget for evictions. For a single replica it would block every drain of its node."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(wanted.identity)}}
+    return _object(wanted, "policy/v1", "PodDisruptionBudget", spec)
+
+
+def _object(wanted: Workload, version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
+    metadata = {"name": wanted.object_name, "labels": _labels(wanted)}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": dict(spec)}
+
+
+def _labels(wanted: Workload) -> dict[str, str]:
+    return {**wanted.identity, "app.kubernetes.io/name": wanted.object_name, _MANAGED_BY: TOOL}
+
+
+def _pod(wanted: Workload) -> Manifest:
+    spread = {"topologySpreadConstraints": [_spread(wanted)]} if wanted.replicas > 1 else {}
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": _OUT_OF_SERVICE_S + wanted.container.stop_timeout_s + _AFTER_STOP_S,
+        "securityContext": _pod_security(wanted.container),
+        **wanted.nodes.terms,
+        "tolerations": [{"key": wanted.nodes.resource, "operator": "Exists", "effect": "NoSchedule"}],
+        **spread,
+        "containers": [_container(wanted)],
+        "volumes": list(_volumes(wanted)),
+    }
+
+
+def _pod_security(container: HostedContainer) -> Manifest:
+    """Return the pod's security context; a port below 1024 is opened to ordinary users in this pod alone."""
+    low = container.container_port < _LOWEST_FREE_PORT
+    port = {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]} if low else {}
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": _USER,
+        "runAsGroup": _USER,
+        "fsGroup": _USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+        **port,
+    }
+
+
+def _spread(wanted: Workload) -> Manifest:
+    return {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": dict(wanted.identity)},
+    }
+
+
+def _container(wanted: Workload) -> Manifest:
+    container = wanted.container
+    return {
+        "name": CONTAINER,
+        "image": _image(container),
+        "args": [_unexpanded(arg) for arg in container.args],
+        "env": list(_env(wanted)),
+        "ports": [{"name": HTTP, "containerPort": container.container_port, "protocol": "TCP"}],
+        "resources": _resources(wanted),
+        **_probes(container.health, wanted.ready_deadline_s),
+        "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_OUT_OF_SERVICE_S)]}}},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": list(_volume_mounts(container)),
+    }
+
+
+def _image(container: HostedContainer) -> str:
+    digest = container.container.image.digest
+    return container.image if digest is None or "@" in container.image else f"{container.image}@{digest}"
+
+
+def _unexpanded(text: str) -> str:
+    """Return a text for `args` or `env` that Kubernetes passes on unchanged: it replaces $(NAME), and $$ by $."""
+    return text.replace("$", "$$")
+
+
+def _env(wanted: Workload) -> Iterator[Manifest]:
+    """Yield the variables; libraries look for a home folder and a user's name, which an arbitrary user lacks."""
+    own = {"HOME": _HOME, "NUMBA_CACHE_DIR": _HOME, "USER": TOOL}
+    for name, value in sorted({**own, **dict(wanted.container.env)}.items()):
+        yield {"name": name, "value": _unexpanded(value)}
+    for name in wanted.container.secret_env:
+        yield {"name": name, "valueFrom": {"secretKeyRef": {"name": wanted.hub_token_secret, "key": name}}}
+
+
+def _resources(wanted: Workload) -> Manifest:
+    """Return the requests, which leave room for the node's own programs, and the GPUs, which are never shared."""
+    container = wanted.container
+    gpus = {wanted.nodes.resource: str(container.gpus)}
+    memory_gib = container.gpus * _HOST_GIB_PER_SHARD + math.ceil(container.container.shm_bytes / _GIB)
+    requests = {"cpu": str(container.gpus), "memory": f"{memory_gib}Gi", **gpus}
+    if not wanted.weights_claim:
+        requests["ephemeral-storage"] = f"{math.ceil(wanted.weights_bytes * _DISK_MARGIN / _GIB)}Gi"
+    return {"limits": gpus, "requests": requests}
+
+
+def _probes(health: Health, ready_deadline_s: int) -> Manifest:
+    check = {"httpGet": {"path": health.path, "port": HTTP}, "timeoutSeconds": _PROBE_TIMEOUT_S}
+    tries = math.ceil(ready_deadline_s / _STARTUP_PERIOD_S)
+    return {
+        "startupProbe": {**check, "periodSeconds": _STARTUP_PERIOD_S, "failureThreshold": tries},
+        "readinessProbe": {**check, "periodSeconds": _READINESS_PERIOD_S, "failureThreshold": 3},
+        "livenessProbe": {**check, "periodSeconds": health.every_s, "failureThreshold": health.failures},
+    }
+
+
+def _volume_mounts(container: HostedContainer) -> Iterator[Manifest]:
+    for mount in container.container.mounts:
+        yield {"name": mount.purpose, "mountPath": mount.path}
+    yield {"name": "home", "mountPath": _HOME}
+    if container.container.shm_bytes:
+        yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 -- the container's
+
+
+def _volumes(wanted: Workload) -> Iterator[Manifest]:
+    for mount in wanted.container.container.mounts:
+        yield _volume(mount, wanted.weights_claim)
+    yield {"name": "home", "emptyDir": {}}
+    shm_bytes = wanted.container.container.shm_bytes
+    if shm_bytes:
+        yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": str(shm_bytes)}}
+
+
+def _volume(mount: Mount, claim: str) -> Manifest:
+    if mount.purpose == _WEIGHTS and claim:
+        return {"name": mount.purpose, "persistentVolumeClaim": {"claimName": claim}}
+    return {"name": mount.purpose, "emptyDir": {}}

@@ -1,0 +1,186 @@
+"""The GPUs that a cluster's nodes have left: allocatable minus what pods request, by card."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import InputError, warning
+from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.protocol import Supplied
+from tgi_deploy.text import plural, printable, rate
+from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.kubernetes.cards import Cards, NodeSelector
+    from tgi_deploy.targets.reply import Reply
+
+_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Node(Frozen, frozen=True, kw_only=True):
+    """A node with GPUs. `why_not`: why it takes no pods now; `selector` is None if its card is unknown."""
+
+    name: str
+    gpus: int
+    requested: int
+    accelerator: str
+    selector: NodeSelector | None
+    instance_type: str
+    region: str
+    why_not: str
+
+    @property
+    def free(self) -> int:
+        return 0 if self.why_not or self.selector is None else max(0, self.gpus - self.requested)
+
+
+def read_nodes(api: Api, cards: Cards, catalog: Catalog, *, ours: Callable[[Mapping[str, str]], bool]) -> list[Node]:
+    """Return the nodes with GPUs, by name. The requests of pods with labels that are `ours` do not count."""
+    doing = "looking for the cluster's nodes"
+    items = api.items(api.path("/api/v1", "nodes", everywhere=True), doing)
+    gpus = [item for item in items if _count(item.optional_part("status").optional_part("allocatable"), cards.resource)]
+    requested = _requested(api, cards.resource, ours) if gpus else Counter[str]()
+    return sorted((_node(item, cards, catalog, requested) for item in gpus), key=lambda node: node.name)
+
+
+def _node(item: Reply, cards: Cards, catalog: Catalog, requested: Counter[str]) -> Node:
+    metadata, spec, status = item.part("metadata"), item.optional_part("spec"), item.part("status")
+    labels, name = metadata.table("labels"), metadata.text("name")
+    kind = labels.get(cards.instance_label, "")
+    accelerator, selector = cards.of_labels(labels) or _of_type(kind, cards, catalog) or ("", None)
+    return Node(
+        name=printable(name),
+        gpus=_count(status.part("allocatable"), cards.resource),
+        requested=requested[name],
+        accelerator=accelerator,
+        selector=selector,
+        instance_type=kind,
+        region=labels.get(cards.region_label, ""),
+        why_not=_why_not(spec, status, cards.resource),
+    )
+
+
+def _of_type(kind: str, cards: Cards, catalog: Catalog) -> tuple[str, NodeSelector] | None:
+    """Return the accelerator by the name of the node's instance type."""
+    known = catalog.instance_types().get(kind)
+    return None if known is None else (known.accelerator.name, cards.by_type(kind))
+
+
+def _why_not(spec: Reply, status: Reply, resource: str) -> str:
+    if spec.flag("unschedulable"):
+        return "it is cordoned"
+    conditions = {item.text("type"): item.optional_text("status") for item in status.optional_parts("conditions")}
+    if conditions.get("Ready", "True") != "True":
+        return "it is not ready"
+    taints = [item for item in spec.optional_parts("taints") if item.optional_text("effect") in _KEEPS_OUT]
+    strange = [item.text("key") for item in taints if not (item.text("key") == resource and _is_tolerated(item))]
+    return f"it has the taint {printable(strange[0])}" if strange else ""
+
+
+def _is_tolerated(taint: Reply) -> bool:
+    return taint.optional_text("effect") == "NoSchedule"
+
+
+def _requested(api: Api, resource: str, ours: Callable[[Mapping[str, str]], bool]) -> Counter[str]:
+    """Return the GPUs that running and waiting pods request, by node."""
+    found = Counter[str]()
+    path = api.path("/api/v1", "pods", everywhere=True)
+    for item in api.items(path, "looking for the pods of all nodes", query={"fieldSelector": _ENDED}):
+        spec = item.part("spec")
+        if spec.has("nodeName") and not ours(item.part("metadata").table("labels")):
+            found[spec.text("nodeName")] += _of_pod(spec, resource)
+    return found
+
+
+def _of_pod(spec: Reply, resource: str) -> int:
+    """Return a pod's GPUs: those of all its containers, or of one that runs before them if that has more."""
+    each, before = (
+        [
+            _count(item.optional_part("resources").optional_part("limits"), resource)
+            for item in spec.optional_parts(member)
+        ]
+        for member in ("containers", "initContainers")
+    )
+    return max(sum(each), *before, 0)
+
+
+def _count(table: Reply, resource: str) -> int:
+    """Return an amount of GPUs, which are whole numbers; 0 for anything else."""
+    text = str(table.content.get(resource, "0"))
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def is_deployment_of(name: str) -> Callable[[Mapping[str, str]], bool]:
+    return lambda labels: labels.get(label(TAG_NAME)) == name
+
+
+def is_any_deployment(labels: Mapping[str, str]) -> bool:
+    """Return whether this tool has created the pod: the same `up` again must find the GPUs that it uses."""
+    return label(TAG_ID) in labels
+
+
+def supplied(nodes: Sequence[Node], place: str, catalog: Catalog) -> Supplied:
+    """Return the most GPUs of each card that one node has free: a replica can't span nodes.
+
+    Raises InputError `no_gpu_nodes`, `no_free_gpus`, `unknown_card`.
+    """
+    if not nodes:
+        raise InputError(
+            "no_gpu_nodes",
+            f"no node of {place} offers GPUs",
+            hint="add a node group with GPUs, and NVIDIA's device plugin: 'kubectl describe node' must show "
+            "nvidia.com/gpu under Allocatable",
+        )
+    most: dict[str, int] = {}
+    for node in nodes:
+        if node.free:
+            most[node.accelerator] = max(most.get(node.accelerator, 0), node.free)
+    if not most:
+        raise _none_free(nodes)
+    hardware = ",".join(f"{number}x{card}" for card, number in sorted(most.items()))
+    return Supplied(hardware=hardware, place=place, notices=tuple(_notices(nodes, catalog)))
+
+
+def _none_free(nodes: Sequence[Node]) -> InputError:
+    if all(node.selector is None for node in nodes):
+        named = ", ".join(node.name for node in nodes[:3])
+        return InputError(
+            "unknown_card",
+            f"no label says which GPUs the nodes have ({named})",
+            hint="install NVIDIA's GPU feature discovery, which labels them, or name them with --hardware NxGPU",
+        )
+    return InputError(
+        "no_free_gpus",
+        f"no GPU of the cluster is free: {'; '.join(map(_in_words, nodes[:5]))}",
+        hint="remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what",
+    )
+
+
+def _in_words(node: Node) -> str:
+    if node.selector is None:
+        return f"{node.name}: its card is unknown"
+    return f"{node.name}: {node.why_not or f'{node.requested} of {node.gpus} {node.accelerator} are requested'}"
+
+
+def _notices(nodes: Sequence[Node], catalog: Catalog) -> Iterator[Problem]:
+    for node in nodes:
+        if node.why_not or node.selector is None:
+            yield warning("node_left_out", f"planning without {_in_words(node)}")
+    for kind, region in sorted({(node.instance_type, node.region) for node in nodes if node.free}):
+        if region in catalog.regions() and kind in catalog.instance_types():
+            for offer in catalog.offers((region,), ("on-demand",)):
+                if offer.instance_type.name == kind:
+                    number = sum(1 for node in nodes if (node.instance_type, node.region) == (kind, region))
+                    yield warning(
+                        "node_price",
+                        f"{plural(number, 'node')} of {kind} in {region}: {rate(offer.usd_per_hour)} each on demand, "
+                        "with or without this deployment",
+                    )

@@ -1,0 +1,134 @@
+"""Handler of one kind of object. Its name, unique in the namespace, is the request token.
+
+`attributes["id"]` is what `kubectl` calls it: `deployment/tgi-deploy-demo`. Tags are annotations; the deployment's name
+and id are labels, too, by which everything is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.reply import Reply
+
+_PATHS: Final = {
+    DEPLOYMENT: ("/apis/apps/v1", "deployments"),
+    SERVICE: ("/api/v1", "services"),
+    BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
+}
+_LABELS: Final = (TAG_NAME, TAG_ID)
+_OURS: Final = label(TAG_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    api: Api
+    kind: str
+    rare: ClassVar[bool] = False
+    unrepeatable: ClassVar[bool] = False
+
+    @property
+    def runs_engines(self) -> bool:
+        return self.kind == DEPLOYMENT
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        selector = [f"{label(tag)}={value}" if value else label(tag) for tag, value in tags.items() if tag in _LABELS]
+        query = {"labelSelector": ",".join(selector or [label(TAG_ID)])}
+        items = self.api.items(self._path(), f"looking for the {self.kind}", query=query)
+        found = (self._found(item) for item in items)
+        return tuple(item for item in found if all(item.tags.get(tag) == value for tag, value in tags.items() if value))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
+        """Create it, or return the one that an earlier request of ours has created.
+
+        Raises ConflictError `name_taken` if somebody else has the name. The selector of a Deployment has the id of ours
+        and can't be changed, so that of two creating at once, the cluster refuses the second.
+        """
+        name = properties["name"]
+        present = self.api.get(self._path(name), f"looking for the {self.kind}", self._found)
+        if present is not None:
+            return _same(present, tags)
+        return self._apply(name, properties["manifest"], tags, f"creating the {self.kind}")
+
+    def rehearse(self, properties: Mapping[str, Any]) -> None:
+        """Have the cluster check the creation without creating anything. Raises what it would refuse."""
+        self.api.rehearse(self._path(properties["name"]), f"checking the {self.kind}", properties["manifest"])
+
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Change what differs; fields that somebody else manages now are a conflict."""
+        name = _name(attributes)
+        tags = self.api.get(self._path(name), f"reading the {self.kind}", lambda item: self._found(item).tags)
+        if tags is not None:
+            self._apply(name, properties["manifest"], tags, f"updating the {self.kind}")
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        found = self.api.get(self._path(_name(attributes)), f"reading the {self.kind}", self._found)
+        if found is None or found.attributes["uid"] != attributes.get("uid", found.attributes["uid"]):
+            return None
+        return found
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """Delete it; a Deployment's pods finish open requests within their grace period first."""
+        if self.read(attributes) is not None:
+            self.api.delete(self._path(_name(attributes)), f"deleting the {self.kind}", uid=attributes.get("uid", ""))
+
+    def _apply(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str], doing: str) -> Found:
+        metadata = dict(manifest["metadata"])
+        metadata["labels"] = {**metadata["labels"], **{label(tag): tags[tag] for tag in _LABELS if tag in tags}}
+        metadata["annotations"] = {label(tag): value for tag, value in tags.items() if tag.startswith(TAG_PREFIX)}
+        return self.api.apply(self._path(name), doing, {**manifest, "metadata": metadata}, self._found)
+
+    def _path(self, name: str = "") -> str:
+        return self.api.path(*_PATHS[self.kind], name)
+
+    def _found(self, item: Reply) -> Found:
+        metadata = item.part("metadata")
+        noted = metadata.optional_part("annotations")
+        tags = {
+            name.replace("/", ":", 1): noted.optional_text(name) for name in noted.content if name.startswith(_OURS)
+        }
+        ending = metadata.has("deletionTimestamp")
+        return Found(
+            key=tags.get(TAG_KEY, self.kind),
+            kind=self.kind,
+            place=str(self.api.place),
+            attributes={
+                "id": f"{self.kind}/{metadata.text('name')}",
+                "uid": metadata.text("uid"),
+                "created": metadata.optional_text("creationTimestamp"),
+                **({"address": f"{metadata.text('name')}.{self.api.place.namespace}.svc"} if self.runs_engines else {}),
+            },
+            tags=tags,
+            state="shutting-down" if ending else "running",
+            alive=not ending,
+            is_machine=self.runs_engines,
+        )
+
+
+def _name(attributes: Mapping[str, str]) -> str:
+    return attributes["id"].rpartition("/")[2]
+
+
+def _same(found: Found, tags: Mapping[str, str]) -> Found:
+    """Return an object that has the name already, if its tags match."""
+    if found.alive and all(found.tags.get(tag) == tags.get(tag) for tag in (TAG_ID, TAG_KEY, TAG_SPEC)):
+        return found
+    owner = found.tags.get(TAG_NAME)
+    what = "one that this tool did not create" if owner is None else f"the deployment '{owner}'"
+    state = "" if found.alive else ", and is still being deleted"
+    raise ConflictError(
+        "name_taken",
+        f"the name {found.id} belongs to {what}{state}",
+        hint="choose another --name, or wait until it is gone"
+        if owner
+        else f"choose another --name, or remove it with 'kubectl delete {found.id}' if it is not needed",
+    )

@@ -1,0 +1,27 @@
+"""A place in a cluster: `kubernetes:NAMESPACE@CONTEXT`, or `kubernetes:NAMESPACE@` from inside the cluster."""
+
+from __future__ import annotations
+
+from tgi_deploy.targets.kubernetes.options import NAME
+from tgi_deploy.values.base import Frozen
+
+
+class Place(Frozen, frozen=True, kw_only=True):
+    """A namespace of the cluster of a kubeconfig's context. Without one, of the cluster that this program runs in."""
+
+    namespace: str
+    context: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Place:
+        namespace, _, context = text.partition(":")[2].partition("@")
+        return cls(namespace=namespace or "default", context=context)
+
+    def __str__(self) -> str:
+        return f"{NAME}:{self.namespace}@{self.context}"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The options of `kubectl`."""
+        context = ("--context", self.context) if self.context else ()
+        return (*context, "--namespace", self.namespace)

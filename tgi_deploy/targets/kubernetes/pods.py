@@ -1,0 +1,173 @@
+"""What a Deployment's pods show: the machine's state, and their logs with events and exits as on a console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.targets.kubernetes.manifests import CONTAINER
+from tgi_deploy.text import one_line
+from tgi_deploy.values.resource import MachineState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.reply import Reply
+
+_TAIL: Final = {"tailLines": "5000", "limitBytes": str(4 * 2**20), "container": CONTAINER}
+_UNSEEN_EXIT: Final = "[tgi-deploy] phase=engine-exited"  # of an earlier run, whose log the node has dropped
+_EXIT_LINE: Final = f"{_UNSEEN_EXIT} code={{}}"
+_MOST_EXITS: Final = 5
+_PHASES: Final = {"Pulling": "[tgi-deploy] phase=pulling", "Started": "[tgi-deploy] phase=starting-engine"}
+# Reasons with what to do about them, where the tables of known failures have nothing.
+_REMEDIES: Final = {
+    "CreateContainerConfigError": "create the Secret that the pod names: 'kubectl create secret generic --help'",
+    "Evicted": "the node ran out of disk or memory: 'kubectl describe node' shows which",
+    "FailedCreate": "the namespace's quota or policy refuses the pod: 'kubectl describe replicaset' shows why",
+    "ImagePullBackOff": "'kubectl describe pod' shows the registry's answer",
+    "Unschedulable": "free a GPU or add a node; 'kubectl describe nodes' shows what is requested",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pod:
+    """`waiting` and `ended` are (reason, message) of its container; `exit_code` is that of the latest end."""
+
+    name: str
+    created: str
+    phase: str
+    ready: bool
+    going: bool
+    scheduled: bool
+    unscheduled: tuple[str, str] | None
+    waiting: tuple[str, str] | None
+    ended: tuple[str, str] | None
+    exit_code: int | None
+    restarts: int
+
+    @classmethod
+    def of(cls, item: Reply) -> Pod:
+        metadata, status = item.part("metadata"), item.optional_part("status")
+        conditions = {found.text("type"): found for found in status.optional_parts("conditions")}
+        scheduled, ready = conditions.get("PodScheduled"), conditions.get("Ready")
+        ours = [found for found in status.optional_parts("containerStatuses") if found.text("name") == CONTAINER]
+        own = ours[0] if ours else None
+        state = own.optional_part("state") if own else None
+        end = _end(own) if own else None
+        return cls(
+            name=metadata.text("name"),
+            created=metadata.optional_text("creationTimestamp"),
+            phase=status.optional_text("phase"),
+            ready=ready is not None and ready.optional_text("status") == "True",
+            going=metadata.has("deletionTimestamp"),
+            scheduled=scheduled is not None and scheduled.optional_text("status") == "True",
+            unscheduled=_why(scheduled) if scheduled and scheduled.optional_text("status") == "False" else None,
+            waiting=_why(state.part("waiting")) if state and state.has("waiting") else None,
+            ended=_why(end) if end else None,
+            exit_code=end.integer("exitCode") if end else None,
+            restarts=own.integer("restartCount") if own else 0,
+        )
+
+    @property
+    def has_run(self) -> bool:
+        return self.phase == "Running" or self.exit_code is not None
+
+    @property
+    def trouble(self) -> tuple[str, str] | None:
+        """Why it does not run, as (reason, message)."""
+        killed = self.ended if self.ended and self.ended[0] not in {"Error", "Completed"} else None
+        return self.unscheduled or killed or self.waiting or self.ended
+
+
+def _end(own: Reply) -> Reply | None:
+    """Return how its container ended: now, or the last time."""
+    for member in ("state", "lastState"):
+        state = own.optional_part(member)
+        if state.has("terminated"):
+            return state.part("terminated")
+    return None
+
+
+def _why(item: Reply) -> tuple[str, str]:
+    return one_line(item.optional_text("reason")), one_line(item.optional_text("message"))
+
+
+def newest(pods: Sequence[Pod]) -> Pod | None:
+    """Return the newest pod that is not ending; of the ending ones, if there are no others."""
+    return max(pods, key=lambda pod: (not pod.going, pod.created, pod.name), default=None)
+
+
+def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> MachineState:
+    """Return the state: running as soon as a node has the pod, with its address once a container has started.
+
+    From then on its events show the image being pulled, and its log why it restarts.
+    """
+    if deployment.part("metadata").has("deletionTimestamp"):
+        return MachineState(state="shutting-down")
+    pod = newest(pods)
+    code, reason = (_refusal(deployment) if pod is None else pod.trouble) or (None, None)
+    placed = pod is not None and (pod.scheduled or pod.has_run)
+    return MachineState(
+        state="running" if placed else "pending",
+        reason_code=code,
+        reason=reason,
+        address=address if pod is not None and pod.has_run else None,
+        remedy=_REMEDIES.get(code or "", ""),
+    )
+
+
+def _refusal(deployment: Reply) -> tuple[str, str] | None:
+    """Return why the cluster creates no pod: a quota, or a policy."""
+    for condition in deployment.optional_part("status").optional_parts("conditions"):
+        if condition.optional_text("type") == "ReplicaFailure" and condition.optional_text("status") == "True":
+            return _why(condition)
+    return None
+
+
+def console(api: Api, deployment: Reply, pods: Sequence[Pod]) -> str:
+    """Return the newest pod's events and log, with the exits of its container where they happened."""
+    pod = newest(pods)
+    if pod is None:
+        refusal = _refusal(deployment)
+        return f"{refusal[0]}: {refusal[1]}\n" if refusal else ""
+    return "".join(f"{line}\n" for line in (*_events(api, pod), *_log(api, pod)))
+
+
+def _events(api: Api, pod: Pod) -> Iterator[str]:
+    """Yield what the scheduler and the node report about it, in order: warnings, and the marks of phases."""
+    query = {"fieldSelector": f"involvedObject.name={pod.name}"}
+    items = api.items(api.path("/api/v1", "events"), "reading the pod's events", query=query)
+    for item in sorted(items, key=_moment):
+        reason, message = _why(item)
+        if reason in _PHASES:
+            image = message.partition('image "')[2].partition('"')[0]
+            yield _PHASES[reason] + (f" image={image}" if reason == "Pulling" and image else "")
+        elif item.optional_text("type") == "Warning":
+            yield f"{reason}: {message}"
+
+
+def _moment(event: Reply) -> str:
+    found = (event.optional_text(name) for name in ("lastTimestamp", "eventTime", "firstTimestamp"))
+    return next(filter(None, found), "")
+
+
+def _log(api: Api, pod: Pod) -> Iterator[str]:
+    if not pod.has_run:
+        return
+    path, doing = f"{api.path('/api/v1', 'pods', pod.name)}/log", "reading the pod's log"
+    yield from [_UNSEEN_EXIT] * min(pod.restarts - 1, _MOST_EXITS)
+    again = pod.restarts > 0 and pod.phase == "Running" and pod.waiting is None
+    if again:
+        yield from api.text(path, doing, {**_TAIL, "previous": "true"}).splitlines()
+        yield from _exit(pod)
+    yield from api.text(path, doing, _TAIL).splitlines()
+    if not again and pod.exit_code is not None:
+        yield from _exit(pod)
+
+
+def _exit(pod: Pod) -> Iterator[str]:
+    if pod.ended and pod.ended[0] == "OOMKilled":
+        yield "Reason: OOMKilled"
+    if pod.exit_code is not None:
+        yield _EXIT_LINE.format(pod.exit_code)

@@ -1,0 +1,41 @@
+"""The desired objects of a deployment, as resources. Pure. The Deployment's name reserves the name in a namespace."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.targets.kubernetes.manifests import deployment, disruption_budget, service
+from tgi_deploy.values.resource import Resource, machine_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.kubernetes.manifests import Manifest, Workload
+    from tgi_deploy.targets.kubernetes.place import Place
+
+DEPLOYMENT: Final = "deployment"
+SERVICE: Final = "service"
+BUDGET: Final = "poddisruptionbudget"
+
+
+def resources(wanted: Workload, place: Place, revision: int, notes: Mapping[str, str]) -> tuple[Resource, ...]:
+    """Return the Deployment, which claims the name, its Service and, for several replicas, the budget."""
+    workload = Resource(
+        key=machine_key(DEPLOYMENT, revision),
+        kind=DEPLOYMENT,
+        place=str(place),
+        properties=_properties(deployment(wanted)),
+        notes=notes,
+        is_machine=True,
+    )
+    budget = (_shared(BUDGET, disruption_budget(wanted), place),) if wanted.replicas > 1 else ()
+    return (workload, _shared(SERVICE, service(wanted), place), *budget)
+
+
+def _shared(kind: str, manifest: Manifest, place: Place) -> Resource:
+    """Return an object of all revisions, which is changed in place."""
+    return Resource(key=kind, kind=kind, place=str(place), properties=_properties(manifest), mutable=("manifest",))
+
+
+def _properties(manifest: Manifest) -> dict[str, Any]:
+    return {"name": manifest["metadata"]["name"], "manifest": manifest}

@@ -1,0 +1,144 @@
+"""Deployments in a Kubernetes cluster: the one of the kubeconfig's current context, or the one that this runs in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from tgi_deploy.errors import InputError
+from tgi_deploy.targets.kubernetes.connection import Clusters
+from tgi_deploy.targets.kubernetes.options import NAME, KubernetesOptions
+from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.values.plan_options import END_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+    from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch
+    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, LaunchRequest, Surroundings
+    from tgi_deploy.values.base import Value
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import Spent
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.serving import TunnelEnd
+
+FACTS: Final = TargetFacts(
+    begins="starting a pod",
+    machine_kind="deployment",
+    state_label="the pod",
+    who_connects="its Service is reachable inside the cluster, and 'open' prints the command for a port-forward",
+    shows_at_once=True,
+    regions=False,
+    refuses=(
+        Refusal(
+            options=END_FIELDS,
+            code="no_limits_on_kubernetes",
+            why="nothing in the cluster ends a deployment on a schedule yet",
+            hint="omit it, and remove the deployment with 'tgi-deploy down NAME'",
+        ),
+        Refusal(
+            options=("sandbox",),
+            code="conflicting_options",
+            why="the sandbox has no cluster",
+            hint="omit --sandbox or --target kubernetes",
+        ),
+    ),
+    not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"}),
+    one_at_a_time="deployments in one cluster would compete for its GPUs",
+    unpriced="in your own cluster",
+    extra="websockets",
+)
+
+FORMS: Final = {"kubernetes": "Kubernetes manifests"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KubernetesTarget:
+    """`current` returns the current place, `cloud` that of a place, `local_port` opens a tunnel."""
+
+    current: Callable[[], str]
+    cloud: Callable[[str], KubernetesCloud]
+    catalog: Callable[[], Catalog]
+    forward: Callable[[TunnelEnd], int]
+    name: ClassVar = NAME
+    facts: ClassVar = FACTS
+    options: ClassVar[type[Value]] = KubernetesOptions
+    forms: ClassVar[Mapping[str, str]] = FORMS
+
+    def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        if named:
+            raise InputError(
+                "conflicting_options", "--region can't be combined with --target kubernetes", hint="omit one of them"
+            )
+        return (self.current(),)
+
+    def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's
+        """Return the namespace and, unless hardware is named, the GPUs that the cluster's nodes have left.
+
+        Raises InputError `no_kubeconfig`, `no_gpu_nodes`, `no_free_gpus`, `unknown_card`.
+        """
+        place = self.current()
+        if hardware:
+            return Supplied(place=place)
+        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
+        from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied  # noqa: PLC0415
+
+        nodes = read_nodes(self.cloud(place).api, Cards.packaged(), catalog, ours=is_any_deployment)
+        return supplied(nodes, place, catalog)
+
+    def refusal(self, plan: Plan) -> InputError | None:
+        if plan.chosen.offer.market == "owned":
+            return None
+        return InputError(
+            "not_for_a_cluster",
+            "the plan is for a rented machine, and a cluster has its own nodes",
+            hint="plan with --target kubernetes, or with --hardware NxGPU",
+        )
+
+    def launch(
+        self,
+        around: Surroundings,
+        request: LaunchRequest,
+        *,
+        spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- the nodes are billed, not the deployment
+    ) -> KubernetesLaunch:
+        from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch  # noqa: PLC0415 -- planning loads nothing that acts
+
+        return KubernetesLaunch(around=around, request=request, cloud=self.cloud, catalog=self.catalog)
+
+    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
+        """Return None: two Deployments of a name can't exist, so an update replaces one."""
+        return None
+
+    def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:  # noqa: ARG002 -- it has no template
+        from tgi_deploy.targets.kubernetes.artifacts import written  # noqa: PLC0415 -- startup time
+
+        return written(form, deployable)
+
+    @property
+    def by_hand(self) -> ByHand:
+        from tgi_deploy.targets.kubernetes import commands  # noqa: PLC0415 -- startup time
+
+        return commands
+
+    def local_port(self, end: TunnelEnd) -> int:
+        return self.forward(end)
+
+    def child(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
+        from tgi_deploy.targets.kubernetes.commands import exec_words  # noqa: PLC0415 -- startup time
+
+        return exec_words(place, machine_id, words, terminal=terminal)
+
+
+def kubernetes_target(environ: Mapping[str, str], catalog: Callable[[], Catalog]) -> KubernetesTarget:
+    """Return the target without contacting any cluster."""
+    clusters = Clusters(environ)
+    return KubernetesTarget(
+        current=lambda: clusters.place,
+        cloud=clusters.cloud,
+        catalog=catalog,
+        forward=lambda end: clusters.forwards.local_port(end),  # noqa: PLW0108 -- forwards on first use
+    )
