@@ -34,8 +34,8 @@ def hardware_of(instance_type: str) -> Hardware:
 @cache
 def proxy_image() -> str:
     """Return the image that answers over TLS before an engine."""
-    image: str = Store.behind().json("aws/tls.json")["image"]
-    return image
+    named = Store.behind().json("aws/tls.json")
+    return f"{named['image']}@{named['digest']}"
 
 
 @cache

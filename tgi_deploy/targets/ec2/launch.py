@@ -348,8 +348,8 @@ class Ec2Launch:
 
 def tls_image() -> str:
     """Return the proxy that answers over TLS on a machine."""
-    image: str = Store.behind().json("aws/tls.json")["image"]
-    return image
+    named = Store.behind().json("aws/tls.json")
+    return f"{named['image']}@{named['digest']}"
 
 
 def _groups(seen: Sequence[Found]) -> tuple[Found, ...]:
