@@ -98,9 +98,11 @@ def _covers(running: PlanDocument, plan: Plan, judged: Candidate) -> bool:
     )
 
 
-def is_same_request(recorded: Deployment, *, plan: Plan, marks: Mapping[str, Any], exact: bool) -> bool:
+def is_same_request(recorded: Deployment, *, plan: Plan, launch: Launch, exact: bool) -> bool:
     """Return whether the current revision has the same request, or with `exact` the same choice."""
-    revision = recorded.wanted
+    revision, marks = recorded.wanted, launch.marks
+    if lacks_tls(recorded, launch):
+        return False
     if exact:
         return is_choice(recorded, plan, marks)
     return revision.plan is not None and revision.marks == marks and revision.plan.requirements == plan.request.document

@@ -311,11 +311,7 @@ def _starting_point(
             f"'{name}' exists on another target: {recorded.target}, now {request.target}",
             hint=f"choose another --name, or run 'tgi-deploy down {name}' first: a deployment keeps its target",
         )
-
-    def same(known: Deployment) -> bool:
-        alike = is_same_request(known, plan=plan, marks=launch.marks, exact=request.exact)
-        return alike and not lacks_tls(known, launch)
-
+    same = partial(is_same_request, plan=plan, launch=launch, exact=request.exact)
     recorded = resume_or_withdraw(context, recorded, seen, same=same, wait=request.wait)
     now = context.clock.now()
     if same(recorded):
