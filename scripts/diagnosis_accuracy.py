@@ -178,9 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     every = cases()
     outcomes = [examine(case, grammar) for case in every]
     clean = [item for item in outcomes if not item.expected]
-    print(
-        f"{len(every)} logs, {len(clean)} of them clean; {sum(bool(item.found) for item in clean)} clean ones accused"
-    )
+    print(f"{len(every)} logs, {len(clean)} of them clean; {sum(bool(item.found) for item in clean)} false alarms")
     _print_scores(scores(outcomes))
     wrong = [item for item in outcomes if not item.right]
     if options.mutations:

@@ -31,7 +31,7 @@ HALVES: Final = ("held out", "working")
 COLLECTIONS: Final = ("first", "second", "third")
 _CLEAN: Final = "none"
 _HEAD: Final = (
-    "| place | half | repositories | with a cause | right first | right if found | silent | clean | accused |",
+    "| place | half | repositories | with a cause | right first | right if found | silent | clean | false alarms |",
     "|---|---|---:|---:|---:|---:|---:|---:|---:|",
 )
 
@@ -60,7 +60,7 @@ class Share:
     right: int
     silent: int
     clean: int
-    accused: int
+    false_alarms: int
 
     @property
     def right_of_all(self) -> float:
@@ -106,7 +106,7 @@ def share_of(logs: Iterable[PublicLog]) -> Share:
         right=sum(item.found in item.causes for item in failed),
         silent=sum(item.found is None for item in failed),
         clean=len(clean),
-        accused=sum(item.found is not None for item in clean),
+        false_alarms=sum(item.found is not None for item in clean),
     )
 
 
@@ -127,7 +127,17 @@ def page() -> str:
 def _row(place: str, name: str, share: Share) -> str:
     right = f"{share.right} ({share.right_of_all:.0%})".replace("%", " %") if share.failed else ""
     spoken = f"{share.right_of_spoken:.0%}".replace("%", " %") if share.failed else ""
-    cells = (place, name, share.repositories, share.failed, right, spoken, share.silent, share.clean, share.accused)
+    cells = (
+        place,
+        name,
+        share.repositories,
+        share.failed,
+        right,
+        spoken,
+        share.silent,
+        share.clean,
+        share.false_alarms,
+    )
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 

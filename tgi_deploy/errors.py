@@ -144,10 +144,10 @@ class Failure(Struct, frozen=True, kw_only=True):
     def document(self) -> dict[str, Any]:
         """Return the parts by their keys in `--json`."""
         receipt = self.receipt.document() if self.receipt else None
-        ended = {"outcome": self.outcome, "still_costs": None, "receipt": receipt} if self.outcome else {}
+        ended = {"outcome": self.outcome, "still_billed": None, "receipt": receipt} if self.outcome else {}
         if self.still_running is not None:
             ends_at = self.still_running.ends_at
-            ended["still_costs"] = {**asdict(self.still_running), "ends_at": ends_at and ends_at.isoformat()}
+            ended["still_billed"] = {**asdict(self.still_running), "ends_at": ends_at and ends_at.isoformat()}
         words = {"phase": self.phase, "step": self.step, "deployment": self.deployment}
         things = {
             "before": self.before,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Clock
     from tgi_deploy.reconcile.retry import Pace
     from tgi_deploy.sandbox.control import SandboxInfo
-    from tgi_deploy.sandbox.rehearsal import Trouble as RehearsedTrouble
+    from tgi_deploy.sandbox.rehearsal import Scenario as RehearsedScenario
     from tgi_deploy.secret import Secret
     from tgi_deploy.targets.aws.session import SessionFactory
     from tgi_deploy.targets.protocol import Artifact, Deployable, Target
@@ -332,11 +332,11 @@ def sandbox_stop() -> bool:
     return control.stop(sandbox_home())
 
 
-def rehearsable() -> tuple[RehearsedTrouble, ...]:
+def rehearsable() -> tuple[RehearsedScenario, ...]:
     """Return every fault that can be rehearsed."""
-    from tgi_deploy.sandbox.rehearsal import TROUBLES  # noqa: PLC0415 -- only rehearsals need it
+    from tgi_deploy.sandbox.rehearsal import SCENARIOS  # noqa: PLC0415 -- only rehearsals need it
 
-    return TROUBLES
+    return SCENARIOS
 
 
 @contextmanager

@@ -60,7 +60,7 @@ class FakeInspector:
     def elastic_addresses(self) -> tuple[int, int]:
         return self._answer("elastic addresses", self.addresses)
 
-    def way_out(self, subnet: str, network: str) -> str | None:
+    def default_route(self, subnet: str, network: str) -> str | None:
         return self._answer(f"route {subnet} {network}", self.leads_to)
 
     def policy(self, name: str) -> AccountPolicy | None:

@@ -130,11 +130,11 @@ def more_confidence_is_never_cheaper(request: Request, work: SharedWork) -> Iter
     request = replaced(_of_one_class(request), prefer="cost")
     before = None
     for number, confidence in enumerate(_CONFIDENCES):
-        surer = replaced(request, confidence=confidence)
-        after = work.best(surer)
+        safer = replaced(request, confidence=confidence)
+        after = work.best(safer)
         if number and before is None and after is not None:
             yield f"{confidence} has a plan, {_text(after)}, where less has none"
-        excused = before and after and after.evaluation.shortfall.missed and _overtakes(after, before, surer, work)
+        excused = before and after and after.evaluation.shortfall.missed and _overtakes(after, before, safer, work)
         if before and after and _is_cheaper(after, before) and not excused:
             yield f"{confidence} takes {_text(after)} instead of {_text(before)}"
         before = after

@@ -124,7 +124,7 @@ class Invariants:
     def after_time(self):
         self._one_machine()
         self._found()
-        self._came_to_light()
+        self._appeared()
 
     def _intent_before_call(self, program, what, parameters):
         tags = self._tags_of(parameters)
@@ -462,7 +462,7 @@ class Invariants:
         self._downs.append((program, began, self._run.schedule.now))
         self._receipts(program, outcome)
 
-    def _came_to_light(self):
+    def _appeared(self):
         """Check that no resource of this user's earlier requests appears after a `down` that found nothing."""
         for program, began, ended in self._downs:
             late = [

@@ -37,7 +37,7 @@ from simulation.program import Clock, Program, Sessions
 from simulation.schedule import Endless, Killed, Schedule
 from simulation.world import World
 
-from tgi_deploy.catalog.phases import read_cures
+from tgi_deploy.catalog.phases import read_edits
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.operations.context import Context
@@ -115,7 +115,7 @@ def _table():
 def _healer():
     """Fixes that don't need a new plan: the same again, and the plan's next machine."""
     edits = {
-        code: [edit for edit in edits if edit in {"again", "other_machine"}] for code, edits in read_cures().items()
+        code: [edit for edit in edits if edit in {"again", "other_machine"}] for code, edits in read_edits().items()
     }
     return Healer(engine=engine_named("tgi"), edits=edits, plan_again=None)
 

@@ -114,9 +114,9 @@ class Changing(Watching):
         catalog, environ = self._catalog(), wiring.environment(sandbox=self._sandbox)
         texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force)
         setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
-        cures = healer(catalog, self._profiles_dir, os.environ) if heal else None
+        fixes = healer(catalog, self._profiles_dir, os.environ) if heal else None
         outcome, made = run_settled(
-            wiring.context(setup), stops, job.runner(texts, cures), name=job.name, ask=answers.on_interrupt
+            wiring.context(setup), stops, job.runner(texts, fixes), name=job.name, ask=answers.on_interrupt
         )
         notice = wiring.region_notice(setup) if self.target.facts.regions else None
         return up_result(job.plan, outcome, made, job.found.notices, notice)
@@ -455,8 +455,8 @@ class Changing(Watching):
         from tgi_deploy.values.progress import Events
 
         texts, catalog = texts_of(model, request), self._catalog()
-        troubles = chosen(faults, wiring.rehearsable())
-        plan = plan_to_rehearse(texts, catalog, os.environ, troubles)
+        scenarios = chosen(faults, wiring.rehearsable())
+        plan = plan_to_rehearse(texts, catalog, os.environ, scenarios)
         regions = tuple(dict.fromkeys(item.offer.region for item in (plan.chosen, *plan.fallbacks)))
         Events(self._progress).note("starting an isolated sandbox; your records are not touched")
         with wiring.rehearsal(self._setup(regions)) as (context, stage):
@@ -464,9 +464,9 @@ class Changing(Watching):
             found = run_again(
                 context,
                 stops,
-                lambda guarded: rehearse(guarded, stage, asked, troubles, seed=seed),
+                lambda guarded: rehearse(guarded, stage, asked, scenarios, seed=seed),
                 doing="rehearse",
-                advice="nothing is left of it: run it again",
+                advice="everything that it created is deleted: run it again",
             )
         return rehearsal_result(found)
 

@@ -171,10 +171,10 @@ def _measured(
     }
     if not {"torch_dtype", "dtype"} & _keys(config):
         measured["torch_dtype"] = _dominant_dtype(found)
-    return _belonging_together(model_spec(config, hub_id, **known, **measured), source)
+    return _check_weights_match(model_spec(config, hub_id, **known, **measured), source)
 
 
-def _belonging_together(spec: ModelSpec, source: ModelSource) -> ModelSpec:
+def _check_weights_match(spec: ModelSpec, source: ModelSource) -> ModelSpec:
     """Check that config and weights match: all formats store the token tables unpacked, so fewer weights can't fit."""
     tables = spec.vocab_size * spec.hidden_size * (1 if spec.tied_embeddings else 2)
     if spec.parameters - spec.vision_parameters >= tables:

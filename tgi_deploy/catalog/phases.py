@@ -92,7 +92,7 @@ def _codes(below: str, user_dir: Path | None) -> list[dict[str, Any]]:
     return _objects(codes)
 
 
-def read_cures(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
+def read_edits(*, user_dir: Path | None = None) -> dict[str, tuple[str, ...]]:
     """Return the plan changes that can fix a failure, by its code, in the order to try them.
 
     Raises:

@@ -64,7 +64,7 @@ def question(progress: Progress, *, dry_run: bool, yes: bool) -> Callable[[Seque
 def down_text(outcome: DownOutcome, names: Sequence[str], places: Sequence[str], *, dry_run: bool) -> str:
     from tgi_deploy.cli.views.receipt import receipts_text  # noqa: PLC0415 -- help is printed without it
 
-    lines = [f"{name} is gone: nothing is left of it" for name in outcome.removed]
+    lines = [f"{name} is deleted, with everything that belonged to it" for name in outcome.removed]
     lines.extend(filter(None, [receipts_text(outcome.receipts)]))
     regions = ", ".join(places)
     lines.extend(f"no trace of {name} in {regions}" for name in outcome.absent)

@@ -24,7 +24,7 @@ def _stop() -> Result:
     """Stop the local cloud and everything in it; leave no process and no file behind."""
     found = Client().sandbox_stop()
     return printed(
-        found, "the sandbox is stopped, nothing is left of it" if found.outcome else "no sandbox was running"
+        found, "the sandbox is stopped, and everything in it is deleted" if found.outcome else "no sandbox was running"
     )
 
 

@@ -258,7 +258,7 @@ class _Reader:
         for kind, match in meaning.progress:
             self._now = replace(self._now, progress=advanced(self._now.progress, kind, match, line))
             if kind == RECOVERS:
-                self._forgive(_DOWNLOADING + 1)
+                self._drop_completed(_DOWNLOADING + 1)
         self._take_end(line, meaning)
         self._take_evidence(line, meaning)
         self._take_error(line, meaning)
@@ -293,9 +293,9 @@ class _Reader:
             return
         failed = now.failed and index < READY
         self._now = replace(now, phase=index, evident=True, stranger=None, failed=failed, error=None)
-        self._forgive(index)
+        self._drop_completed(index)
 
-    def _forgive(self, before: int) -> None:
+    def _drop_completed(self, before: int) -> None:
         """Drop the evidence of earlier phases, which completed."""
         kept = (item for item in self._evidence if item.forbids or STARTUP_PHASES.index(item.phase) >= before)
         self._evidence = list(kept)

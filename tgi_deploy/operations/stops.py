@@ -105,5 +105,5 @@ class Stops:
         return self.new_record and not self.adopted
 
     @property
-    def made_something(self) -> bool:
+    def created_any(self) -> bool:
         return bool(self.made) or self.abandoned or self.owns_all

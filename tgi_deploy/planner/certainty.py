@@ -29,7 +29,7 @@ def cheaper(request: Request, chosen: Configuration, others: Sequence[Configurat
     return best and Neighbor(point=point(best[1]), chance=best[0])
 
 
-def surer(request: Request, chosen: Configuration, ranked: Sequence[Configuration]) -> Neighbor | None:
+def safer(request: Request, chosen: Configuration, ranked: Sequence[Configuration]) -> Neighbor | None:
     """Return the cheapest candidate that meets all limits almost certainly, if the choice does not."""
     if not request.limits or least_chance(chosen) >= SURE:
         return None

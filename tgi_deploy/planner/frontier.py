@@ -32,7 +32,7 @@ def frontier(configurations: Sequence[Configuration]) -> tuple[FrontierPoint, ..
     figures = {id(item): _figures(item) for item in rivals}
     kept: list[Configuration] = []
     for item in sorted(rivals, key=lambda item: (figures[id(item)], item.key)):
-        if item is chosen or not any(_beats(figures[id(other)], figures[id(item)]) for other in kept):
+        if item is chosen or not any(_dominates(figures[id(other)], figures[id(item)]) for other in kept):
             kept.append(item)
     points = [point(item, chosen=item is chosen) for item in kept]
     knee = _knee(points)
@@ -59,7 +59,7 @@ def _figures(item: Configuration) -> tuple[float, ...]:
     return (float(item.usd_per_hour), -seen["output_tokens_per_s"], seen["ttft_ms"], seen["tpot_ms"], grade)
 
 
-def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     """Return whether it is at least as good in all criteria; of equal ones the earlier stays."""
     return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
 

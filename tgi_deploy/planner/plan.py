@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.bearing import bearing
-from tgi_deploy.planner.certainty import cheaper, surer
+from tgi_deploy.planner.certainty import cheaper, safer
 from tgi_deploy.planner.frontier import alternatives, frontier
 from tgi_deploy.planner.remarks import assumptions, missed_limits, notices
 from tgi_deploy.planner.replicas import MOST_REPLICAS
@@ -62,7 +62,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         frontier=frontier(ranked),
         bearing=bearing(search.evaluator, ranked[0].evaluation),
         cheaper=cheaper(request, ranked[0], (*ranked, *found.nearly)),
-        surer=surer(request, ranked[0], ranked),
+        safer=safer(request, ranked[0], ranked),
         spare_usd_per_hour=_spare_usd_per_hour(search, ranked[0]),
     )
 

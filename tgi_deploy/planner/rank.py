@@ -39,7 +39,7 @@ class Merit(Frozen, frozen=True, kw_only=True):
     names: tuple[str, ...]
 
 
-class Unspoken(NamedTuple):
+class MissedDefaults(NamedTuple):
     """Criteria that precede the preference: defaults that a candidate does not meet."""
 
     unusable: bool
@@ -50,7 +50,7 @@ class Unspoken(NamedTuple):
 
 def sort_key(prefer: Preference, merit: Merit) -> tuple[Any, ...]:
     """Return the sort key, smaller is better: defaults, then the preference, then names."""
-    return (Unspoken(merit.unusable, merit.coarse, merit.missed, merit.times), *_preferred(prefer, merit))
+    return (MissedDefaults(merit.unusable, merit.coarse, merit.missed, merit.times), *_preferred(prefer, merit))
 
 
 def _preferred(prefer: Preference, merit: Merit) -> tuple[Any, ...]:

@@ -325,7 +325,7 @@ class _Relaxer:
             for offer, elsewhere in variant.offers:
                 configuration = search.configuration(offer, evaluation)
                 if configuration is not None:
-                    yield here | elsewhere | self._dear(configuration), configuration
+                    yield here | elsewhere | self._over_budget(configuration), configuration
 
     def _evaluations(self, variant: _Variant, context: int, load: int) -> Iterator[Evaluation]:
         """Yield its working evaluations; with a speed limit one per prefill batch, as each meets different limits."""
@@ -342,7 +342,7 @@ class _Relaxer:
                 if not item.met and not item.limit.default:
                     yield _SPEED[item.limit.metric]
 
-    def _dear(self, configuration: Configuration) -> Axes:
+    def _over_budget(self, configuration: Configuration) -> Axes:
         budget = self.request.budget_usd_per_hour
         return frozenset({"budget"}) if budget is not None and configuration.cost.usd_per_hour > budget else _NOTHING
 

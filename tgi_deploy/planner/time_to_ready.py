@@ -96,7 +96,7 @@ def _estimate(phase: StartupPhase) -> PhaseEstimate:
     )
 
 
-def to_go_through(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
+def phases_of_start(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Return the phases that apply: an owned machine is already up."""
     owned = candidate.offer.market == "owned"
     return tuple(item for item in estimate(candidate) if not (owned and item.phase in _ONLY_RENTED))

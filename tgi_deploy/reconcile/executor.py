@@ -146,7 +146,7 @@ class Executor:
             return False
         made = (record.state, record.spec, record.place) == ("created", resource.spec, resource.place)
         new = may_be_new(record, self.clock.now(), within_s=self.visibility_timeout.deadline_s)
-        return made and new and self._come_to_light(deployment, resource) is not None
+        return made and new and self._await_appearance(deployment, resource) is not None
 
     def _note_missing(self, deployment: Deployment, key: str) -> None:
         """Add the end of a recorded resource that no longer exists to the history before it is replaced."""
@@ -209,7 +209,7 @@ class Executor:
                     raise TokenMismatchError(lost.message) from lost
                 continue
             except _REFUSALS:
-                late = self._come_to_light(deployment, resource) if doubts or repeated else None
+                late = self._await_appearance(deployment, resource) if doubts or repeated else None
                 if late is None:
                     self._close(deployment, resource)
                     raise
@@ -238,7 +238,7 @@ class Executor:
         """Drop an intent that created nothing, so that no later command waits for it."""
         self.save(deployment.without_record(resource.key))
 
-    def _come_to_light(self, deployment: Deployment, resource: Resource) -> Found | None:
+    def _await_appearance(self, deployment: Deployment, resource: Resource) -> Found | None:
         """Wait up to a minute for a resource that an earlier request created; None if there is none."""
         for _ in looks(self.clock, self.visibility_timeout):
             found = self._find(deployment, resource)
@@ -249,8 +249,8 @@ class Executor:
     def _find_or_create(self, deployment: Deployment, resource: Resource, *, doubtful: bool) -> tuple[Found, str]:
         """`doubtful`: an earlier request may have created it. Where another would create a second one, wait for it."""
         handler = self.handler(resource.place, resource.kind)
-        patiently = doubtful and handler.unrepeatable
-        present = (self._come_to_light if patiently else self._find)(deployment, resource)
+        may_appear_late = doubtful and handler.unrepeatable
+        present = (self._await_appearance if may_appear_late else self._find)(deployment, resource)
         if present is not None:
             return present, "adopted"
         properties = resolve(resource.properties, deployment)

@@ -116,7 +116,7 @@ class Cloud(Protocol):
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
         """Change when the machine is terminated from outside, if such a resource is among `seen`.
 
-        Raises InputError `external_end_stays` if that end can't be removed.
+        Raises InputError `external_end_fixed` if that end can't be removed.
         """
 
 

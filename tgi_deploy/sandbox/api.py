@@ -73,7 +73,7 @@ def proof(access_key: str, challenge: str) -> str:
     return hmac.new(access_key.encode(), f"health {challenge}".encode(), hashlib.sha256).hexdigest()
 
 
-def is_genuine(endpoint: Endpoint) -> bool:
+def is_our_sandbox(endpoint: Endpoint) -> bool:
     """Return whether the sandbox with this key answers there, not another account's program at its old port."""
     challenge = secrets.token_hex(16)
     try:

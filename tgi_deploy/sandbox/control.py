@@ -90,7 +90,7 @@ def stop(home: Path) -> bool:
 def status(home: Path) -> SandboxInfo | None:
     """Return the sandbox of this home if it answers and wrote the record."""
     recorded = _read_record(home.expanduser())
-    return recorded if recorded and api.is_genuine(recorded.endpoint) else None
+    return recorded if recorded and api.is_our_sandbox(recorded.endpoint) else None
 
 
 def _usable(home: Path) -> Path:

@@ -22,18 +22,18 @@ _COUNTED: Final = {"capacity": "RunInstances", "quota": "RunInstances", "throttl
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
+class Scenario:
     """`faults` are the initial ones; two numbers of `times` are limits, two of the actions in `sample` are drawn.
 
-    `strikes`, if any, is applied to the machine when the wait for its engine reaches `at_phase`; `delay_s` extends that
-    phase (in the machine's seconds). `market`: applies only to machines of that market.
+    `machine_fault`, if any, is applied to the machine when the wait for its engine reaches `at_phase`; `delay_s`
+    extends that phase (in the machine's seconds). `market`: applies only to machines of that market.
     """
 
     name: str
     description: str
     faults: tuple[Document, ...] = field(default=())
     at_phase: str = ""
-    strikes: Document | None = None
+    machine_fault: Document | None = None
     delay_s: float = 0.0
     market: str = ""
 
@@ -50,8 +50,8 @@ def _drawn(fault: Document, chance: random.Random) -> tuple[Document, ...]:
     return ({**fault, "times": chance.randint(*times)} if isinstance(times, list) else fault,)
 
 
-TROUBLES: Final = tuple(
-    Trouble(**item) for item in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+SCENARIOS: Final = tuple(
+    Scenario(**item) for item in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 )
 
 
@@ -65,14 +65,14 @@ class SandboxStage:
     def prepare(self, name: str, seed: int) -> tuple[str, ...]:
         """Inject the faults and return one sentence per fault."""
         chance = random.Random(f"{seed} {name}")  # noqa: S311 -- a repeatable choice
-        documents = trouble(name).documents(chance)
+        documents = scenario(name).documents(chance)
         for document in documents:
             self._ask("POST", "faults", document)
         return tuple(_sentence(document) for document in documents if document["name"] in _COUNTED)
 
     def strike(self, name: str, instance_id: str) -> None:
         """Apply it to the machine now."""
-        self._ask("POST", "faults", {**(trouble(name).strikes or {}), "instance_id": instance_id})
+        self._ask("POST", "faults", {**(scenario(name).machine_fault or {}), "instance_id": instance_id})
 
     def calls(self) -> tuple[str, ...]:
         """Return the names of all calls, in order."""
@@ -88,8 +88,8 @@ class SandboxStage:
         return answer
 
 
-def trouble(name: str) -> Trouble:
-    return next(item for item in TROUBLES if item.name == name)
+def scenario(name: str) -> Scenario:
+    return next(item for item in SCENARIOS if item.name == name)
 
 
 def _sentence(document: Document) -> str:

@@ -27,7 +27,7 @@ class ErrorThing(Document, frozen=True, kw_only=True):
     command: str | UnsetType | None = UNSET
 
 
-class StillCosts(Document, frozen=True, kw_only=True):
+class StillBilled(Document, frozen=True, kw_only=True):
     """A machine that is or may still be running: its cost, and the command that removes it."""
 
     machine: str | None
@@ -64,7 +64,7 @@ class ErrorData(Document, frozen=True, kw_only=True):
     remedy: str | UnsetType | None = UNSET
     command: str | UnsetType | None = UNSET
     outcome: Literal["kept", "removed", "not_removed", "nothing_created", "removing"] | UnsetType = UNSET
-    still_costs: StillCosts | UnsetType | None = UNSET
+    still_billed: StillBilled | UnsetType | None = UNSET
     receipt: ReceiptData | UnsetType | None = UNSET
     receipts: tuple[ReceiptData, ...] | UnsetType = UNSET
     receipt_files: tuple[str | None, ...] | UnsetType = UNSET

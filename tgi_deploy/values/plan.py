@@ -225,7 +225,7 @@ class Plan(Value, frozen=True, kw_only=True):
     frontier: tuple[FrontierPoint, ...] = ()
     bearing: Bearing | None = None
     cheaper: Neighbor | None = None
-    surer: Neighbor | None = None
+    safer: Neighbor | None = None
     spare_usd_per_hour: Decimal | None = None
 
 

@@ -210,7 +210,7 @@ class PlannedServiceLevel(Document, frozen=True, kw_only=True):
     limits: tuple[PlannedLimit, ...]
     one_replica: Bearing | None
     cheaper: Neighbor | None
-    surer: Neighbor | None
+    safer: Neighbor | None
     spare_usd_per_hour: Decimal | None = None
 
 

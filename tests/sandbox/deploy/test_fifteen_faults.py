@@ -97,7 +97,7 @@ def test_each_fault_is_reported_and_nothing_is_left(program, monkeypatch, name):
     said = bring_up(program, case, "--on-failure", "remove", "--json")
     check_told(said, case)
     data = said.json["data"]
-    assert (data["outcome"], data["still_costs"]) == ("removed", None)
+    assert (data["outcome"], data["still_billed"]) == ("removed", None)
     assert data["receipt"]["status"] == "removed"
     assert Decimal(data["receipt"]["cost"]["usd"]) > 0
     assert is_untouched(data["receipt"])

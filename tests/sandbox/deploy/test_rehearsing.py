@@ -11,7 +11,7 @@ from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.rehearse import FAULTS
 from tgi_deploy.sandbox import faults
-from tgi_deploy.sandbox.rehearsal import TROUBLES
+from tgi_deploy.sandbox.rehearsal import SCENARIOS
 
 WORDS = ("rehearse", "llama3-13b", "--budget", "5", "--json")
 
@@ -27,17 +27,17 @@ def run(capsys, *words):
 
 
 def test_rehearse_lists_the_faults_of_the_sandbox():
-    assert [item.name for item in TROUBLES] == list(FAULTS)
+    assert [item.name for item in SCENARIOS] == list(FAULTS)
 
 
 def test_every_rehearsal_fault_uses_sandbox_faults_and_is_reproducible_by_seed():
-    for trouble in TROUBLES:
-        documents = trouble.documents(chance("3 x"))
-        assert documents or trouble.strikes, trouble.name
-        for document in (*documents, *([trouble.strikes] if trouble.strikes else [])):
+    for scenario in SCENARIOS:
+        documents = scenario.documents(chance("3 x"))
+        assert documents or scenario.machine_fault, scenario.name
+        for document in (*documents, *([scenario.machine_fault] if scenario.machine_fault else [])):
             assert faults.read_fault(document)
-        assert "\n" not in trouble.description
-        assert trouble.documents(chance("3 x")) == documents, trouble.name
+        assert "\n" not in scenario.description
+        assert scenario.documents(chance("3 x")) == documents, scenario.name
 
 
 def test_a_typo_gets_a_suggestion(capsys):
@@ -48,7 +48,7 @@ def test_a_typo_gets_a_suggestion(capsys):
 
 def test_an_impossible_fault_is_rejected(capsys):
     code, answer, _ = run(capsys, "--fault", "spot-reclaim")
-    assert (code, answer["errors"][0]["code"]) == (2, "fault_cannot_happen")
+    assert (code, answer["errors"][0]["code"]) == (2, "fault_not_applicable")
 
 
 def test_the_same_seed_gives_the_same_run_and_leaves_nothing(capsys):

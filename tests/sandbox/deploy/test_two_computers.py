@@ -83,7 +83,7 @@ def test_a_machine_terminated_by_others_exits_5_on_both(second, monkeypatch):
         monkeypatch.setenv("TGI_DEPLOY_HOME", str(second.home / home))
         said = second.run("status", "shared", "--json")
         assert (said.code, said.json["exit_code"]) == (5, 5), said.out
-        assert said.json["errors"][0]["code"] in {"machine_gone", "not_answering"}
+        assert said.json["errors"][0]["code"] in {"machine_missing", "not_answering"}
         assert "tgi-deploy down shared" in said.json["errors"][0]["hint"]
 
 

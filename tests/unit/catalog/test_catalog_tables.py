@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tgi_deploy.catalog.alerts import read_alerts
-from tgi_deploy.catalog.phases import read_cures
+from tgi_deploy.catalog.phases import read_edits
 from tgi_deploy.catalog.quotas import read_quotas
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import InputError
@@ -73,13 +73,13 @@ def test_broken_quotas(mine, document, place):
 )
 def test_broken_cures(mine, edits):
     with pytest.raises(InputError, match=r"heal\.json: 'edits' is not a table of lists of names") as caught:
-        read_cures(user_dir=mine("diagnosis/heal.json", {"edits": edits}))
+        read_edits(user_dir=mine("diagnosis/heal.json", {"edits": edits}))
     assert caught.value.code == "bad_profile"
 
 
 def test_an_unknown_edit_is_rejected_before_anything_is_created(mine):
-    cures = read_cures(user_dir=mine("diagnosis/heal.json", {"edits": {"oom_load": ["pray"]}}))
+    fixes = read_edits(user_dir=mine("diagnosis/heal.json", {"edits": {"oom_load": ["pray"]}}))
     with pytest.raises(InputError, match="there is no change 'pray'") as caught:
-        Healer(engine=Tgi(), edits=cures, plan_again=lambda texts: texts)
+        Healer(engine=Tgi(), edits=fixes, plan_again=lambda texts: texts)
     assert caught.value.code == "bad_profile"
     assert "more_shards" in caught.value.hint

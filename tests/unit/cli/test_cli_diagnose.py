@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from builders.logs import GRAMMAR
 
-from tgi_deploy.catalog.phases import read_cures, read_tool_codes
+from tgi_deploy.catalog.phases import read_edits, read_tool_codes
 from tgi_deploy.cli.frame import run
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.cli.views.diagnosis import explanation_text
@@ -181,9 +181,9 @@ def test_every_code_is_explained_in_100_columns():
 
 
 def test_explain_shows_the_change_that_heal_makes(capsys):
-    cures = read_cures()
+    fixes = read_edits()
     for item in all_codes("tgi"):
-        assert item.plan_edit == next(iter(cures.get(item.code, ())), ""), item.code
+        assert item.plan_edit == next(iter(fixes.get(item.code, ())), ""), item.code
     assert json.loads(said(capsys, "explain", "oom_load", "--json")[1])["data"]["plan_edit"] == "more_shards"
     assert "plan_edit" not in json.loads(said(capsys, "explain", "left_behind", "--json")[1])["data"]
 

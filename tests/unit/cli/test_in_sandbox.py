@@ -50,14 +50,18 @@ def test_the_list_covers_every_command_that_calls_a_cloud():
 def test_sandbox_is_added_everywhere_except_in_hashed_parts():
     line, reported = "tgi-deploy down demo", "tgi-deploy down --sandbox demo"
     result = Result(
-        data={"still_costs": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1},
+        data={"still_billed": [{"ends_with": line}], "receipt": {"left": [line], "sha256": "1"}, "n": 1},
         text=line,
         warnings=(warning("w", line),),
         errors=(Problem(code="e", message=line, hint=line),),
         failure_text=line,
     )
     found = in_sandbox(result)
-    assert found.data == {"still_costs": ({"ends_with": reported},), "receipt": {"left": [line], "sha256": "1"}, "n": 1}
+    assert found.data == {
+        "still_billed": ({"ends_with": reported},),
+        "receipt": {"left": [line], "sha256": "1"},
+        "n": 1,
+    }
     assert (found.text, found.warnings[0].message) == (reported, reported)
     error = found.errors[0]
     assert (error.message, error.hint) == (reported, reported)

@@ -34,7 +34,7 @@ def logs():
 def test_the_right_cause_comes_first(logs, collection, half):
     share = public.share_of(public.mine(logs, collection, half))
     assert share.right_of_all >= FLOORS[collection, half]
-    assert (share.clean > 0, share.accused) == (True, 0)
+    assert (share.clean > 0, share.false_alarms) == (True, 0)
 
 
 def test_every_cause_has_a_page_and_no_thread_is_used_twice(logs):

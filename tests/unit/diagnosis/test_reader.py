@@ -93,7 +93,7 @@ def test_scores_count_wrong_claims_and_misses():
 @pytest.mark.slow
 def test_the_script_exits_0_if_all_are_right(capsys):
     assert accuracy.main([]) == 0
-    assert "0 clean ones accused" in capsys.readouterr().out
+    assert "0 false alarms" in capsys.readouterr().out
 
 
 def test_one_line_with_two_causes_gives_both_and_how_to_distinguish_them():

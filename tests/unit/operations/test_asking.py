@@ -110,7 +110,7 @@ def test_the_bare_prompt_is_one_request(around):
     [
         (refused(401, error="Unauthorized"), "unauthorized", 5),
         (refused(429, error="Model is overloaded", error_type="overloaded"), "overloaded", 1),
-        (refused(422, error="Input validation error: too long", error_type="validation"), "question_refused", 2),
+        (refused(422, error="Input validation error: too long", error_type="validation"), "prompt_rejected", 2),
         (refused(500, error="Request failed during generation"), "ask_failed", 5),
         ((delta("It "), '{"error":"Request failed during generation"}'), "ask_failed", 5),
         ((delta("It "),), "ask_failed", 5),

@@ -55,7 +55,7 @@ def test_an_unexpected_error_after_the_first_change_lists_what_exists(around, ca
     assert DOWN in error.hint
     if call in {"machine", "create instance"}:
         assert PRICE in error.hint
-        assert error.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
+        assert error.data["still_billed"]["ends_with"] == "tgi-deploy down demo"
     else:
         assert "security-group" in error.hint
         assert "nothing that exists is billed by the hour" in error.hint
@@ -70,7 +70,7 @@ def test_an_unexpected_error_while_waiting_names_the_machine(around, monkeypatch
         bring_up(around, wait=True)
     machine = machine_of(around)
     assert f"the machine {machine.id} runs and costs {PRICE}" in caught.value.hint
-    assert caught.value.data["still_costs"]["machine"] == machine.id
+    assert caught.value.data["still_billed"]["machine"] == machine.id
 
 
 def test_an_unexpected_error_before_the_first_change_is_unchanged(around):
@@ -226,5 +226,5 @@ def test_a_defect_is_one_line_with_its_file_and_existing_resources(around, capsy
     assert (result.exit_code, item.code) == (1, "internal_error")
     assert PRICE in item.hint
     assert "please report this defect with the file" in item.hint
-    assert result.data["still_costs"]["machine"] == machine_of(around).id
+    assert result.data["still_billed"]["machine"] == machine_of(around).id
     assert "KeyError: 'State'" in Path(result.data["crash_file"]).read_text(encoding="utf-8")

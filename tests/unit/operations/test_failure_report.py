@@ -76,7 +76,7 @@ def test_a_kept_machine_is_reported_with_its_cost_and_limits(around, monkeypatch
     recorded = around.store.load("demo")
     assert error.data["outcome"] == "kept"
     assert error.data["receipt"] is None
-    assert error.data["still_costs"] == {
+    assert error.data["still_billed"] == {
         "machine": machine.id,
         "region": "us-east-1",
         "usd_per_hour": recorded.usd_per_hour,
@@ -90,7 +90,7 @@ def test_a_removed_machine_is_reported_with_its_receipt(around, monkeypatch):
     logs(monkeypatch, LOADING_OOM)
     around.probe = Probe(outcome="refused")
     error = failure(around)
-    assert (error.data["outcome"], error.data["still_costs"]) == ("removed", None)
+    assert (error.data["outcome"], error.data["still_billed"]) == ("removed", None)
     assert error.data["receipt"]["status"] == "removed"
     assert is_untouched(error.data["receipt"])
     assert around.world.left() == []
@@ -111,7 +111,7 @@ def test_a_failed_removal_is_reported_with_its_cost(around, monkeypatch):
     error = failure(around, on_failure=lose_the_cloud)
     (machine,) = around.world.running()
     assert (error.code, error.data["outcome"]) == ("engine_failed", "not_removed")
-    assert error.data["still_costs"]["machine"] == machine.id
+    assert error.data["still_billed"]["machine"] == machine.id
     assert "may still run" in error.hint
     assert "tgi-deploy down demo" in error.hint
     assert "cloud_unreachable no answer" in around.recorder.lines

@@ -13,7 +13,7 @@ from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.deploying.in_place import extend
-from tgi_deploy.operations.deploying.rollout import former, never_again
+from tgi_deploy.operations.deploying.rollout import former, not_planned_again
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.launching.launch import spec_of
 from tgi_deploy.operations.planning.option_texts import OptionTexts
@@ -63,7 +63,7 @@ def running(resource):
     )
 
 
-def up_again(around, *, confirm=lambda _proposal: pytest.fail("asked"), again=never_again, wait=True, **options):
+def up_again(around, *, confirm=lambda _proposal: pytest.fail("asked"), again=not_planned_again, wait=True, **options):
     catalog = open_catalog()
     made = plan(OptionTexts(model=NAME, **options), catalog, {})
     asked = request(

@@ -172,7 +172,7 @@ def test_without_accelerators_for_both_rolling_is_rejected_first(host):
     host.up()
     with pytest.raises(ConflictError) as caught:
         host.up("awq", strategy="rolling")
-    assert caught.value.code == "cannot_roll"
+    assert caught.value.code == "rolling_unavailable"
     assert "both would need 2 accelerators, but the host has 1" in caught.value.message
     assert "--strategy recreate" in caught.value.hint
     assert host.names == ["tgi-deploy-demo", "tgi-deploy-demo.1"]

@@ -8,7 +8,7 @@ import pytest
 from builders.plans import candidate, engine
 from fakes.surroundings import Surroundings, on, plan, planner_request, request
 
-from tgi_deploy.catalog.phases import read_cures, read_failures
+from tgi_deploy.catalog.phases import read_edits, read_failures
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.errors import DeployError, Diagnosis, Failure, InputError
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
@@ -73,7 +73,7 @@ class Sick:
         return plan()
 
     def up(self, made=None, **changes: Any):
-        healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=changes.pop("plan_again", self.plan_again))
+        healer = Healer(engine=Tgi(), edits=read_edits(), plan_again=changes.pop("plan_again", self.plan_again))
         return up_and_heal(
             self.context(),
             REQUEST,
@@ -84,8 +84,8 @@ class Sick:
 
 
 def test_a_healthy_engine_is_not_changed(around):
-    outcome, cures = Sick(around, ()).up()
-    assert (outcome.deployment.status, cures) == ("ready", ())
+    outcome, fixes = Sick(around, ()).up()
+    assert (outcome.deployment.status, fixes) == ("ready", ())
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_no_retry_next_to_a_failed_removal(around, refused, error, code):
 
 def test_a_prefill_out_of_memory_halves_the_batch_on_a_new_machine(around):
     sick = Sick(around, (PREFILL,))
-    outcome, cures = sick.up()
+    outcome, fixes = sick.up()
     assert outcome.deployment.status == "ready"
-    assert [(cure.code, cure.edit) for cure in cures] == [("oom_warmup_prefill", "less_prefill")]
+    assert [(fix.code, fix.edit) for fix in fixes] == [("oom_warmup_prefill", "less_prefill")]
     half = candidate().engine.settings.max_batch_prefill_tokens // 2
     assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
     assert (len(sick.machines), len(around.world.running())) == (2, 1)
@@ -215,16 +215,16 @@ def test_healing_stops_at_max_spend(around):
 
 def test_a_full_disk_is_doubled(around):
     sick = Sick(around, (DISK,))
-    _, cures = sick.up()
-    assert cures[0].edit == "more_disk"
+    _, fixes = sick.up()
+    assert fixes[0].edit == "more_disk"
     assert sick.asked[0].disk == str(2 * candidate().storage.root_volume_gib)
 
 
 def test_a_change_that_the_planner_rejects_is_skipped(around):
     sick = Sick(around, (PREFILL,))
     refused = NoFeasiblePlan(request=planner_request(), rejections=(), considered=0, near_misses=(), catalog_date="x")
-    outcome, cures = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _texts: refused)
-    assert cures[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
+    outcome, fixes = sick.up(plan(on("g6e.2xlarge")), plan_again=lambda _texts: refused)
+    assert fixes[0].what == f"g6e.2xlarge instead of {candidate().offer.instance_type.name}"
     assert outcome.deployment.status == "ready"
     assert around.world.running()[0].attributes["instance_type"] == "g6e.2xlarge"
 
@@ -276,9 +276,9 @@ def test_every_code_of_the_table_exists_and_every_change_is_known():
         "longest_failed", "together_failed", "kv_capacity_short", "machine_died", "spot_reclaimed",
         "wrong_device", "implausibly_slow",
     }  # fmt: skip
-    cures = read_cures()
-    assert set(cures) <= known
-    kinds = {edit for edits in cures.values() for edit in edits}
+    fixes = read_edits()
+    assert set(fixes) <= known
+    kinds = {edit for edits in fixes.values() for edit in edits}
     assert kinds == {"less_prefill", "more_shards", "more_disk", "p2p_off", "other_machine", "again"}
 
 
@@ -293,8 +293,8 @@ def test_changes_modify_the_options(code, field, value):
         asked.append(texts)
         return plan()
 
-    healer = Healer(engine=Tgi(), edits=read_cures(), plan_again=again)
+    healer = Healer(engine=Tgi(), edits=read_edits(), plan_again=again)
     error = DeployError("engine_failed", "x", failure=Failure(diagnosis=Diagnosis(finding=code)))
-    cure = healer.cure(error, replaced(REQUEST, env=()), plan(), ())
-    assert getattr(cure.texts, field) == value
-    assert asked == [cure.texts]
+    fix = healer.fix(error, replaced(REQUEST, env=()), plan(), ())
+    assert getattr(fix.texts, field) == value
+    assert asked == [fix.texts]

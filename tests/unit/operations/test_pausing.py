@@ -195,7 +195,7 @@ def test_a_limit_that_passed_while_stopped_blocks_start_until_extended(around):
     later(around, 5)
     with pytest.raises(ConflictError) as caught:
         begin_again(around)
-    assert caught.value.code == "end_passed"
+    assert caught.value.code == "limit_reached"
     assert "extend demo --ttl" in caught.value.hint
     extend(around.context(), "demo", WantedEnds(ttl_s=2 * HOUR_S))
     later(around, 1)
@@ -253,7 +253,7 @@ def test_a_spot_machine_is_not_stopped(around):
     bring_up(around, plan(chosen=spot, markets=("spot",)))
     with pytest.raises(InputError) as caught:
         halt(around)
-    assert caught.value.code == "spot_stays"
+    assert caught.value.code == "spot_not_stoppable"
     assert "down demo" in caught.value.hint
     assert the_machine(around).alive
 

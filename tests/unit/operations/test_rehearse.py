@@ -18,11 +18,11 @@ from tgi_deploy.values.resource import Step
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Scenario:
     name: str = "made-up"
     description: str = "something made up happens"
     at_phase: str = ""
-    strikes: Any = None
+    machine_fault: Any = None
     delay_s: float = 0.0
     market: str = ""
 
@@ -55,8 +55,8 @@ def here(tmp_path):
     return Surroundings(home=tmp_path)
 
 
-def story(here, *troubles, stage=None):
-    return Story(context=here.context(), stage=stage or Stage(), plan=plan(), name="demo", troubles=troubles)
+def story(here, *scenarios, stage=None):
+    return Story(context=here.context(), stage=stage or Stage(), plan=plan(), name="demo", scenarios=scenarios)
 
 
 def step(action, kind, thing):
@@ -73,7 +73,7 @@ def step(action, kind, thing):
 
 def test_a_rehearsal_runs_up_and_down_and_leaves_nothing(here):
     stage = Stage()
-    reported = rehearse(here.context(), stage, request(), [Trouble()], seed=7)
+    reported = rehearse(here.context(), stage, request(), [Scenario()], seed=7)
     assert stage.prepared == [("made-up", 7)]
     assert [(item.command, item.exit_code) for item in reported.endings] == [("up", 0), ("down", 0)]
     assert (reported.safe, reported.left) == (True, ())
@@ -122,7 +122,7 @@ def test_unobserved_phases_are_reported_with_the_planned_time(here):
 
 
 def test_a_delay_makes_its_phase_longer(here):
-    reported = story(here, Trouble(at_phase="booting", delay_s=300))
+    reported = story(here, Scenario(at_phase="booting", delay_s=300))
     for phase in ("booting", "pulling"):
         reported.phase(phase, "", 0, 0)
     assert reported.moments[-1].at_s == 40 + 90 + 300
@@ -130,7 +130,7 @@ def test_a_delay_makes_its_phase_longer(here):
 
 def test_a_fault_in_a_phase_is_applied_once(here):
     stage = Stage()
-    reported = story(here, Trouble(at_phase="booting", strikes={"name": "dead-host"}), stage=stage)
+    reported = story(here, Scenario(at_phase="booting", machine_fault={"name": "dead-host"}), stage=stage)
     reported.step(step("create", "instance", "i-00000001"), "done")
     for phase in ("launching", "booting", "booting", "pulling"):
         reported.phase(phase, "", 0, 0)
@@ -171,20 +171,20 @@ def test_transient_lines_are_not_in_the_timeline(here):
 
 
 def test_faults_are_chosen_by_name_without_duplicates():
-    one, two = Trouble(name="one"), Trouble(name="two")
+    one, two = Scenario(name="one"), Scenario(name="two")
     assert chosen(["two", "one", "two"], [one, two]) == [two, one]
 
 
 @pytest.mark.parametrize(("name", "hint"), [("ona", "did you mean one?"), ("x", "one of: one, two")])
 def test_an_unknown_fault_is_rejected_with_a_suggestion(name, hint):
     with pytest.raises(InputError) as error:
-        chosen([name], [Trouble(name="one"), Trouble(name="two")])
+        chosen([name], [Scenario(name="one"), Scenario(name="two")])
     assert (error.value.code, error.value.hint) == ("unknown_fault", hint)
 
 
 def test_a_fault_of_another_market_is_rejected():
-    check_market(plan(), [Trouble()])
+    check_market(plan(), [Scenario()])
     with pytest.raises(InputError) as error:
-        check_market(plan(), [Trouble(name="spot-reclaim", market="spot")])
-    assert error.value.code == "fault_cannot_happen"
+        check_market(plan(), [Scenario(name="spot-reclaim", market="spot")])
+    assert error.value.code == "fault_not_applicable"
     assert "--market spot" in error.value.hint

@@ -293,7 +293,7 @@ def test_an_update_that_cannot_roll_is_recreated_or_rejected(around, changes, wh
     changes = {"wanted": NEW} | changes
     with pytest.raises(ConflictError) as caught:
         bring_up(around, strategy="rolling", **changes)
-    assert caught.value.code == "cannot_roll"
+    assert caught.value.code == "rolling_unavailable"
     assert why in caught.value.message
     assert bring_up(around, dry_run=True, **changes).proposal.update.strategy == "recreate"
     assert len(around.world.running()) == 1

@@ -95,7 +95,7 @@ def test_a_missing_machine_is_a_failure(first):
     (machine,) = first.world.running()
     first.world.things[machine.id] = replaced(machine, state="terminated", alive=False)
     first.clock.sleep(3600)
-    assert not_serving(status(first.context(), "demo")).code == "machine_gone"
+    assert not_serving(status(first.context(), "demo")).code == "machine_missing"
 
 
 def test_a_serving_deployment_is_a_success(first, second):

@@ -19,7 +19,7 @@ MADE = [
     {"kind": "instance", "id": "i-1", "region": "us-east-1"},
 ]
 UP = {"ready": READY, "proof": PROOF, "deployment": {"chosen": {"instance_type": "g6.xlarge"}, "resources": MADE}}
-STUCK = {"phase": "loading", "deployment": "smoke-x", "still_costs": {"machine": "i-1", "region": "us-east-1"}}
+STUCK = {"phase": "loading", "deployment": "smoke-x", "still_billed": {"machine": "i-1", "region": "us-east-1"}}
 DOWN = {"receipt": {"cost": {"usd": 0.12}}}
 FINDING = {
     "code": "oom_load",

@@ -251,14 +251,14 @@ def test_a_launch_that_fails_midway_reports_what_runs_and_costs(around, call, er
     assert reported in caught.value.hint
     assert "'tgi-deploy down demo' removes it" in caught.value.hint
     assert caught.value.data["deployment"] == "demo"
-    assert caught.value.data["still_costs"]["ends_with"] == "tgi-deploy down demo"
+    assert caught.value.data["still_billed"]["ends_with"] == "tgi-deploy down demo"
 
 
 def test_a_launch_that_fails_before_the_machine_reports_none(around):
     around.world.on_call = failing(99, ThrottledError("too fast"), call="create launch-template")
     with pytest.raises(ThrottledError) as caught:
         bring_up(around)
-    assert "still_costs" not in caught.value.data
+    assert "still_billed" not in caught.value.data
 
 
 def test_trying_every_pool_without_success_leaves_nothing(around):

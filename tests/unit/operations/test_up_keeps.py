@@ -41,7 +41,7 @@ def test_an_unresponsive_engine_keeps_its_machine(around):
     assert around.world.running() == [machine]
     assert len(around.world.left()) == 3
     assert error.data["outcome"] == "kept"
-    assert error.data["still_costs"]["machine"] == machine.id
+    assert error.data["still_billed"]["machine"] == machine.id
     assert "is older than this run and is kept and costs $1.861 an hour" in error.hint
     assert "'tgi-deploy down demo' removes it" in error.hint
     assert "is older than this run" in failure_text(error.problem, error.failure)
@@ -104,7 +104,7 @@ def test_only_the_new_machine_of_a_failed_up_is_removed(around):
     error = failed(around)
     assert around.world.running() == []
     assert {found.kind for found in around.world.left()} == {"security-group", "launch-template"}
-    assert (error.data["outcome"], error.data["still_costs"], error.data["receipt"]) == ("removed", None, None)
+    assert (error.data["outcome"], error.data["still_billed"], error.data["receipt"]) == ("removed", None, None)
     assert {item["kind"] for item in error.data["before"]} == {"security-group", "launch-template"}
     assert "what already existed is kept: 'tgi-deploy down demo' removes it" in error.hint
     shown = failure_text(error.problem, error.failure)

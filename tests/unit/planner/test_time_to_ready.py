@@ -7,7 +7,7 @@ from builders.plans import candidate, engine, instance_type, offer, storage
 from fakes.surroundings import plan
 
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.planner.time_to_ready import estimate, packed_mb, ready_deadline_s, to_go_through
+from tgi_deploy.planner.time_to_ready import estimate, packed_mb, phases_of_start, ready_deadline_s
 from tgi_deploy.values.base import replaced
 
 GB = 10**9
@@ -128,8 +128,8 @@ def test_a_larger_step_allows_a_longer_silence() -> None:
 def test_an_owned_machine_has_no_launch_or_boot_phase_in_time_to_ready() -> None:
     rented = candidate()
     owned = candidate(offer=offer(market="owned", usd_per_hour=None))
-    assert [phase.phase for phase in to_go_through(rented)] == ORDER
-    assert [phase.phase for phase in to_go_through(owned)] == ORDER[2:]
+    assert [phase.phase for phase in phases_of_start(rented)] == ORDER
+    assert [phase.phase for phase in phases_of_start(owned)] == ORDER[2:]
     assert [phase.phase for phase in plan_document(plan(chosen=owned)).time_to_ready] == ORDER[2:]
 
 

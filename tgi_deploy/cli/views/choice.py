@@ -91,10 +91,10 @@ def _neighbors(plan: Plan) -> Iterator[str]:
     if plan.cheaper is not None:
         saved = usd(price - plan.cheaper.point.total_usd_per_hour)
         yield f"{_named(plan.cheaper)} costs {saved}/h less and meets the limits with {_percent(plan.cheaper.chance)}."
-    if plan.surer is not None:
-        more = plan.surer.point.total_usd_per_hour - price
+    if plan.safer is not None:
+        more = plan.safer.point.total_usd_per_hour - price
         cost = f"costs {usd(more)}/h more" if more else "costs as much"
-        yield f"{_named(plan.surer)} {cost} and meets them with {_percent(plan.surer.chance)}."
+        yield f"{_named(plan.safer)} {cost} and meets them with {_percent(plan.safer.chance)}."
 
 
 def _named(found: Neighbor) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from tgi_deploy.catalog.phases import read_cures
+from tgi_deploy.catalog.phases import read_edits
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.acceptance import accept_equal_only
 from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import DeployError, RecordedThing
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
-    from tgi_deploy.operations.deploying.heal import Cure
+    from tgi_deploy.operations.deploying.heal import Fix
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
     from tgi_deploy.operations.planning.option_texts import OptionTexts
@@ -139,9 +139,7 @@ class UpJob(Frozen, frozen=True, kw_only=True):
     def name(self) -> str:
         return self.options.name or default_name(self.plan.request.model.name)
 
-    def runner(
-        self, texts: OptionTexts, healer: Healer | None
-    ) -> Callable[[Context], tuple[UpOutcome, Sequence[Cure]]]:
+    def runner(self, texts: OptionTexts, healer: Healer | None) -> Callable[[Context], tuple[UpOutcome, Sequence[Fix]]]:
         """Return a function that brings up the plan as requested."""
         if healer is None:
             return lambda context: (up(context, self._request(texts, self.plan)), ())
@@ -253,6 +251,6 @@ def healer(catalog: Catalog, profiles_dir: Path | None, environ: Mapping[str, st
     """Return the healer, which fixes a plan after a failure."""
     return Healer(
         engine=catalog.engine,
-        edits=read_cures(user_dir=profiles_dir),
+        edits=read_edits(user_dir=profiles_dir),
         plan_again=lambda changed: plan(changed, catalog, environ),
     )

@@ -85,10 +85,10 @@ def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None
         raise claimed_error(name, machine, owner=context.owner)
     left = FRESH - (context.clock.now() - newest) if newest is not None else timedelta()
     if left > timedelta():
-        raise claimed_error(name, machine or theirs[0], owner=context.owner, until=_goes_on(context, left))
+        raise claimed_error(name, machine or theirs[0], owner=context.owner, until=_free_when(context, left))
 
 
-def _goes_on(context: Context, left: timedelta) -> str:
+def _free_when(context: Context, left: timedelta) -> str:
     """Return when the name becomes free; None if the claim was written by a clock that is days ahead."""
     if left > _DAY:
         return ""

@@ -31,7 +31,7 @@ _P2P_OFF: Final = "NCCL_P2P_DISABLE=1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cure:
+class Fix:
     """A change to a plan: `code` is the failure it fixes, `what` its description; `texts` and `plan` include it."""
 
     code: str
@@ -63,18 +63,18 @@ class Healer:
                 hint=f"diagnosis/heal.json may name {', '.join(known)}",
             )
 
-    def cure(self, error: DeployError, texts: OptionTexts, plan: Plan, made: Sequence[Cure]) -> Cure | None:
+    def fix(self, error: DeployError, texts: OptionTexts, plan: Plan, made: Sequence[Fix]) -> Fix | None:
         """Return the next change that may fix the failure and fits the planner, or None."""
         if len(made) >= MOST:
             return None
         code = _cause(error)
         for edit in self.edits.get(code, ()):
-            if edit != _AGAIN and (code, edit) in {(cure.code, cure.edit) for cure in made}:
+            if edit != _AGAIN and (code, edit) in {(fix.code, fix.edit) for fix in made}:
                 continue
             changed = self._changed(edit, texts, plan)
             if changed is not None:
                 texts, plan, what = changed
-                return Cure(code=code, edit=edit, what=what, texts=texts, plan=plan)
+                return Fix(code=code, edit=edit, what=what, texts=texts, plan=plan)
         return None
 
     def _changed(self, edit: str, texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, Plan, str] | None:
@@ -102,11 +102,11 @@ class _Attempts:
     healer: Healer
     texts: OptionTexts
     plan: Plan
-    made: list[Cure] = field(default_factory=list)
-    next: Cure | None = None
+    made: list[Fix] = field(default_factory=list)
+    next: Fix | None = None
 
     def decide(self, error: DeployError, otherwise: Callable[[DeployError], Decision]) -> Decision:
-        self.next = self.healer.cure(error, self.texts, self.plan, self.made)
+        self.next = self.healer.fix(error, self.texts, self.plan, self.made)
         return otherwise(error) if self.next is None else "retry"
 
     def why_not(self, error: DeployError) -> str:
@@ -122,19 +122,19 @@ class _Attempts:
             return f"no change to the plan fixes {code}"
         return f"no other change that fixes {code} fits the request and its budget"
 
-    def take(self, error: DeployError) -> Cure | None:
+    def take(self, error: DeployError) -> Fix | None:
         """Return the change for a failure. A failure before the wait for the engine has no decision yet.
 
         None if something could not be removed: nothing new is launched next to it.
         """
         if _is_left(error) or _is_kept_from_before(error):
             return None
-        cure = self.next or self.healer.cure(error, self.texts, self.plan, self.made)
+        fix = self.next or self.healer.fix(error, self.texts, self.plan, self.made)
         self.next = None
-        if cure is not None:
-            self.made.append(cure)
-            self.texts, self.plan = cure.texts, cure.plan
-        return cure
+        if fix is not None:
+            self.made.append(fix)
+            self.texts, self.plan = fix.texts, fix.plan
+        return fix
 
 
 def _cause(error: DeployError) -> str:
@@ -152,7 +152,7 @@ def _is_kept_from_before(error: DeployError) -> bool:
 
 def up_and_heal(
     context: Context, texts: OptionTexts, request: Callable[[OptionTexts, Plan], UpRequest], plan: Plan, healer: Healer
-) -> tuple[UpOutcome, tuple[Cure, ...]]:
+) -> tuple[UpOutcome, tuple[Fix, ...]]:
     """Bring it up with automatic fixes; return the outcome and the changes. Raises like `up`.
 
     An error's failure lists changes that did not help under `healed`.
@@ -165,12 +165,12 @@ def up_and_heal(
         try:
             outcome = up(context, replaced(asked, on_failure=_deciding(attempts, asked.on_failure)))
         except DeployError as error:
-            cure = attempts.take(error)
-            if cure is None:
+            fix = attempts.take(error)
+            if fix is None:
                 context.reporter.note(f"not healed: {attempts.why_not(error)}")
                 healed = tuple(Healed(code=made.code, edit=made.edit, what=made.what) for made in attempts.made)
                 raise error.copy(failure=replaced(error.failure or Failure(), healed=healed)) from error.__cause__
-            context.reporter.note(f"healing {cure.code}: {cure.what} ({len(attempts.made)} of {MOST} at most)")
+            context.reporter.note(f"healing {fix.code}: {fix.what} ({len(attempts.made)} of {MOST} at most)")
         else:
             return outcome, tuple(attempts.made)
 

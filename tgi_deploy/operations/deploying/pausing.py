@@ -115,7 +115,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
     """Stop the machine once its in-flight requests have finished. The disk is kept and billed.
 
     Raises:
-        InputError: `unknown_deployment`; `spot_stays` for a machine that cannot be stopped.
+        InputError: `unknown_deployment`; `spot_not_stoppable` for a machine that cannot be stopped.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
         DeployError: `no_machine`, `not_stopped`, and what the cloud raises.
     """
@@ -123,7 +123,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
         at = at_hand(context, request.name)
         if at.machine.attributes.get("market") == "spot":
             raise InputError(
-                "spot_stays",
+                "spot_not_stoppable",
                 f"'{at.name}' runs on a spot machine, which cannot be stopped and started again",
                 hint=f"'tgi-deploy down {at.name}' removes it; an on-demand machine can be stopped",
             )
@@ -141,7 +141,7 @@ def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
 
     Raises:
         InputError: `unknown_deployment`; `max_spend_reached`.
-        ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`; `end_passed`.
+        ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`; `limit_reached`.
         DeployError: `no_machine`; `not_started`, also without capacity: then it stays stopped; NotHealthyError for an
         engine that does not become ready: then the machine is running.
     """
@@ -415,12 +415,12 @@ def _save_price(context: Context, at: Running, code: str) -> None:
 
 
 def check_time_left(context: Context, at: Running) -> None:
-    """Raise ConflictError `end_passed` for a stopped machine whose end would come before its engine answers."""
+    """Raise ConflictError `limit_reached` for a stopped machine whose end would come before its engine answers."""
     end = ttl_end(at.recorded, at.machine.tags)
     if at.machine.alive or end is None or end - context.clock.now() >= timedelta(seconds=SHORTEST_TTL_S):
         return
     raise ConflictError(
-        "end_passed",
+        "limit_reached",
         f"'{at.name}' reaches its limit at {stamp(end)}: a machine started now would terminate itself",
         hint=f"'tgi-deploy extend {at.name} --ttl TIME' gives it more, then 'tgi-deploy start {at.name}'; "
         f"'tgi-deploy down {at.name}' removes it",

@@ -52,8 +52,8 @@ _DONE: Final = {"create": "created", "adopt": "adopted", "keep": "kept", "delete
 _PASSING: Final = "; waiting"
 
 
-class Trouble(Protocol):
-    """A fault to rehearse. `at_phase`, `strikes`: when the fault is applied to the machine, and which."""
+class Scenario(Protocol):
+    """A fault to rehearse. `at_phase`, `machine_fault`: when the fault is applied to the machine, and which."""
 
     @property
     def name(self) -> str: ...
@@ -65,7 +65,7 @@ class Trouble(Protocol):
     def at_phase(self) -> str: ...
 
     @property
-    def strikes(self) -> Mapping[str, Any] | None: ...
+    def machine_fault(self) -> Mapping[str, Any] | None: ...
 
     @property
     def delay_s(self) -> float: ...
@@ -90,7 +90,7 @@ class Stage(Protocol):
     def running(self) -> tuple[str, ...]: ...
 
 
-def chosen(names: Sequence[str], known: Sequence[Trouble]) -> list[Trouble]:
+def chosen(names: Sequence[str], known: Sequence[Scenario]) -> list[Scenario]:
     """Return the faults with these names. Raises InputError `unknown_fault`."""
     by_name = {item.name: item for item in known}
     for name in names:
@@ -102,9 +102,9 @@ def chosen(names: Sequence[str], known: Sequence[Trouble]) -> list[Trouble]:
 
 
 def plan_to_rehearse(
-    texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], troubles: Sequence[Trouble]
+    texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], scenarios: Sequence[Scenario]
 ) -> Plan:
-    """Return the plan to rehearse. Raises NoPlanError, InputError `not_rentable`, `fault_cannot_happen`."""
+    """Return the plan to rehearse. Raises NoPlanError, InputError `not_rentable`, `fault_not_applicable`."""
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
         raise without_plan("rehearse", texts, made)
@@ -114,7 +114,7 @@ def plan_to_rehearse(
             f"{made.chosen.offer.instance_type.name} is your own machine: there is no cloud to rehearse",
             hint="leave --hardware out",
         )
-    check_market(made, troubles)
+    check_market(made, scenarios)
     return made
 
 
@@ -133,28 +133,28 @@ def request_of(made: Plan, texts: OptionTexts, catalog: Catalog, target: Target,
     )
 
 
-def check_market(plan: Plan, troubles: Sequence[Trouble]) -> None:
-    """Raise InputError `fault_cannot_happen` if the fault does not exist in the market of the plan's machine."""
+def check_market(plan: Plan, scenarios: Sequence[Scenario]) -> None:
+    """Raise InputError `fault_not_applicable` if the fault does not exist in the market of the plan's machine."""
     market = plan.chosen.offer.market
-    for trouble in troubles:
-        if trouble.market and trouble.market != market:
+    for scenario in scenarios:
+        if scenario.market and scenario.market != market:
             raise InputError(
-                "fault_cannot_happen",
-                f"{trouble.name} cannot happen to this plan: its machine is {market}, not {trouble.market}",
-                hint=f"add --market {trouble.market}, or leave the fault out",
+                "fault_not_applicable",
+                f"{scenario.name} cannot happen to this plan: its machine is {market}, not {scenario.market}",
+                hint=f"add --market {scenario.market}, or leave the fault out",
             )
 
 
 def rehearse(
-    context: Context, stage: Stage, request: UpRequest, troubles: Sequence[Trouble], *, seed: int
+    context: Context, stage: Stage, request: UpRequest, scenarios: Sequence[Scenario], *, seed: int
 ) -> RehearsalData:
     """Run `up` with the faults, then `down` if anything came up, and check what is left."""
     name = request.deployment_name
-    story = Story(context=context, stage=stage, plan=request.plan, name=name, troubles=tuple(troubles))
+    story = Story(context=context, stage=stage, plan=request.plan, name=name, scenarios=tuple(scenarios))
     observed = replace(context, reporter=story, listener=story)
-    for trouble in troubles:
-        story.record("fault", f"{trouble.name}: {trouble.description}")
-        for sentence in stage.prepare(trouble.name, seed):
+    for scenario in scenarios:
+        story.record("fault", f"{scenario.name}: {scenario.description}")
+        for sentence in stage.prepare(scenario.name, seed):
             story.record("fault", sentence)
     endings = [story.play("up", lambda: up(observed, request))]
     if context.store.load(name) is not None:
@@ -166,7 +166,7 @@ def rehearse(
         model=request.plan.chosen.engine.settings.model_id,
         machine=RehearsedMachine(instance_type=offer.instance_type.name, region=offer.region, market=offer.market),
         seed=seed,
-        faults=tuple(FaultData(name=item.name, description=item.description) for item in troubles),
+        faults=tuple(FaultData(name=item.name, description=item.description) for item in scenarios),
         timeline=tuple(story.moments),
         calls=dict(sorted(Counter(stage.calls()).items())),
         machine_seconds=round(story.machine_s),
@@ -193,7 +193,7 @@ class Story:
     stage: Stage
     plan: Plan
     name: str
-    troubles: tuple[Trouble, ...]
+    scenarios: tuple[Scenario, ...]
     now_s: float = 0.0
     moments: list[MomentData] = field(default_factory=list)
     machine_s: float = 0.0
@@ -283,20 +283,22 @@ class Story:
         return self.plan.chosen
 
     def _delay_s(self, phase: str) -> float:
-        return sum(trouble.delay_s for trouble in self.troubles if trouble.at_phase == phase)
+        return sum(scenario.delay_s for scenario in self.scenarios if scenario.at_phase == phase)
 
     def _strike(self, phase: str) -> bool:
         """Apply this phase's fault to the machine, once. Return whether there was one."""
         machine = next(reversed(self._machines), None)
         due = [
-            item for item in self.troubles if item.strikes and item.at_phase == phase and item.name not in self._struck
+            item
+            for item in self.scenarios
+            if item.machine_fault and item.at_phase == phase and item.name not in self._struck
         ]
         if machine is None or not due:
             return False
-        for trouble in due:
-            self._struck.add(trouble.name)
-            self.stage.strike(trouble.name, machine)
-            self.record("fault", f"{trouble.name}: {trouble.description}")
+        for scenario in due:
+            self._struck.add(scenario.name)
+            self.stage.strike(scenario.name, machine)
+            self.record("fault", f"{scenario.name}: {scenario.description}")
         self._close(machine)
         self._there.discard(machine)
         return True

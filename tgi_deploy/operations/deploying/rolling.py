@@ -86,13 +86,13 @@ def begin(
 ) -> Deployment:
     """Return the record of an update, rolling if possible, owned by the updating user.
 
-    Raises ConflictError `cannot_roll`.
+    Raises ConflictError `rolling_unavailable`.
     """
     recorded = replaced(recorded, owner=context.owner or recorded.owner)
     rolling = begin_update(recorded, revision, "rolling")
     why = _obstacle(context, rolling, seen, wait=wait)
     if asked == "rolling" and why:
-        raise _cannot_roll(recorded, why)
+        raise _rolling_unavailable(recorded, why)
     return begin_update(recorded, revision, "recreate") if why or asked == "recreate" else rolling
 
 
@@ -106,7 +106,7 @@ def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *
     return "two machines of this deployment can't run side by side" if front is None else front.no_room(deployment)
 
 
-def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
+def _replaced_resources(deployment: Deployment, attempt: Attempt) -> str:
     """Return which resources of the serving old machine an attempt would replace; empty if none."""
     serving = deployment.machine
     if serving is not None and attempt.place != serving.place:
@@ -116,17 +116,20 @@ def _hindrance(deployment: Deployment, attempt: Attempt) -> str:
     return f"the {found.kind} that the old machine uses would be replaced" if found is not None else ""
 
 
-def is_hindered(deployment: Deployment, attempt: Attempt, asked: Strategy | None) -> bool:
-    """Return whether an attempt replaces resources of the old machine. Raises `cannot_roll` for a rolling update."""
-    why = _hindrance(deployment, attempt)
+def replaces_old(deployment: Deployment, attempt: Attempt, asked: Strategy | None) -> bool:
+    """Return whether an attempt replaces resources of the old machine.
+
+    Raises ConflictError `rolling_unavailable` if it does, for a rolling update.
+    """
+    why = _replaced_resources(deployment, attempt)
     if why and asked == "rolling":
-        raise _cannot_roll(deployment, why)
+        raise _rolling_unavailable(deployment, why)
     return bool(why)
 
 
-def _cannot_roll(deployment: Deployment, why: str) -> ConflictError:
+def _rolling_unavailable(deployment: Deployment, why: str) -> ConflictError:
     return ConflictError(
-        "cannot_roll",
+        "rolling_unavailable",
         f"updating '{deployment.name}' with --strategy rolling: {why}",
         hint="--strategy recreate removes the old machine first; nothing answers until the new one is proved",
     )
@@ -138,7 +141,7 @@ def suggesting_recreate(deployment: Deployment) -> Iterator[None]:
     try:
         yield
     except DeployError as error:
-        if not deployment.rolling or error.code == "cannot_roll":
+        if not deployment.rolling or error.code == "rolling_unavailable":
             raise
         other = "--strategy recreate needs no second machine: it removes the old one first"
         raise error.copy(hint=error.hint_and(other)) from error.__cause__
@@ -303,7 +306,7 @@ def _answers(context: Context, deployment: Deployment) -> bool:
 
 def _silent(name: str, url: str) -> NotHealthyError:
     return NotHealthyError(
-        "address_silent",
+        "address_not_answering",
         f"the proved machine of '{name}' has the address now, and nothing answers at {url}",
         hint=f"'tgi-deploy status {name}' shows what exists; the same 'up' tries again",
     )

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _UNPROVED: Final = frozenset({"pending", "failed"})
 
 
-def never_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
+def not_planned_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
     """Return that recorded revisions can't be planned again."""
-    raise ConflictError("revision_gone", f"revision {revision.number} can't be planned again")
+    raise ConflictError("revision_unavailable", f"revision {revision.number} can't be planned again")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

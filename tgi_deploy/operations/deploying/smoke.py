@@ -272,7 +272,7 @@ def _left(job: Job, up_reply: Reply, down_reply: Reply | None) -> tuple[LeftThin
 
 def _machines(up_reply: Reply, machine_kind: str) -> Iterator[tuple[str, str, str]]:
     """Return (kind, id, region) of the resources that a successful `up`, or one that kept its machine, created."""
-    deployment, costs = up_reply.data.get("deployment"), up_reply.data.get("still_costs")
+    deployment, costs = up_reply.data.get("deployment"), up_reply.data.get("still_billed")
     for item in deployment.get("resources", ()) if isinstance(deployment, dict) else ():
         if item["kind"] == machine_kind:
             yield item["kind"], item["id"], item["region"]

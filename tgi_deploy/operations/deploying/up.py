@@ -48,8 +48,8 @@ from tgi_deploy.operations.deploying.rolling import (
     begin,
     finish,
     front_of,
-    is_hindered,
     promote,
+    replaces_old,
     restore_ceiling,
     resume_or_withdraw,
     share_ceiling,
@@ -58,7 +58,7 @@ from tgi_deploy.operations.deploying.rolling import (
     total_spent,
     withdraw,
 )
-from tgi_deploy.operations.deploying.rollout import near, never_again, next_revision, relaunched, update_of
+from tgi_deploy.operations.deploying.rollout import near, next_revision, not_planned_again, relaunched, update_of
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
@@ -69,7 +69,7 @@ from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.limits import LeaseKeeper, Running
 from tgi_deploy.operations.watching.lookup import price_of_all
 from tgi_deploy.operations.watching.status import added_rules
-from tgi_deploy.planner.time_to_ready import estimate, to_go_through
+from tgi_deploy.planner.time_to_ready import estimate, phases_of_start
 from tgi_deploy.reconcile.errors import ClaimedError
 from tgi_deploy.rollout.stages import (
     as_recreate,
@@ -150,7 +150,7 @@ class Proposal:
     @property
     def ready_s(self) -> float:
         """Return the expected seconds until the engine answers."""
-        return sum(phase.expected_s for phase in to_go_through(self.candidate))
+        return sum(phase.expected_s for phase in phases_of_start(self.candidate))
 
     @property
     def ends_surplus_alone(self) -> bool:
@@ -181,7 +181,7 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     dry_run: bool = False
     preflight: bool = True
     judge: Judge = accept_equal_only
-    again: Again = never_again
+    again: Again = not_planned_again
     exact: bool = False
     strategy: Strategy | None = None
     origin: Origin = "up"
@@ -385,7 +385,7 @@ def _bring_up(
         launch = _launch_of(context, request, deployment)
     with suggesting_recreate(deployment):
         attempt = first_attempt(launch, deployment, rest)
-        if deployment.rolling and is_hindered(deployment, attempt, request.strategy):
+        if deployment.rolling and replaces_old(deployment, attempt, request.strategy):
             return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
         changes = replaced(attempt, changes=ChangeSet(steps=(*ending, *attempt.changes.steps)))
         refuse_to_replace(deployment, changes.changes.steps, (found for found in seen if found not in surplus))

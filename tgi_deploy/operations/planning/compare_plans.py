@@ -101,16 +101,16 @@ def _metric(name: str, old: Decimal | None, new: Decimal | None) -> MetricData:
 def _checks(metrics: tuple[MetricData, ...], limits: Limits) -> Iterator[CheckData]:
     cost, token_cost, margin = metrics
     if limits.max_cost_increase_percent is not None:
-        yield _dearer(cost, "max-cost-increase", "the price per hour", limits.max_cost_increase_percent)
+        yield _price_check(cost, "max-cost-increase", "the price per hour", limits.max_cost_increase_percent)
     if limits.max_token_cost_increase_percent is not None:
-        yield _dearer(
+        yield _price_check(
             token_cost, "max-token-cost-increase", "a million output tokens", limits.max_token_cost_increase_percent
         )
     if limits.min_memory_margin_tokens is not None:
         yield _least_margin(margin, limits.min_memory_margin_tokens)
 
 
-def _dearer(metric: MetricData, name: str, what: str, allowed: Decimal) -> CheckData:
+def _price_check(metric: MetricData, name: str, what: str, allowed: Decimal) -> CheckData:
     """Compare prices. An unknown one passes only if it was unknown before."""
     if metric.old is None or metric.new is None:
         return CheckData(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.planner.breakeven import breakevens
 from tgi_deploy.planner.cost import served_usd_per_hour
 from tgi_deploy.planner.performance import usd_per_million
-from tgi_deploy.planner.time_to_ready import to_go_through
+from tgi_deploy.planner.time_to_ready import phases_of_start
 from tgi_deploy.values.base import json_number, replaced
 from tgi_deploy.values.plan_document import (
     AcceleratorMemory,
@@ -61,7 +61,7 @@ def plan_document(plan: Plan) -> PlanDocument:
         memory=memory(chosen.memory, chosen.engine.settings.default_prefill_tokens),
         performance=speed(chosen.performance),
         storage=chosen.storage,
-        time_to_ready=tuple(_phase(item) for item in to_go_through(chosen)),
+        time_to_ready=tuple(_phase(item) for item in phases_of_start(chosen)),
         engine=_engine(chosen),
         quality_class=chosen.quality,
         slo=_service_level(plan),
@@ -145,7 +145,7 @@ def _service_level(plan: Plan) -> PlannedServiceLevel:
         one_replica=plan.bearing,
         spare_usd_per_hour=plan.spare_usd_per_hour,
         cheaper=plan.cheaper,
-        surer=plan.surer,
+        safer=plan.safer,
     )  # fmt: skip
 
 
@@ -238,7 +238,7 @@ def interruptions(candidate: Candidate) -> PlannedInterruptions | None:
     known = candidate.offer.interruptions
     if known is None:
         return None
-    seconds = sum(item.expected_s for item in to_go_through(candidate))
+    seconds = sum(item.expected_s for item in phases_of_start(candidate))
     low, likely, high = (
         served_usd_per_hour(candidate.cost.usd_per_hour, times, seconds)
         for times in (known.low_per_month, known.per_month, known.high_per_month)

@@ -106,7 +106,7 @@ def plan_to_deploy(lock: Lock, catalog: Catalog, *, force: bool) -> Plan:
 
     Raises:
         ConflictError: `stale_plan` if today's plan runs something else or costs more, unless `force`;
-        `locked_choice_gone` if the locked machine is no longer available.
+        `locked_choice_unavailable` if the locked machine is no longer available.
     """
     made = current(lock, catalog)
     stale = changes(lock, made)
@@ -128,7 +128,7 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     made = make_plan(request, supply_for(request, catalog), catalog.engine)
     if isinstance(made, NoFeasiblePlan):
         raise ConflictError(
-            "locked_choice_gone",
+            "locked_choice_unavailable",
             f"deploying the lock: {chosen.instance_type} on {chosen.num_shard} cards in {chosen.region} "
             "is no longer available, or no longer serves this model",
             hint="plan again without the lock",

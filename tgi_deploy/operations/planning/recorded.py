@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def plan_of_revision(revision: Revision, catalog: Catalog) -> Plan:
     """Return the plan that runs exactly what a revision ran, without fallbacks.
 
-    Raises ConflictError `revision_gone` if that can no longer be planned, InputError for a name that is no longer in
-    the catalog.
+    Raises ConflictError `revision_unavailable` if that can no longer be planned, InputError for a name that is no
+    longer in the catalog.
     """
     planned = revision.plan
     if planned is None:
@@ -54,7 +54,7 @@ def _as_it_ran(candidate: Candidate, revision: Revision, planned: PlanDocument) 
 
 def _gone(revision: Revision, why: str) -> ConflictError:
     return ConflictError(
-        "revision_gone",
+        "revision_unavailable",
         f"planning revision {revision.number} again: {why}",
         hint="plan what you want instead with 'tgi-deploy plan', and run 'tgi-deploy up' with it",
     )

@@ -21,7 +21,7 @@ from tgi_deploy.operations.report.report import Choice, Command, CostRow, Figure
 from tgi_deploy.operations.report.scatter import RejectionGroup, Variant
 from tgi_deploy.planner.performance import usd_per_million
 from tgi_deploy.planner.search import Search
-from tgi_deploy.planner.time_to_ready import to_go_through
+from tgi_deploy.planner.time_to_ready import phases_of_start
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan, Span
 from tgi_deploy.values.supply import usd_per_month
@@ -273,7 +273,7 @@ def _figures(plan: Plan) -> Iterator[Figure]:
         value=words.count(memory.kv_capacity_tokens),
         note=f"tokens, {memory.required_kv_tokens:,} promised",
     )
-    minutes = sum(phase.expected_s for phase in to_go_through(chosen)) / _S_PER_MINUTE
+    minutes = sum(phase.expected_s for phase in phases_of_start(chosen)) / _S_PER_MINUTE
     yield Figure(label="until it is ready", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
 
 
@@ -355,7 +355,7 @@ def _weights_note(candidate: Candidate) -> str:
 
 def _phases(candidate: Candidate) -> Iterator[Phase]:
     start = 0.0
-    for phase in to_go_through(candidate):
+    for phase in phases_of_start(candidate):
         title = _PHASES.get(phase.phase, phase.phase.replace("_", " "))
         yield Phase(title=title, start_s=start, expected_s=phase.expected_s, deadline_s=phase.deadline_s)
         start += phase.expected_s

@@ -226,7 +226,7 @@ def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[Re
     raised: a further request to stop, or a cloud that doesn't answer, leaves everything unchanged and on record.
     """
     try:
-        if not stops.made_something:
+        if not stops.created_any:
             return Settled(outcome="nothing_created", exists=existing(context, name))
         if _is_promoted(context, name):
             return Settled(outcome="kept", exists=existing(context, name), why="the new revision serves already")
@@ -274,7 +274,7 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
     """Remove what this run created. An earlier run's resources stay, and so does the record."""
     if not stops.hasty:
         await_settled(context, deployment)
-    late = _came_to_light(context, deployment) if stops.abandoned else ()
+    late = _deletions_by_tag(context, deployment) if stops.abandoned else ()
     steps = (*late, *deletions(deployment, lambda record: record.attributes.get("id") in stops.made))
     if stops.hasty:
         refusals = [why for step in steps if (why := _refusal(context, step))]
@@ -283,7 +283,7 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
     return Settled(outcome="removed", exists=existing(context, deployment.name))
 
 
-def _came_to_light(context: Context, deployment: Deployment) -> tuple[Step, ...]:
+def _deletions_by_tag(context: Context, deployment: Deployment) -> tuple[Step, ...]:
     """Return the deletions for an aborted creating call: the id is unknown, the tags are the intent's."""
     return tuple(
         Step.deletion(found, "was created by this run")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.deploying.heal import Cure
+    from tgi_deploy.operations.deploying.heal import Fix
     from tgi_deploy.operations.deploying.pausing import SwitchOutcome
     from tgi_deploy.operations.deploying.rollout import Update
     from tgi_deploy.operations.deploying.service import Proof
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def up_result(
     plan: Plan,
     found: UpOutcome,
-    cures: Sequence[Cure] = (),
+    fixes: Sequence[Fix] = (),
     notices: tuple[Problem, ...] = (),
     region_notice: str | None = None,
 ) -> Result[UpData, UpOutcome]:
@@ -61,11 +61,11 @@ def up_result(
     """
     planned = (warning("notice", text) for text in plan.notices)
     region = (warning("default_region", region_notice),) if region_notice else ()
-    warnings = (*notices, *planned, *region, *_warnings(found, cures))
-    return Result(data=up_data(found, cures), outcome=found, warnings=warnings)
+    warnings = (*notices, *planned, *region, *_warnings(found, fixes))
+    return Result(data=up_data(found, fixes), outcome=found, warnings=warnings)
 
 
-def _warnings(found: UpOutcome, cures: Sequence[Cure]) -> Iterator[Problem]:
+def _warnings(found: UpOutcome, fixes: Sequence[Fix]) -> Iterator[Problem]:
     yield from found.proof.warnings if found.proof else ()
     yield from found.proposal.warnings if found.proposal else ()
     yield from found.remarks
@@ -75,10 +75,10 @@ def _warnings(found: UpOutcome, cures: Sequence[Cure]) -> Iterator[Problem]:
     if found.changed:
         yield from endless(deployment.ends, deployment.usd_per_hour)
     # A warning if the deployment differs from the request.
-    yield from (warning("plan_adjusted", f"after {cure.code}: {cure.what}") for cure in cures)
+    yield from (warning("plan_adjusted", f"after {fix.code}: {fix.what}") for fix in fixes)
 
 
-def up_data(found: UpOutcome, cures: Sequence[Cure] = ()) -> UpData:
+def up_data(found: UpOutcome, fixes: Sequence[Fix] = ()) -> UpData:
     proposal = found.proposal
     return UpData(
         deployment=deployment_data(found.deployment),
@@ -87,7 +87,7 @@ def up_data(found: UpOutcome, cures: Sequence[Cure] = ()) -> UpData:
         endpoint=found.deployment.endpoint,
         update=None if proposal is None or proposal.update is None else _update(proposal.update),
         refused_s=None if found.refused_s is None else round(found.refused_s, 1),
-        healed=tuple(Healed(code=cure.code, edit=cure.edit, what=cure.what) for cure in cures),
+        healed=tuple(Healed(code=fix.code, edit=fix.edit, what=fix.what) for fix in fixes),
         ready=_ready(found.ready),
         proof=None if found.proof is None else proof_data(found.proof),
     )

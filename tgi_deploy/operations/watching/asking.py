@@ -58,7 +58,7 @@ def ask(context: Context, name: str, prompt: Prompt, on_piece: Callable[[str], N
     """Send the prompt; `on_piece` receives each piece of the answer as it arrives.
 
     Raises:
-        InputError: `unknown_deployment`, `plaintext_key`, `question_refused`, or a secret that is missing.
+        InputError: `unknown_deployment`, `plaintext_key`, `prompt_rejected`, or a secret that is missing.
         DeployError: `no_endpoint`, `overloaded`.
         NotHealthyError: `engine_unreachable`, `wrong_certificate`, `unauthorized`, `ask_failed`.
     """
@@ -132,7 +132,7 @@ class _Asker:
             return DeployError("overloaded", f"{doing}: it is overloaded (429)", hint=hint)
         if status in _REFUSED:
             hint = "shorten the prompt, or ask for fewer --max-tokens"
-            return InputError("question_refused", f"{doing}: it answered {status}: {text}", hint=hint)
+            return InputError("prompt_rejected", f"{doing}: it answered {status}: {text}", hint=hint)
         hint = f"'tgi-deploy logs {self.name}' shows the engine's log"
         reason = "the answer was cut off" if status == _OK else f"it answered {status}"
         return NotHealthyError("ask_failed", f"{doing}: {reason}: {text}", hint=hint)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from tgi_deploy.operations.watching.fleet import is_late, look_at_all, not_asked
+from tgi_deploy.operations.watching.fleet import is_late, look_at_all, unsearched_warnings
 from tgi_deploy.operations.watching.ledger import costs_by_id, receipt_costs
 from tgi_deploy.operations.watching.lookup import is_stopped, machine_of, price_of, standing_price, tagged_deployment
 from tgi_deploy.reconcile.ends import moment_of
@@ -49,7 +49,7 @@ def costs(context: Context) -> tuple[CostsData, tuple[Problem, ...]]:
         total=replaced(everything, accrued_usd=(everything.accrued_usd or Decimal(0)) + removed.accrued_usd),
         regions=context.regions,
     )
-    return data, (*unreadable, *not_asked(unasked))
+    return data, (*unreadable, *unsearched_warnings(unasked))
 
 
 def _row(

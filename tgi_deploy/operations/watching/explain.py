@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog.phases import read_cures, read_failures, read_tool_codes
+from tgi_deploy.catalog.phases import read_edits, read_failures, read_tool_codes
 from tgi_deploy.diagnosis.patterns import pages_from
 from tgi_deploy.errors import InputError
 
@@ -62,10 +62,10 @@ def all_codes(engine: str) -> tuple[Explanation, ...]:
 
 
 def _known(engine: str) -> Mapping[str, Explanation]:
-    pages, tools, cures = pages_from(read_failures(engine)), _tool_codes(), read_cures()
+    pages, tools, fixes = pages_from(read_failures(engine)), _tool_codes(), read_edits()
     return {
         code: Explanation(
-            code=code, page=pages.get(code), tool=tools.get(code), plan_edit=next(iter(cures.get(code, ())), "")
+            code=code, page=pages.get(code), tool=tools.get(code), plan_edit=next(iter(fixes.get(code, ())), "")
         )
         for code in dict.fromkeys([*pages, *tools])
     }

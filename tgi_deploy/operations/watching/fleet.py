@@ -81,7 +81,7 @@ def look_at_all(
     )
 
 
-def not_asked(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
+def unsearched_warnings(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
     """Return a warning for each location that could not be searched."""
     return tuple(
         warning(error.code, f"{place} could not be searched, so its machines are unknown: {error.message}")

@@ -57,7 +57,7 @@ class Running:
 def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple[Deployment | None, dict[str, str]]:
     """Change the `wanted` limits; return the record and the changed tags of the machine.
 
-    Raises InputError `limits_fixed` and `external_end_stays`, those of the target, and `max_spend_reached`.
+    Raises InputError `limits_fixed` and `external_end_fixed`, those of the target, and `max_spend_reached`.
     """
     machine, recorded = running.machine, running.recorded
     _check_moves(context, running, wanted)

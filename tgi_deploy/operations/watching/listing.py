@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.operations.watching.fleet import not_asked
+from tgi_deploy.operations.watching.fleet import unsearched_warnings
 from tgi_deploy.operations.watching.status import statuses
 from tgi_deploy.reconcile.ends import certain_end, stamp
 
@@ -64,7 +64,7 @@ def list_deployments(context: Context) -> Listing:
         rows=tuple(_row(item, item.deployment) for item in found if item.deployment is not None),
         warnings=(
             *(problem for problem in problems if problem.data["key"] in {"record", "endpoint"}),
-            *not_asked(unasked),
+            *unsearched_warnings(unasked),
         ),
     )
 

@@ -47,7 +47,7 @@ SWITCHED: Final = frozenset({"stopping", "stopped", "starting"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sight:
+class Lookup:
     """A deployment and its visible resources. `deployment` is its record, or built from tags if `recorded` is None."""
 
     name: str
@@ -60,7 +60,7 @@ class Sight:
         return machine_of(self.recorded, self.seen)
 
 
-def look_at(context: Context, name: str) -> Sight:
+def look_at(context: Context, name: str) -> Lookup:
     """Return the deployment with its visible resources. Raises InputError `unknown_deployment`."""
     recorded = context.store.load(name)
     places = context.where(recorded)
@@ -68,7 +68,7 @@ def look_at(context: Context, name: str) -> Sight:
     if recorded is None and not seen:
         raise unknown_deployment(context, name)
     deployment = recorded or tagged_deployment(context, name, seen)
-    return Sight(name=name, deployment=deployment, recorded=recorded, seen=seen)
+    return Lookup(name=name, deployment=deployment, recorded=recorded, seen=seen)
 
 
 def known(context: Context, name: str) -> Deployment:

@@ -253,7 +253,7 @@ def not_serving(found: Status) -> NotHealthyError | None:
         )
     if found.missing:
         return NotHealthyError(
-            "machine_gone",
+            "machine_missing",
             f"'{name}' does not serve: it has no running machine{_since(found)}",
             hint=f"'tgi-deploy diagnose {name}' shows why it terminated; the same 'up' launches another one, "
             f"'tgi-deploy down {name}' removes the rest",

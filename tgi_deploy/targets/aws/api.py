@@ -178,13 +178,13 @@ def each(member: str, read: Callable[[Reply], _T]) -> Callable[[Reply], tuple[_T
 def before_visible(api: Api, request: Callable[[], _T]) -> _T:
     """Call about a new resource: for a minute, missing counts as not visible yet."""
 
-    def patiently() -> _T:
+    def retried() -> _T:
         try:
             return request()
         except GoneError as error:
             raise NotYetError(error.message) from error
 
-    return api.retrier.call(patiently)
+    return api.retrier.call(retried)
 
 
 def by_tags(tags: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -86,7 +86,7 @@ class SessionManager:
     def local_port(self, end: TunnelEnd) -> int:
         """Return the port of this computer that leads there, opening it if needed.
 
-        Raises DeployError `no_plugin`, `not_managed`, `tunnel_failed`, or what the cloud refuses.
+        Raises DeployError `plugin_missing`, `not_managed`, `tunnel_failed`, or what the cloud refuses.
         """
         with self._lock:
             known = self._forwards.get(end)
@@ -194,12 +194,12 @@ def _spawn(words: Sequence[str], **how: Any) -> subprocess.Popen[Any]:  # noqa: 
     try:
         return subprocess.Popen(words, **how)  # noqa: S603 -- a fixed program, and its own arguments
     except OSError as error:
-        raise no_plugin(f"starting {words[0]!r} on this computer failed: {error.strerror}") from error
+        raise plugin_missing(f"starting {words[0]!r} on this computer failed: {error.strerror}") from error
 
 
-def no_plugin(reason: str) -> DeployError:
+def plugin_missing(reason: str) -> DeployError:
     return DeployError(
-        "no_plugin", f"a tunnel needs AWS's Session Manager plugin: {reason}", hint=f"install it: {INSTALLATION}"
+        "plugin_missing", f"a tunnel needs AWS's Session Manager plugin: {reason}", hint=f"install it: {INSTALLATION}"
     )
 
 

@@ -116,7 +116,7 @@ def _id_of(made: object) -> str | None:
 
 def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
     if endpoint.url.startswith(_UNIX):
-        _knock(endpoint.url.removeprefix(_UNIX))
+        _check_listening(endpoint.url.removeprefix(_UNIX))
     client = docker.APIClient(base_url=endpoint.url, version="auto", timeout=_FIRST_ANSWER_S, tls=_tls(endpoint))
     client.timeout = _TIMEOUT_S
     client.hooks["response"].append(_log)
@@ -128,7 +128,7 @@ def _log(reply: Any, **_how: object) -> None:  # noqa: ANN401 -- of requests, wh
     CALLS.info("docker %s %s: %s", reply.request.method, urlsplit(reply.request.url).path, reply.status_code)
 
 
-def _knock(path: str) -> None:
+def _check_listening(path: str) -> None:
     """Connect once first: if nobody listens, Docker's package leaks a socket and wraps the reason several times."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_FIRST_ANSWER_S)

@@ -63,7 +63,7 @@ class ProxyFront:
         while proxies.loaded(proxy_id) == before:
             if self.clock.monotonic() > until:
                 raise DeployError(
-                    "front_stuck",
+                    "front_not_reloaded",
                     f"the proxy {proxy_id} did not load its new configuration",
                     hint=f"'docker logs {proxy_id}' may show why; run the same command to try again",
                 )
@@ -78,6 +78,6 @@ def _proxy_of(deployment: Deployment) -> str:
     record = deployment.record(PROXY)
     if record is None:
         raise NotHealthyError(
-            "front_gone", f"the record of '{deployment.name}' has no proxy", hint="'up' creates a new one"
+            "front_missing", f"the record of '{deployment.name}' has no proxy", hint="'up' creates a new one"
         )
     return record.attributes["id"]

@@ -99,7 +99,7 @@ def _denied(action: str, arn: str) -> Problem:
     text = f"{action} is not allowed for {arn or 'these credentials'}"
     if action in ON_OURS:
         doubt = f"{text} on a dummy id; a policy that requires tags may allow it on our resources"
-        return warning("permission_unproved", doubt, POLICY, action=action)
+        return warning("permission_unverified", doubt, POLICY, action=action)
     return error("permission_denied", text, POLICY, action=action)
 
 
@@ -158,21 +158,23 @@ def static_ip_finding(region: str, answer: tuple[int, int] | DeployError) -> Pro
     return error("address_quota", message, more_addresses(region, used), used=used, limit=limit)
 
 
-def route_finding(subnet: str, way_out: str | DeployError | None, *, public: bool, static_ip: bool = False) -> Problem:
+def route_finding(
+    subnet: str, default_route: str | DeployError | None, *, public: bool, static_ip: bool = False
+) -> Problem:
     """`public`: whether the machine gets a public address, `static_ip` whether it is reached at one that stays."""
-    if isinstance(way_out, DeployError):
-        return unanswered("subnet", way_out)
-    if way_out is None:
+    if isinstance(default_route, DeployError):
+        return unanswered("subnet", default_route)
+    if default_route is None:
         return ok("route", f"{subnet} is on this computer: its routes are not checked", subnet=subnet)
-    if not way_out:
+    if not default_route:
         message = f"{subnet} has no default route: the machine could not reach the hub or the image registry"
         remedy = "choose a --subnet with a route to an internet or NAT gateway, or add one to its route table"
         return error("no_egress_route", message, remedy, subnet=subnet)
-    if way_out.startswith("internet gateway") and not public:
-        message = f"{subnet} routes to an {way_out}, which does not work without a public address"
+    if default_route.startswith("internet gateway") and not public:
+        message = f"{subnet} routes to an {default_route}, which does not work without a public address"
         return error("no_public_address", message, "choose a --subnet behind a NAT gateway", subnet=subnet)
-    if static_ip and not way_out.startswith("internet gateway"):
-        message = f"{subnet} routes to a {way_out}: a static IP address needs an internet gateway"
+    if static_ip and not default_route.startswith("internet gateway"):
+        message = f"{subnet} routes to a {default_route}: a static IP address needs an internet gateway"
         remedy = "choose a --subnet with a route to an internet gateway, or omit --static-ip"
         return error("no_public_address", message, remedy, subnet=subnet)
-    return ok("route", f"{subnet} routes to {way_out}", subnet=subnet, way_out=way_out)
+    return ok("route", f"{subnet} routes to {default_route}", subnet=subnet, default_route=default_route)

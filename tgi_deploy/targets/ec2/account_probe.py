@@ -98,7 +98,7 @@ class Ec2Inspector:
         used = self._ask("ec2", "describe_addresses", "counting Elastic IP addresses", read)
         return len(used), int(self.quota(ADDRESSES))
 
-    def way_out(self, subnet: str, network: str) -> str | None:
+    def default_route(self, subnet: str, network: str) -> str | None:
         """Return None for a local endpoint, where an EC2 emulator routes nothing."""
         if self.sessions.endpoint_url is not None and is_loopback(self.sessions.endpoint_url):
             return None

@@ -123,7 +123,7 @@ class Ec2Cloud:
             return
         if expires is None:
             raise InputError(
-                "external_end_stays",
+                "external_end_fixed",
                 "an external schedule (--external-ttl) terminates the machine: it can be changed but not removed",
                 hint="set a new end with --ttl TIME",
             )

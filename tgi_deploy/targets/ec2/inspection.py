@@ -74,7 +74,7 @@ class Inspector(Protocol):
     def elastic_addresses(self) -> tuple[int, int]:
         """Return how many Elastic IP addresses the region has, and the quota."""
 
-    def way_out(self, subnet: str, network: str) -> str | None:
+    def default_route(self, subnet: str, network: str) -> str | None:
         """Return the target of the subnet's default route; empty for none, None if unknown."""
 
     def policy(self, name: str) -> AccountPolicy | None:

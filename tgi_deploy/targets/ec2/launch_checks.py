@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, error, ok, warning
-from tgi_deploy.targets.aws.session_manager import no_plugin
+from tgi_deploy.targets.aws.session_manager import plugin_missing
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 from tgi_deploy.values.sizes import GIB
 
@@ -26,7 +26,7 @@ def image_finding(image: MachineImage, region: str) -> Problem:
 def tunnel_finding(problem: str | DeployError) -> Problem:
     """Check that this computer can open tunnels; `problem` is why not, or empty."""
     if problem:
-        return no_plugin(str(problem)).problem
+        return plugin_missing(str(problem)).problem
     return ok("session_plugin", "the Session Manager plugin is installed")
 
 
@@ -57,7 +57,7 @@ def user_data_finding(text: str) -> Problem:
     message = f"{size_bytes:,} of {MAX_BYTES:,} bytes"
     if size_bytes > MAX_BYTES * _CROWDED:
         remedy = "shorten the engine's flags or environment, or your own templates"
-        return warning("user_data_crowded", message, remedy, size_bytes=size_bytes, max_bytes=MAX_BYTES)
+        return warning("user_data_near_limit", message, remedy, size_bytes=size_bytes, max_bytes=MAX_BYTES)
     return ok("user_data", message, size_bytes=size_bytes, max_bytes=MAX_BYTES)
 
 

@@ -140,7 +140,7 @@ def _questions(
     questions: dict[str, Callable[[], Any]] = {
         "identity": inspector.identity,
         "addresses": lambda: inspector.free_addresses(launch.subnet),
-        "route": lambda: inspector.way_out(launch.subnet, launch.network),
+        "route": lambda: inspector.default_route(launch.subnet, launch.network),
         "hub": lambda: hub_finding(survey, plan.request.model.model, token_parameter=token_parameter),
         **{action: _rehearsal(inspector, action, launch) for action in actions},
     }

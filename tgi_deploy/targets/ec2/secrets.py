@@ -97,7 +97,7 @@ def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], 
     """Return the source of each secret; `wait`: the engine will be called, so its key must be known here.
 
     Raises InputError `secret_missing`, `secret_unusable`, `bad_env_name`, `api_key_unsupported`, `api_key_unknown`,
-    `conflicting_options`, `parameter_out_of_reach`.
+    `conflicting_options`, `parameter_not_accessible`.
     """
     secrets = Secrets(
         hub_token=_hub_token(options, plan, environment),
@@ -116,7 +116,7 @@ def _check_reach(secrets: Secrets) -> None:
     outside = next((name for name in named if name is not None and not name.startswith(FOLDER)), None)
     if outside is not None and secrets.makes and secrets.instance_profile is None:
         raise InputError(
-            "parameter_out_of_reach",
+            "parameter_not_accessible",
             f"the machine's role can read only parameters under {FOLDER}, and {outside} is not there",
             hint=f"store it under {FOLDER}, or name a profile that may read both with --instance-profile",
         )

@@ -80,7 +80,7 @@ def bounding(**changes):
         (account_checks.static_ip_finding("r", (5, 5)), "error", "address_quota", "5 of at most 5"),
         (account_checks.static_ip_finding("r", DENIED), "warning", "quota_unknown", "not allowed"),
         (launch_checks.user_data_finding("x" * 5000), "ok", "user_data", "5,000 of 16,384"),
-        (launch_checks.user_data_finding("ü" * 8000), "warning", "user_data_crowded", "16,000 of"),
+        (launch_checks.user_data_finding("ü" * 8000), "warning", "user_data_near_limit", "16,000 of"),
         (local_checks.python_finding(FakeWorkstation()), "ok", "python", "3.12.1"),
         (local_checks.state_finding(FakeWorkstation()), "ok", "state_folder", "writable"),
         (
@@ -112,7 +112,7 @@ def test_permissions_are_one_line_and_each_denial_has_its_own():
     assert [(item.severity, item.code) for item in found] == [
         ("ok", "permissions"),
         ("error", "permission_denied"),
-        ("warning", "permission_unproved"),
+        ("warning", "permission_unverified"),
         ("ok", "permissions_unproved"),
         ("warning", "permission_unknown"),
     ]

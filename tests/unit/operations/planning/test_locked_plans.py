@@ -120,7 +120,7 @@ def test_force_cannot_deploy_a_choice_that_no_longer_exists(edited, catalog):
     lock = lock_of(edited("gone.lock", chosen={"instance_type": "g4dn.xlarge"}))
     with pytest.raises(ConflictError) as raised:
         plan_to_deploy(lock, catalog, force=True)
-    assert raised.value.code == "locked_choice_gone"
+    assert raised.value.code == "locked_choice_unavailable"
 
 
 def test_a_lock_whose_request_has_no_plan_is_stale(locked, catalog):

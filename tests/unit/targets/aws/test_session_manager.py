@@ -117,7 +117,7 @@ def test_without_the_plugin_its_installation_is_named():
     assert "is not installed" in manager.problem()
     with pytest.raises(DeployError, match="No such file") as raised:
         manager.local_port(END)
-    assert raised.value.code == "no_plugin"
+    assert raised.value.code == "plugin_missing"
     assert raised.value.hint.startswith("install it: https://docs.aws.amazon.com/")
 
 

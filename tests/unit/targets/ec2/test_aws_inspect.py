@@ -86,7 +86,7 @@ def test_free_addresses(inspector, launch):
 
 
 def test_an_endpoint_of_this_computer_routes_nothing(inspector, launch):
-    assert inspector.way_out(launch.subnet, launch.network) is None
+    assert inspector.default_route(launch.subnet, launch.network) is None
 
 
 def table(*routes, subnet=None):

@@ -239,7 +239,7 @@ def test_the_schedule_follows_the_limit_and_cannot_be_lifted(bench, cloud, make,
     assert json.loads(moved["Target"]["Input"]) == {"InstanceIds": ["i-0123456789abcdef0"]}
     with pytest.raises(InputError) as caught:
         cloud.move_outside_end(seen, None)
-    assert caught.value.code == "external_end_stays"
+    assert caught.value.code == "external_end_fixed"
     cloud.move_outside_end((), None)
 
 

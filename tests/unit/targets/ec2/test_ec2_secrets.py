@@ -82,7 +82,7 @@ def test_a_created_role_cannot_read_foreign_parameters():
     both = {"hub_token_from_env": True, "api_key_parameter": "/team/key", "wait": False}
     with pytest.raises(InputError, match="/team/key is not there") as caught:
         secrets({"HF_TOKEN": CANARY}, **both)
-    assert caught.value.code == "parameter_out_of_reach"
+    assert caught.value.code == "parameter_not_accessible"
     assert secrets({"HF_TOKEN": CANARY}, **both, instance_profile="reader").instance_profile == "reader"
     inside = both | {"api_key_parameter": "/tgi-deploy/team/key"}
     assert secrets({"HF_TOKEN": CANARY}, **inside).api_key == SecretSource(parameter="/tgi-deploy/team/key")
