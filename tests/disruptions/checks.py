@@ -12,6 +12,7 @@ from botocore.config import Config
 from tgi_deploy.sandbox import api
 
 _ENDED = ("terminated", "shutting-down")
+_STOPPED = ("stopping", "stopped")
 _CLOSED = ("cancelled", "closed", "failed")
 
 
@@ -49,6 +50,10 @@ class Account:
     def lives(self):
         """Return every terminated instance."""
         return {one["InstanceId"]: _life(one) for one in self._instances() if one["State"]["Name"] in _ENDED}
+
+    def stops(self):
+        """Return when each stopped machine was stopped."""
+        return {one["InstanceId"]: _life(one).ended for one in self._instances() if one["State"]["Name"] in _STOPPED}
 
     def _instances(self):
         reservations = self._clients["ec2"].describe_instances()["Reservations"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -180,21 +180,23 @@ class Stage:
 
     def _take_down(self):
         self._serving = None
+        stops = self._account.stops()
         self._run(*DOWN)
         left = self._account.leftovers()
         self._expect(not left, f"left after down: {left}")
-        self._failures.extend(receipt_failures(self._account, self._program.receipts()))
+        self._failures.extend(receipt_failures(self._account.lives(), stops, self._program.receipts()))
 
 
-def receipt_failures(account, receipts):
-    """Compare the receipts of a name with the account's machines."""
+def receipt_failures(known, stops, receipts):
+    """Compare the receipts of a name with the account's machines, and the times of those that were stopped before."""
     lines = [line for receipt in receipts for line in receipt["resources"] if line["kind"] == "instance"]
-    receipted, known = sorted({line["id"] for line in lines}), account.lives()
+    receipted = sorted({line["id"] for line in lines})
     if receipted != sorted(known):
         yield f"receipts list {receipted}, and there were {sorted(known)}"
         return
     for name, life in known.items():
-        yield from _machine_failures([line for line in lines if line["id"] == name], life)
+        ended = stops.get(name) or life.ended
+        yield from _machine_failures([line for line in lines if line["id"] == name], replace(life, ended=ended))
     for receipt in receipts:
         amounts = [Decimal(line["usd"]) for line in receipt["resources"] if line["usd"]]
         if receipt["cost"]["usd"] != f"{sum(amounts, Decimal(0)):f}":
