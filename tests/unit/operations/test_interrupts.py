@@ -32,6 +32,15 @@ def stop_up(around, strike, *, ask=lambda _things: True, moment="before", **chan
     return None, stops
 
 
+def launched(around):
+    return {found.id for found in around.world.things.values() if found.kind == "instance"}
+
+
+def receipted(around):
+    receipts = around.store.receipts("demo")
+    return {line["id"] for receipt in receipts for line in receipt["resources"] if line["kind"] == "instance"}
+
+
 def at(point, act):
     seen = [0]
 
@@ -326,6 +335,9 @@ def test_an_aborted_launch_next_to_earlier_resources_is_found_and_terminated(aro
     assert (stops.abandoned, stops.made) == (True, [])
     assert around.world.running() == []
     assert settled.outcome == ("removing" if hasty else "removed")
+    up(around.context(), request())
+    down(around.context(), ["demo"], lambda _removals: True)
+    assert receipted(around) == launched(around)
 
 
 @pytest.mark.parametrize("hasty", [False, True])
@@ -343,6 +355,8 @@ def test_a_lost_launch_before_the_interrupt_is_found_and_terminated(around, hast
     assert stops.made == []
     assert around.world.running() == []
     assert settled.outcome == ("removing" if hasty else "removed")
+    down(around.context(), ["demo"], lambda _removals: True)
+    assert receipted(around) == launched(around)
 
 
 def test_a_rejected_deletion_after_sigterm_does_not_block_the_others(around):

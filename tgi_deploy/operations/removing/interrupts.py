@@ -284,13 +284,15 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
 
 
 def _deletions_by_tag(context: Context, deployment: Deployment) -> tuple[Step, ...]:
-    """Return the deletions for an aborted creating call: the id is unknown, the tags are the intent's."""
-    return tuple(
-        Step.deletion(found, "was created by this run")
-        for record in deployment.resources
-        if record.state == "intent"
-        for found in asked_for(context, deployment, record)
-    )
+    """Return the deletions for an aborted creating call: the id is unknown, the tags are the intent's.
+
+    The receipt needs what was found, and the record does not have it.
+    """
+    intents = (record for record in deployment.resources if record.state == "intent")
+    late = tuple(found for record in intents for found in asked_for(context, deployment, record))
+    for found in late:
+        context.store.append_event(sighting(found, deployment, context.clock.now(), name=deployment.name))
+    return tuple(Step.deletion(found, "was created by this run") for found in late)
 
 
 def _refusal(context: Context, step: Step) -> str:
