@@ -78,7 +78,7 @@ make_engine_image() {
 
 # The image that a file of the profiles names.
 image_of() {
-  sed -n 's/^ *"image": "\(.*\)"$/\1/p' "profiles/$1.json"
+  sed -n 's/^ *"image": "\(.*\)",\{0,1\}$/\1/p' "profiles/$1.json"
 }
 
 # /var/lib/docker of a machine that holds the engine's images and the proxy's: each machine of a test gets a copy.

@@ -68,7 +68,7 @@ def by_user_data(deployable: Deployable, folder: Path) -> Seen:
     machine = Machine(folder=folder / "machine", user_data=written("user-data", deployable).text)
     machine.run("run-engine")
     lines = machine.at("/opt/tgi-deploy/engine.env").read_text(encoding="utf-8").splitlines()
-    return of_words(machine.docker("run")[0], dict(line.split("=", 1) for line in lines[1:]))
+    return of_words(machine.docker("run")[0], dict(line.split("=", 1) for line in lines))
 
 
 def by_compose(deployable: Deployable, _folder: Path) -> Seen:

@@ -149,7 +149,7 @@ def test_an_owned_machine_has_no_launch_or_boot_phase(reports):
 
 def test_an_owned_machine_has_no_price_and_no_ec2_artifacts(reports):
     page = reports["owned"]
-    assert [command.file_name for command in page.commands] == ["docker-run.sh", "compose.yaml"]
+    assert {command.file_name for command in page.commands} == {"docker-run.sh", "compose.yaml", "kubernetes.yaml"}
     assert page.cost_rows == ()
     assert {variant.usd_per_hour for variant in page.variants} == {None}
     assert "$" not in page.sentence
