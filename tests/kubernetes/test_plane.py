@@ -159,7 +159,7 @@ def test_logs_and_commands_reach_the_container_through_the_api_server(namespace)
     assert b"Connected" in whole
     _, tail = namespace.plane.ask("GET", f"{path}/log?tailLines=2&timestamps=true")
     assert [line.partition(b" ")[2] for line in tail.splitlines()] == whole.splitlines()[-2:]
-    command = f"{path}/exec?stdout=true&stderr=true&command=sh&command=-c&command=echo+$GREETING;exit+3"
+    command = f"{path}/exec?stdout=true&stderr=true&command=sh&command=-c&command=echo+$GREETING%3Bexit+3"
     with namespace.plane.stream(command, "v5.channel.k8s.io") as link:
         channels = {message[0]: message[1:] for message in link if len(message) > 1}
     assert channels[1] == b"hello $(NAME) $(NAME)\n"

@@ -14,6 +14,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -106,6 +107,7 @@ class _Plane:
     def __init__(self, home: Path, programs: Mapping[str, str]) -> None:
         self._home = home
         self._programs = programs
+        self._started: list[subprocess.Popen[bytes]] = []
         self._port, self._etcd, self._peers = _free_ports(3)
         self._url = f"https://127.0.0.1:{self._port}"
         self._tokens = {user: secrets.token_hex(16) for user in _USERS}
@@ -176,7 +178,7 @@ class _Plane:
             f"--kubelet-certificate-authority={self._certificate}", f"--kubelet-client-certificate={self._certificate}",
             f"--kubelet-client-key={self._key}", "--kubelet-preferred-address-types=InternalIP",
             f"--token-auth-file={self._home / 'tokens.csv'}", "--authorization-mode=RBAC", "--anonymous-auth=false",
-            f"--service-account-issuer={self._url}", f"--service-account-key-file={self._key}",
+            f"--service-account-issuer={self._url}", f"--service-account-key-file={self._certificate}",
             f"--service-account-signing-key-file={self._key}", "--service-cluster-ip-range=10.96.0.0/16",
         )  # fmt: skip
 
@@ -211,6 +213,8 @@ class _Plane:
                 env={name: value for name, value in os.environ.items() if name in _PASSED},
             )  # fmt: skip
         self._path(f"{GROUPS}/{process.pid}").touch()
+        self._started.append(process)
+        threading.Thread(target=process.wait, name=name, daemon=True).start()  # so that it leaves no zombie
 
     def _path(self, name: str) -> Path:
         return self._home / name
@@ -222,7 +226,7 @@ class _Plane:
 
     def _await(self, what: str, is_there: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_S
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and all(process.poll() is None for process in self._started):
             if is_there():
                 return
             time.sleep(_POLL_S)
@@ -230,7 +234,7 @@ class _Plane:
         stop(self._home)
         raise DeployError(
             "sandbox_not_started",
-            f"the local Kubernetes cluster did not start: no answer from {what} within {_START_S:g} s ({said})",
+            f"the local Kubernetes cluster did not start: no answer from {what} ({said})",
             hint="this computer may be busy: run the command again",
         )
 
