@@ -17,6 +17,7 @@ from fakes.kubernetes_api import FakeCluster
 from fakes.surroundings import Surroundings, candidate, fake_ec2, offer, plan, request
 
 from tgi_deploy import wiring
+from tgi_deploy.cli.views.deployment import proposal_text
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError, Problem
 from tgi_deploy.operations.deploying.up import up
@@ -37,6 +38,7 @@ from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
 from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Supplied, Target
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import KEPT, TAG_NAME
 from tgi_deploy.wiring import open_catalog
 
@@ -191,6 +193,14 @@ def test_one_kind_runs_engines_and_few_are_rare(bench):
     cloud = bench.target.cloud(bench.place)
     assert [kind for kind in cloud.kinds if cloud.handler(kind).runs_engines] == [bench.target.facts.machine_kind]
     assert not cloud.handler(bench.target.facts.machine_kind).rare
+
+
+def test_the_question_before_the_first_change_can_be_printed(bench):
+    asked = []
+    up(bench.context(), replaced(bench.request, confirm=lambda proposal: bool(asked.append(proposal_text(proposal)))))
+    (text,) = asked
+    assert "demo" in text
+    assert bench.machines() == 0
 
 
 def test_created_resources_are_found_by_tags_and_read_by_id(bench):

@@ -48,7 +48,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *(_service_lines(proposal, request) if request else ()),
         *update,
         changes_text(proposal.changes),
-        f"  published on {proposal.cidrs[0]}" if owned else f"  reachable {_who(proposal.cidrs)}",
+        f"  published on {proposal.cidrs[0]}" if owned and proposal.cidrs else f"  reachable {_who(proposal.cidrs)}",
         "  no price: the machine is yours; only 'down' removes the deployment"
         if owned
         else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything; {end}",

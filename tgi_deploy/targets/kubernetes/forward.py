@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _PROTOCOL: Final = "v4.channel.k8s.io"
 _DATA: Final = 0
-_OPEN_S: Final = 15.0
+_OPEN_S: Final = 10.0
+_TRIES: Final = 3
 _PIECE: Final = 65536
 _WAITING: Final = 512
 
@@ -74,19 +75,26 @@ class Forwards:
         container = found[0].part("spec").part("template").part("spec").first("containers")
         port = container.first("ports").integer("containerPort")
         path = f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}"
-        address = urlsplit(transport.server)
-        secure = address.scheme == "https"
-        return connect(
-            address._replace(scheme="wss" if secure else "ws").geturl() + path,
-            ssl=transport.tls if secure else None,
-            server_hostname=transport.server_name or None if secure else None,
-            additional_headers=transport.headers(),
-            subprotocols=[_PROTOCOL],  # type: ignore[list-item]  # a NewType of str
-            open_timeout=_OPEN_S,
-            max_size=None,
-            compression=None,
-            proxy=None,
-        )
+        for _ in range(_TRIES - 1):  # nothing has been sent yet
+            with suppress(TimeoutError):
+                return _connected(transport, path)
+        return _connected(transport, path)
+
+
+def _connected(transport: Transport, path: str) -> ClientConnection:
+    address = urlsplit(transport.server)
+    secure = address.scheme == "https"
+    return connect(
+        address._replace(scheme="wss" if secure else "ws").geturl() + path,
+        ssl=transport.tls if secure else None,
+        server_hostname=transport.server_name or None if secure else None,
+        additional_headers=transport.headers(),
+        subprotocols=[_PROTOCOL],  # type: ignore[list-item]  # a NewType of str
+        open_timeout=_OPEN_S,
+        max_size=None,
+        compression=None,
+        proxy=None,
+    )
 
 
 def _outward(near: socket.socket, far: ClientConnection) -> None:
