@@ -1,0 +1,71 @@
+"""The program against the real servers: what `up` creates, and what `down` leaves, as the cluster shows them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from builders.control_plane import APPLY
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
+
+pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+NAME = "llama3-13b"
+PLURALS = {"Deployment": ("deployments", "/apis/apps/v1"), "Service": ("services", "/api/v1")}
+
+
+@pytest.fixture
+def run(namespace, monkeypatch, capsys):
+    """Return a function that runs a command in the test's namespace and returns its exit code and its envelope."""
+    monkeypatch.setenv("KUBECONFIG", str(namespace.plane.kubeconfig))
+    monkeypatch.setenv("TGI_DEPLOY_KUBE_NAMESPACE", namespace.name)
+
+    def command(*words):
+        code = frame.run(ROOT, (*words, "--json"))
+        return code, json.loads(capsys.readouterr().out)
+
+    return command
+
+
+def labeled(namespace):
+    """Return the kind and name of everything with the deployment's label."""
+    query = f"?labelSelector=tgi-deploy/deployment={NAME}"
+    kinds = {**PLURALS, "Pod": ("pods", "/api/v1"), "ReplicaSet": ("replicasets", "/apis/apps/v1")}
+    return [
+        (kind, item["metadata"]["name"])
+        for kind, (plural, group) in kinds.items()
+        for item in namespace.plane.call("GET", namespace.path(plural, group=group) + query)["items"]
+    ]
+
+
+def test_up_serves_once_and_down_leaves_nothing(namespace, run):
+    up = ("up", NAME, "--target", "kubernetes", "--yes")
+    code, first = run(*up)
+    assert code == 0, first["errors"]
+    (before,) = namespace.plane.call("GET", namespace.deployments())["items"]
+    assert (before["status"]["readyReplicas"], len(namespace.ready())) == (1, 1)
+    code, shown = run("status", NAME)
+    assert (code, shown["data"]["replicas"][0]["status"]) == (0, "ready")
+    code, answered = run("ask", NAME, "Hello")
+    assert code == 0, answered["errors"]
+    code, _ = run(*up)
+    (after,) = namespace.plane.call("GET", namespace.deployments())["items"]
+    assert (code, after["metadata"]["generation"]) == (0, before["metadata"]["generation"])
+    code, removed = run("down", NAME, "--yes")
+    assert code == 0, removed["errors"]
+    assert labeled(namespace) == []
+
+
+def test_rendered_manifests_pass_a_strict_dry_run(namespace, run):
+    code, rendered = run("render", NAME, "--hardware", "1xL40S", "--as", "kubernetes")
+    assert code == 0, rendered["errors"]
+    documents = list(yaml.safe_load_all(rendered["data"]["artifact"]["text"]))
+    assert [item["kind"] for item in documents] == list(PLURALS)
+    for item in documents:
+        plural, group = PLURALS[item["kind"]]
+        path = namespace.path(plural, item["metadata"]["name"], group)
+        how = "?fieldManager=tests&fieldValidation=Strict&dryRun=All"
+        assert namespace.plane.call("PATCH", path + how, item, APPLY)["kind"] == item["kind"]
+    assert labeled(namespace) == []
