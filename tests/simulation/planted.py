@@ -15,6 +15,8 @@ from pathlib import Path
 
 import msgspec
 
+from tgi_deploy.values.base import converted
+
 REPOSITORY = Path(__file__).parents[2]
 ROWS = Path(__file__).with_name("planted.toml")
 
@@ -34,7 +36,7 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 def bugs():
-    return msgspec.convert(tomllib.loads(ROWS.read_text(encoding="utf-8"))["bug"], tuple[Bug, ...])
+    return converted(tomllib.loads(ROWS.read_text(encoding="utf-8"))["bug"], tuple[Bug, ...])
 
 
 def planted_source(bug):

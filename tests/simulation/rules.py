@@ -7,6 +7,8 @@ from pathlib import Path
 
 import msgspec
 
+from tgi_deploy.values.base import converted
+
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
@@ -16,4 +18,4 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def read_rules():
     text = Path(__file__).with_name("rules.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text)["rule"], tuple[Rule, ...])
+    return converted(tomllib.loads(text)["rule"], tuple[Rule, ...])

@@ -22,6 +22,7 @@ from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, RECORD, claim, is_claimed, remove
 from tgi_deploy.sandbox.processes import end_group, end_recorded_groups, is_alive, processes
+from tgi_deploy.values.base import converted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +130,7 @@ def _read_record(home: Path) -> SandboxInfo | None:
     if not is_claimed(home):
         return None
     try:
-        record = msgspec.json.decode((home / RECORD).read_bytes(), type=SandboxInfo)
+        record = converted(msgspec.json.decode((home / RECORD).read_bytes()), SandboxInfo)
     except (OSError, msgspec.MsgspecError):
         return None
     return record if _OWN_URL.match(record.endpoint_url) else None

@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError
 from msgspec.structs import replace
+
+from tgi_deploy.values.base import converted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,8 +144,8 @@ def read_fault(document: Mapping[str, Any]) -> Fault:
     if name == "not-found-yet":
         fields = {"code": _TABLE["not_found"].get(str(fields["action"]), "InvalidParameterValue"), **fields}
     try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as problem:
+        return converted(fields, kind)
+    except ValidationError as problem:
         raise BadFaultError(f"{name or 'this'} fault: {problem}") from problem
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -17,6 +18,8 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.text import encodable, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tgi_deploy.errors import Problem
 
 _T = TypeVar("_T")
@@ -30,6 +33,9 @@ _YEARS: Final = range(2000, 3000)
 _LONGEST_S: Final = 100 * 366 * 24 * 3600
 _LARGEST_USD: Final = Decimal(10**12)
 _MONEY_DIGITS: Final = 6
+# The types that `converted` has prepared, and the lock under which it prepares one.
+_PREPARED: Final[set[object]] = set()
+_PREPARING: Final = threading.Lock()
 
 # The default of a field that is omitted if empty.
 UNSET: Final = msgspec.UNSET
@@ -117,10 +123,23 @@ class Where(msgspec.Struct, frozen=True):
         )
 
 
+def converted(raw: object, kind: type[_T], *, hook: Callable[[type, object], object] | None = None) -> _T:
+    """Convert parsed data into a value, in any thread. Raises msgspec.ValidationError.
+
+    The first conversion to a type has to be alone: msgspec 0.22.0 lets other threads use its description of a struct
+    before it is complete, and the process ends with a segmentation fault.
+    """
+    if kind not in _PREPARED:
+        with _PREPARING:
+            msgspec.json.Decoder(kind)
+        _PREPARED.add(kind)
+    return msgspec.convert(raw, kind, dec_hook=hook)  # noqa: TID251 -- the only place
+
+
 def decode(raw: object, kind: type[_T], where: Where) -> _T:
     """Decode data from `where` into a value. Raises InputError `bad_profile`."""
     try:
-        return msgspec.convert(raw, kind)
+        return converted(raw, kind)
     except msgspec.ValidationError as error:
         problem = str(error)
         place = _PLACE.search(problem)
@@ -140,7 +159,7 @@ def as_json(value: object, *, indent: int = 2) -> str:
 def as_value(document: object, kind: type[_T], name: str = "") -> _T:
     """Convert parsed JSON, part `name` of a file, into a value. Raises ValueError with reason and position."""
     try:
-        value = msgspec.convert(document, kind)
+        value = converted(document, kind)
     except msgspec.ValidationError as error:
         problem = str(error)
         place = _PLACE.search(problem)

@@ -12,6 +12,7 @@ import yaml
 
 from tgi_deploy.sandbox.engine.bodies import EXPECTED, Prompts
 from tgi_deploy.sandbox.engine.failures import RejectionError
+from tgi_deploy.values.base import converted
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -44,7 +45,7 @@ def typed(value: object, kind: type[Body], text: str) -> Body:
     if isinstance(members, dict) and members.get("parameters") == []:
         members = {**members, "parameters": {}}
     try:
-        return msgspec.convert(members, kind, strict=True, dec_hook=_hook)
+        return converted(members, kind, hook=_hook)
     except msgspec.ValidationError as error:
         path, words = _complaint(str(error), members)
         if as_list and path:
