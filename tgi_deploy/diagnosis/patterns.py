@@ -67,7 +67,7 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alternative:
+class Twin:
     """Another cause of the same text, and how to distinguish the two."""
 
     code: str
@@ -102,7 +102,7 @@ class FailurePattern:
     final: bool
     cause: str
     remedy: Remedy
-    twins: tuple[Alternative, ...] = ()
+    twins: tuple[Twin, ...] = ()
     small: Small | None = None
     unless: re.Pattern[str] | None = None
 
@@ -189,7 +189,7 @@ def _pattern(page: Page, item: Mapping[str, Any]) -> FailurePattern:
         final=bool(item.get("final", False)),
         cause=item.get("cause", page.cause),
         remedy=_remedy(item) if "remedy" in item else page.remedy,
-        twins=tuple(Alternative(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
+        twins=tuple(Twin(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
         small=None if small is None else _small(small),
         unless=any_of(item["unless"], re.IGNORECASE) if "unless" in item else None,
     )

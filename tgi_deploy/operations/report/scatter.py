@@ -105,7 +105,7 @@ class Mark:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Strip:
+class Lane:
     """One reason for rejection: a strip below the chart with its label's baseline and its points."""
 
     code: str
@@ -125,7 +125,7 @@ class Chart:
     pareto: str | None
     budget_x: float | None
     marks: tuple[Mark, ...]
-    lanes: tuple[Strip, ...]
+    lanes: tuple[Lane, ...]
     whisker: str | None = None
 
     @property
@@ -210,7 +210,7 @@ def _kind(variant: Variant) -> str:
     return f"{variant.state} {'exact' if variant.exact else 'lossy'}"
 
 
-def _lanes(rejections: Sequence[RejectionGroup], x_axis: Axis, top: float, height: int) -> Iterator[Strip]:
+def _lanes(rejections: Sequence[RejectionGroup], x_axis: Axis, top: float, height: int) -> Iterator[Lane]:
     """Yield the lanes, the reasons with the fewest configurations first."""
     rows: dict[str, list[tuple[int, RejectionGroup]]] = {}
     for index, item in enumerate(rejections):
@@ -219,7 +219,7 @@ def _lanes(rejections: Sequence[RejectionGroup], x_axis: Axis, top: float, heigh
     for place, (number, code) in enumerate(counted):
         lane_top = top + place * height
         marks = tuple(_lane_marks(rows[code], x_axis, lane_top + height * 0.66))
-        yield Strip(code=code, number=number, top=lane_top, marks=marks)
+        yield Lane(code=code, number=number, top=lane_top, marks=marks)
 
 
 def _lane_marks(rows: Sequence[tuple[int, RejectionGroup]], x_axis: Axis, middle: float) -> Iterator[Mark]:
