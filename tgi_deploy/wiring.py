@@ -113,6 +113,12 @@ def target_named(name: str) -> Target:
     return _TARGETS[name](None, {})
 
 
+def target_in(name: str, *, sandbox: bool) -> Target:
+    """Return a target like `target_named`, but with the sandbox if the target starts that only when it is called."""
+    late = sandbox and name in _STARTED_LATE
+    return _TARGETS[name](Setup(sandbox=True), {}) if late else target_named(name)
+
+
 def target_names() -> tuple[str, ...]:
     """Return the names of all targets, the default first."""
     return tuple(_TARGETS)
@@ -199,11 +205,17 @@ def _kubernetes_target(setup: Setup | None, _unsearched: dict[tuple[str, str], s
     from tgi_deploy.targets.kubernetes.target import kubernetes_target  # noqa: PLC0415 -- see context()
 
     profiles_dir = setup.profiles_dir if setup else None
-    return kubernetes_target(os.environ, lambda: open_catalog(profiles_dir))
+    local = (setup.home or sandbox_home()) if setup and setup.sandbox else None
+
+    def environ() -> Mapping[str, str]:
+        return os.environ if local is None else {**os.environ, "KUBECONFIG": str(_sandbox_cluster(local))}
+
+    return kubernetes_target(environ, lambda: open_catalog(profiles_dir))
 
 
 # By name; the first is the default.
 _TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target, "kubernetes": _kubernetes_target}
+_STARTED_LATE: Final = frozenset({"kubernetes"})
 
 
 def _caller_cidr(sessions: SessionFactory) -> str:
@@ -317,13 +329,27 @@ def sandbox_home() -> Path:
 
 def sandbox_start(home: Path | None = None) -> SandboxInfo:
     """Raises InputError `extra_missing` without its extra."""
-    try:
+    with _sandbox_extra():
         from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
+    return control.start(home or sandbox_home())
+
+
+def _sandbox_cluster(home: Path) -> Path:
+    """Return the kubeconfig of the sandbox's cluster. Raises InputError `extra_missing`, `control_plane_missing`."""
+    with _sandbox_extra():
+        from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
+    return control.start_cluster(home)
+
+
+@contextmanager
+def _sandbox_extra() -> Iterator[None]:
+    """Raises InputError `extra_missing` for modules of the sandbox's extra."""
+    try:
+        yield
     except ImportError as error:
         from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- only an installation without it pays for it
 
         raise extra_missing("sandbox", "starting the sandbox", error) from error
-    return control.start(home or sandbox_home())
 
 
 def sandbox_stop() -> bool:

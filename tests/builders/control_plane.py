@@ -18,7 +18,7 @@ from urllib3 import PoolManager
 from websockets.sync.client import connect
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, KUBECONFIG
+from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, KUBECONFIG, access
 from tgi_deploy.sandbox.kubernetes.plane import DEFAULT_NODES, start, stop
 
 if TYPE_CHECKING:
@@ -41,15 +41,11 @@ class Plane:
 
     @property
     def server(self):
-        return self._document["clusters"][0]["cluster"]["server"]
+        return access(self.home)[0]
 
     @property
     def headers(self):
-        return {"Authorization": f"Bearer {self._document['users'][0]['user']['token']}"}
-
-    @property
-    def _document(self):
-        return json.loads(self.kubeconfig.read_text(encoding="utf-8"))
+        return {"Authorization": f"Bearer {access(self.home)[1]}"}
 
     def ask(self, method, path, body=None, content_type="application/json"):
         """Return the status and the body of a reply."""

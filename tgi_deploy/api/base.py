@@ -41,7 +41,7 @@ class Place:
         command: str = _COMMAND,
         owner: str = "",
     ) -> None:
-        self.target: Final = wiring.target_named(target or target_names()[0])
+        self.target: Final = wiring.target_in(target or target_names()[0], sandbox=sandbox)
         self._regions: Final = (region,) if isinstance(region, str) else tuple(region)
         self._sandbox, self._offline = sandbox, offline
         self._profiles_dir, self._templates_dir = profiles_dir, templates_dir

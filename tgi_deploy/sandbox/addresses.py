@@ -36,6 +36,15 @@ def can_bind(address: str, port: int = 0) -> bool:
     return True
 
 
+def free_ports(count: int) -> list[int]:
+    """Return different ports of loopback that are free now."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(one.getsockname()[1]) for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
 class Lease:
     """An address with bound but silent ports, so that no other account can answer there.
 

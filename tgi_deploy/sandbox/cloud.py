@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.addresses import AddressPool
+from tgi_deploy.sandbox.kubernetes import plane
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 DEFAULT_SPEED: Final = 60.0
 RECORD: Final = "sandbox.json"
 LOG: Final = "server.log"
+# The folder of its Kubernetes cluster, which starts when a command needs it.
+CLUSTER: Final = "cluster"
 # Marks a folder as a sandbox's, to be removed with its contents.
 MARKER: Final = ".tgi-deploy-sandbox"
 _OWNER_ONLY: Final = 0o077
@@ -157,8 +160,9 @@ def is_claimed(home: Path) -> bool:
 
 
 def remove(home: Path) -> None:
-    """Remove a sandbox's folder, never another one."""
+    """Remove a sandbox's folder, never another one, after ending its Kubernetes cluster."""
     if is_claimed(home):
+        plane.stop(home / CLUSTER)
         shutil.rmtree(home, ignore_errors=True)
 
 

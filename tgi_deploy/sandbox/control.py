@@ -20,7 +20,8 @@ from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.extras import install_command
 from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.api import Endpoint
-from tgi_deploy.sandbox.cloud import DEFAULT_SPEED, LOG, RECORD, claim, is_claimed, remove
+from tgi_deploy.sandbox.cloud import CLUSTER, DEFAULT_SPEED, LOG, RECORD, claim, is_claimed, remove
+from tgi_deploy.sandbox.kubernetes import plane
 from tgi_deploy.sandbox.processes import end_group, end_recorded_groups, is_alive, processes
 from tgi_deploy.values.base import converted
 
@@ -64,12 +65,20 @@ def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0)
     """
     home = _usable(home)
     with _locked(home):
-        running = status(home)
-        if running is not None:
-            return running
-        _clean(home)
-        pid = _spawn(home, speed=speed, timer_speed=timer_speed)
-        return _wait_for_answer(home, pid)
+        return _started(home, speed=speed, timer_speed=timer_speed)
+
+
+def start_cluster(home: Path) -> Path:
+    """Return the kubeconfig of this home's Kubernetes cluster, starting it and the sandbox if needed.
+
+    Raises:
+        InputError: the home folder cannot be used, or `control_plane_missing`.
+        DeployError: a server did not answer in time.
+    """
+    home = _usable(home)
+    with _locked(home):
+        _started(home, speed=DEFAULT_SPEED, timer_speed=1.0)
+        return plane.start(home / CLUSTER)
 
 
 def stop(home: Path) -> bool:
@@ -82,6 +91,7 @@ def stop(home: Path) -> bool:
         if not is_claimed(home):
             return False
         running = status(home)
+        plane.stop(home / CLUSTER)
         if running is not None:
             _ask_to_stop(running)
         _clean(home)
@@ -134,6 +144,15 @@ def _read_record(home: Path) -> SandboxInfo | None:
     except (OSError, msgspec.MsgspecError):
         return None
     return record if _OWN_URL.match(record.endpoint_url) else None
+
+
+def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
+    running = status(home)
+    if running is not None:
+        return running
+    _clean(home)
+    pid = _spawn(home, speed=speed, timer_speed=timer_speed)
+    return _wait_for_answer(home, pid)
 
 
 def _spawn(home: Path, *, speed: float, timer_speed: float) -> int:

@@ -91,14 +91,22 @@ def end_group(group: int, *, grace_s: float) -> None:
     signal_group(group, signal.SIGKILL)
 
 
-def end_recorded_groups(folder: Path, *, marker: str) -> None:
-    """Kill the groups whose ids are file names in `folder`.
+def recorded_groups(folder: Path, *, marker: str) -> dict[int, str]:
+    """Return the groups whose ids are file names in `folder`, with the command of each one's leader.
 
-    Ids can be reused: if the group's leader is alive, its command must contain `marker`.
+    Ids can be reused: if the leader is alive, its command must contain `marker`.
     """
-    for record in sorted(folder.glob("*")) if folder.is_dir() else []:
-        group = int(record.name)
-        command = command_of(group)
-        if not command or marker in command or "tgi_deploy.sandbox" in command:
-            signal_group(group, signal.SIGKILL)
+    found = {int(record.name): command_of(int(record.name)) for record in sorted(folder.glob("*"))}
+    return {
+        group: command
+        for group, command in found.items()
+        if not command or marker in command or "tgi_deploy.sandbox" in command
+    }
+
+
+def end_recorded_groups(folder: Path, *, marker: str) -> None:
+    """Kill the groups of `recorded_groups`, and remove their records."""
+    for group in recorded_groups(folder, marker=marker):
+        signal_group(group, signal.SIGKILL)
+    for record in folder.glob("*"):
         record.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
 
 from tgi_deploy.sandbox.guest.spawn import Spawner
-from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, GROUPS, KEY, KUBECONFIG, NODES
+from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, GROUPS, KEY, NODES, access
 from tgi_deploy.sandbox.kubernetes.kubelet import Kubelet
 from tgi_deploy.sandbox.kubernetes.nodes import INSTANCE_TYPE, LEASES, lease, node, now, ready
 from tgi_deploy.sandbox.kubernetes.pods import ConfigError, Pod
@@ -50,9 +50,8 @@ class Cluster:
     """The API server, as the agent uses it."""
 
     def __init__(self, folder: Path, ending: threading.Event) -> None:
-        document = json.loads((folder / KUBECONFIG).read_text(encoding="utf-8"))
-        self._server = document["clusters"][0]["cluster"]["server"]
-        headers = {"Authorization": f"Bearer {document['users'][0]['user']['token']}"}
+        self._server, token = access(folder)
+        headers = {"Authorization": f"Bearer {token}"}
         self._http = PoolManager(headers=headers, ca_certs=str(folder / CERTIFICATE), maxsize=20, retries=False)
         self._ending = ending
 
@@ -152,7 +151,7 @@ class Agent:
         self._kubelet = Kubelet(self._named, folder / CERTIFICATE, folder / KEY)
 
     def run(self) -> None:
-        """Run until told to end."""
+        """Register the nodes, and run their pods until `ending` is set."""
         threading.Thread(target=self._kubelet.serve_forever, daemon=True).start()
         version = self._cluster.call("GET", "/version")["gitVersion"]
         for item in json.loads((self._folder / NODES).read_text(encoding="utf-8")):

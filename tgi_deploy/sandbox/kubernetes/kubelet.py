@@ -134,7 +134,7 @@ def execute(link: Connection, command: list[str], place: Place) -> None:
             stderr=subprocess.PIPE,
         )  # fmt: skip
     except OSError as problem:
-        _tell(link, _STATUS, json.dumps(_failure(126, str(problem))).encode())
+        _send(link, _STATUS, json.dumps(_failure(126, str(problem))).encode())
         return
     outputs = ((_STDOUT, process.stdout), (_STDERR, process.stderr))
     readers = [threading.Thread(target=_show, args=(link, number, pipe), daemon=True) for number, pipe in outputs]
@@ -143,8 +143,8 @@ def execute(link: Connection, command: list[str], place: Place) -> None:
     code = process.wait()
     for reader in readers:
         reader.join()
-    told = _failure(code, f"command terminated with non-zero exit code: {code}") if code else {"status": "Success"}
-    _tell(link, _STATUS, json.dumps({"metadata": {}, **told}).encode())
+    outcome = _failure(code, f"command terminated with non-zero exit code: {code}") if code else {"status": "Success"}
+    _send(link, _STATUS, json.dumps({"metadata": {}, **outcome}).encode())
 
 
 def _failure(code: int, message: str) -> dict[str, Any]:
@@ -152,14 +152,14 @@ def _failure(code: int, message: str) -> dict[str, Any]:
     return {"status": "Failure", "message": message, "reason": "NonZeroExitCode", "details": {"causes": causes}}
 
 
-def _tell(link: Connection, channel: int, data: bytes) -> None:
+def _send(link: Connection, channel: int, data: bytes) -> None:
     with suppress(ConnectionClosed):
         link.send(bytes((channel,)) + data)
 
 
 def _show(link: Connection, channel: int, pipe: Any) -> None:  # noqa: ANN401 -- the pipe of a process
     while data := pipe.read1(_CHUNK_BYTES):
-        _tell(link, channel, data)
+        _send(link, channel, data)
 
 
 def _feed(link: Connection, process: subprocess.Popen[bytes]) -> None:
@@ -179,11 +179,11 @@ def forward(link: Connection, ports: list[int], place: Place) -> None:
     sockets: dict[int, socket.socket] = {}
     for number, port in enumerate(ports):
         for channel in (2 * number, 2 * number + 1):
-            _tell(link, channel, port.to_bytes(2, "little"))
+            _send(link, channel, port.to_bytes(2, "little"))
         try:
             sockets[2 * number] = socket.create_connection(place.endpoint(port), _CONNECT_S)
         except OSError as problem:
-            _tell(link, 2 * number + 1, f"error forwarding port {port} to pod: {problem}".encode())
+            _send(link, 2 * number + 1, f"error forwarding port {port} to pod: {problem}".encode())
             continue
         sockets[2 * number].settimeout(None)
         threading.Thread(target=_receive, args=(link, 2 * number, sockets[2 * number]), daemon=True).start()
@@ -200,5 +200,5 @@ def forward(link: Connection, ports: list[int], place: Place) -> None:
 def _receive(link: Connection, channel: int, source: socket.socket) -> None:
     with suppress(OSError):
         while data := source.recv(_CHUNK_BYTES):
-            _tell(link, channel, data)
+            _send(link, channel, data)
     link.close()

@@ -31,7 +31,7 @@ class Log:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Say that no line follows."""
+        """Mark the log as complete, which ends `follow`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -9,20 +9,23 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.sandbox.kubernetes import CERTIFICATE, GROUPS, KEY, KUBECONFIG, NODES
-from tgi_deploy.sandbox.processes import command_of, end_group
+from tgi_deploy.sandbox.addresses import free_ports
+from tgi_deploy.sandbox.kubernetes import CERTIFICATE, GROUPS, KEY, KUBECONFIG, NODES, access
+from tgi_deploy.sandbox.processes import end_group, end_recorded_groups, is_alive, recorded_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +39,12 @@ _USERS: Final = {
 }  # fmt: skip
 _START_S: Final = 120.0
 _POLL_S: Final = 0.1
-_OK: Final = 200
+# Gated models need a token; any is accepted, because nothing contacts the hub.
+_HUB_TOKEN: Final = {"metadata": {"name": "hf-token"}, "stringData": {"HF_TOKEN": "hf_made_up_for_the_sandbox"}}
 _MOST_SAID: Final = 600
 _GRACE_S: Final = 5.0
+# No credentials of the caller; Go looks for proxies.
+_PASSED: Final = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "PYTHONPATH"})
 
 
 def binaries() -> Path:
@@ -77,11 +83,15 @@ def stop(home: Path) -> None:
     """End the cluster of a folder with its pods, and remove the folder. Does nothing where there is none."""
     if not (home / GROUPS).is_dir():
         return
-    # A later process may have the same id. The agent first, which would start its pods again.
-    running = {int(record.name): command_of(int(record.name)) for record in (home / GROUPS).iterdir()}
-    ours = {pid: words for pid, words in running.items() if str(home) in words or "tgi_deploy.sandbox" in words}
-    for pid in sorted(ours, key=lambda pid: _AGENT not in ours[pid]):
-        end_group(pid, grace_s=_GRACE_S)
+    groups = recorded_groups(home / GROUPS, marker=str(home))
+    for group, command in groups.items():
+        if _AGENT in command:  # first, because it would start its pods again
+            end_group(group, grace_s=_GRACE_S)
+    # The API server would wait for etcd: all at once, because nothing of them is kept.
+    end_recorded_groups(home / GROUPS, marker=str(home))
+    deadline = time.monotonic() + _GRACE_S
+    while any(map(is_alive, groups)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
     network = home / _NETWORK
     if network.exists():
         _loopback("del", network.read_text(encoding="ascii"))
@@ -96,11 +106,19 @@ def _programs() -> dict[str, str]:
     if missing:
         raise InputError(
             "control_plane_missing",
-            f"a local Kubernetes cluster needs {', '.join(missing)}",
-            hint="in a clone of this program's repository, run: sudo apt-get install etcd-server; "
-            "scripts/control_plane build",
+            f"a local Kubernetes cluster needs {', '.join(missing)}, which can't be found here",
+            hint=f"install and build what is missing with: {_build_command(missing)}",
         )
     return {name: str(path) for name, path in found.items()}
+
+
+def _build_command(missing: Sequence[str]) -> str:
+    """Return one line for a shell: Debian's etcd, and the servers from a clone of the repository."""
+    steps = ["sudo apt-get install --yes etcd-server"] if "etcd" in missing else []
+    if any(name in SERVERS for name in missing):
+        script = Path(tgi_deploy.__file__).resolve().parent.parent / "scripts" / "control_plane"
+        steps.append(f"{shlex.quote(str(script)) if script.exists() else 'scripts/control_plane'} build")
+    return " && ".join(steps)
 
 
 class _Plane:
@@ -108,7 +126,7 @@ class _Plane:
         self._home = home
         self._programs = programs
         self._started: list[subprocess.Popen[bytes]] = []
-        self._port, self._etcd, self._peers = _free_ports(3)
+        self._port, self._etcd, self._peers = free_ports(3)
         self._url = f"https://127.0.0.1:{self._port}"
         self._tokens = {user: secrets.token_hex(16) for user in _USERS}
         self._certificate, self._key = str(home / CERTIFICATE), str(home / KEY)
@@ -147,6 +165,7 @@ class _Plane:
         agent = [sys.executable, "-P", "-m", _AGENT, str(self._home), self._network]
         self._start("agent", agent)
         self._await("the nodes", self._is_complete)
+        self._await("the Secret", lambda: _answers(self._home, "/api/v1/namespaces/default/secrets", _HUB_TOKEN))
 
     def _is_complete(self) -> bool:
         account = "/api/v1/namespaces/default/serviceaccounts/default"
@@ -239,35 +258,22 @@ class _Plane:
         )
 
 
-# No credentials of the caller; Go looks for proxies.
-_PASSED: Final = frozenset({"PATH", "HOME", "TMPDIR", "LANG", "PYTHONPATH"})
-
-
 def _last_line(log: Path) -> list[str]:
     return log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
 
 
-def _answers(home: Path, path: str) -> bool:
-    """Return whether the API server of a folder answers a request of its owner with success."""
+def _answers(home: Path, path: str, new: object = None) -> bool:
+    """Return whether the API server of a folder answers with success when its owner reads, or creates `new`."""
     try:
-        document = json.loads((home / KUBECONFIG).read_text(encoding="utf-8"))
-        server = document["clusters"][0]["cluster"]["server"]
-        request = urllib.request.Request(  # noqa: S310 -- https, from our own file
-            server + path, headers={"Authorization": f"Bearer {document['users'][0]['user']['token']}"}
-        )
+        server, token = access(home)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        data = None if new is None else json.dumps(new).encode()
+        request = urllib.request.Request(server + path, data, headers)  # noqa: S310 -- https, from our own file
         context = ssl.create_default_context(cafile=str(home / CERTIFICATE))
         with urllib.request.urlopen(request, timeout=5, context=context) as reply:  # noqa: S310 -- as above
-            return bool(reply.status == _OK)
+            return bool(reply.status < HTTPStatus.MULTIPLE_CHOICES)
     except (OSError, ValueError, LookupError):
         return False
-
-
-def _free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(one.getsockname()[1]) for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def _loopback(action: str, network: str) -> bool:

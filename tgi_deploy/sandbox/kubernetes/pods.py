@@ -8,14 +8,13 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import tgi_deploy
-from tgi_deploy.sandbox.addresses import can_bind
+from tgi_deploy.sandbox.addresses import can_bind, free_ports
 from tgi_deploy.sandbox.guest.server import value_of
 from tgi_deploy.sandbox.hardware import image_sizes
 from tgi_deploy.sandbox.kubernetes.logs import Log
@@ -94,6 +93,15 @@ class Pod:
         """The name of its container."""
         return str(self._spec["name"])
 
+    @property
+    def _image(self) -> str:
+        """The name and tag of its image."""
+        return str(self._spec["image"]).partition("@")[0]
+
+    @property
+    def _release(self) -> str:
+        return self._image.rpartition(":")[2]
+
     def terminate(self, grace_s: float) -> None:
         """Let it end, as when it is deleted."""
         self._grace_s = grace_s
@@ -117,7 +125,7 @@ class Pod:
 
     def _pulled(self) -> bool:
         """Wait until its image exists, which it does not become by waiting. Return False if it is ending."""
-        image = self._spec["image"].partition("@")[0]
+        image = self._image
         if image in image_sizes():
             return True
         message = f'failed to pull image "{image}": {image}: not found'
@@ -151,24 +159,23 @@ class Pod:
         return code
 
     def _start(self, environment: dict[str, str], settings: Settings) -> Job:
-        release = self._spec["image"].partition("@")[0].rpartition(":")[2]
         arguments = [_expanded(word, environment) for word in self._spec.get("args", ())]
         port = int(value_of("--port", arguments) or environment.get("PORT") or _DEFAULT_PORT)
-        listen = (self.address, port) if can_bind(self.address, port) else ("127.0.0.1", _free_port())
+        listen = (self.address, port) if can_bind(self.address, port) else ("127.0.0.1", free_ports(1)[0])
         named = {item["name"]: item["containerPort"] for item in self._spec.get("ports", ()) if "name" in item}
         home = self._spawner.environment["HOME"]
         path = {"PATH": self._spawner.environment["PATH"]}
         self.place = Place(
             address=listen, ports={"": port, **named}, environment=environment | path, folder=home, speed=settings.speed
         )
-        faults = [fault for fault in settings.faults.get(release, ()) if fault != OOM_KILLED]
+        faults = [fault for fault in settings.faults.get(self._release, ()) if fault != OOM_KILLED]
         with TemporaryFile(dir=home) as variables:
             variables.write(json.dumps(environment).encode())
             variables.seek(0)
             return self._spawner.start(
                 [
                     *(sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.engine", "--environment-from-stdin"),
-                    *("--version", release, "--listen", f"{listen[0]}:{listen[1]}", *self._visible()),
+                    *("--version", self._release, "--listen", f"{listen[0]}:{listen[1]}", *self._visible()),
                     *("--speed", f"{settings.speed:g}"),
                     *(word for fault in faults for word in ("--fault", fault)),
                     *("--", *arguments),
@@ -185,11 +192,11 @@ class Pod:
         return ("--accelerator", chosen, "--gpus", gpus, "--memory-bytes", memory)
 
     def _watch(self, job: Job, settings: Settings, began: str) -> str:
-        """Carry out the probes until the container has ended; return the reason if it isn't told by its exit code."""
+        """Carry out the probes until the container has ended; return the reason if the exit code does not show it."""
         place = self.place
         assert place is not None, "the container was started"  # noqa: S101 -- for the type checker
         found = {kind: Probe(spec=self._spec[kind], place=place) for kind in _PROBES if kind in self._spec}
-        if OOM_KILLED in settings.faults.get(self._spec["image"].partition("@")[0].rpartition(":")[2], ()):
+        if OOM_KILLED in settings.faults.get(self._release, ()):
             job.signal(signal.SIGKILL)
             return "OOMKilled"
         watch = _Watch(found)
@@ -336,12 +343,3 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
         return "$" if name is None else known.get(name, match[0])
 
     return _REFERENCE.sub(replaced, text)
-
-
-def _free_port() -> int:
-    import socket  # noqa: PLC0415 -- only without root
-
-    with suppress(OSError), socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-    return 0

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 
 class Clusters:
-    """Clusters by place, with credentials from the kubeconfig at the time of the first call."""
+    """Clusters by place, with credentials from the kubeconfig at the time of the first call.
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+    `environ` is called at the same time, and returns the variables that name the kubeconfig.
+    """
+
+    def __init__(self, environ: Callable[[], Mapping[str, str]]) -> None:
+        self._environ = cache(environ)
         self.cloud: Callable[[str], KubernetesCloud] = cache(self._cloud)
         self.transport: Callable[[str], Transport] = cache(self._transport)
 
@@ -29,7 +32,7 @@ class Clusters:
     def place(self) -> str:
         """The current place. Raises InputError as `current_place` does."""
         try:
-            return str(current_place(self._environ))
+            return str(current_place(self._environ()))
         except ImportError as error:
             raise _extra_missing(error) from error
 
@@ -51,7 +54,8 @@ class Clusters:
         try:
             from tgi_deploy.targets.kubernetes.transport import Transport  # noqa: PLC0415 -- startup time
 
-            return Transport(cluster_of(Place.of(place), self._environ), self._environ)
+            environ = self._environ()
+            return Transport(cluster_of(Place.of(place), environ), environ)
         except ImportError as error:
             raise _extra_missing(error) from error
 

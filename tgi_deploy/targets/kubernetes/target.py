@@ -39,12 +39,6 @@ FACTS: Final = TargetFacts(
             why="nothing in the cluster ends a deployment on a schedule yet",
             hint="omit it, and remove the deployment with 'tgi-deploy down NAME'",
         ),
-        Refusal(
-            options=("sandbox",),
-            code="conflicting_options",
-            why="the sandbox has no cluster",
-            hint="omit --sandbox or --target kubernetes",
-        ),
     ),
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"}),
     one_at_a_time="deployments in one cluster would compete for its GPUs",
@@ -133,8 +127,8 @@ class KubernetesTarget:
         return exec_words(place, machine_id, words, terminal=terminal)
 
 
-def kubernetes_target(environ: Mapping[str, str], catalog: Callable[[], Catalog]) -> KubernetesTarget:
-    """Return the target without contacting any cluster."""
+def kubernetes_target(environ: Callable[[], Mapping[str, str]], catalog: Callable[[], Catalog]) -> KubernetesTarget:
+    """Return the target without contacting any cluster. `environ` returns the variables at the first contact."""
     clusters = Clusters(environ)
     return KubernetesTarget(
         current=lambda: clusters.place,
