@@ -58,7 +58,7 @@ def environment(templates_dir: Path | None) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters.update(shquote=shlex.quote, tojson=to_json, compose=_compose)
+    made.filters.update(shquote=shlex.quote, tojson=to_json, compose=_compose, hcl=_hcl)
     return made
 
 
@@ -70,6 +70,11 @@ def to_json(value: object, indent: int | None = None) -> str:
 def _compose(value: str) -> str:
     """Quote a string for a Compose file, where a dollar sign would begin a variable."""
     return to_json(value.replace("$", "$$"))
+
+
+def _hcl(value: str) -> str:
+    """Quote a printable string for Terraform, where `${` and `%{` would begin a template."""
+    return to_json(value.replace("${", "$${").replace("%{", "%%{"))
 
 
 def render_html(template: str, values: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ line for each kind of artifact that is rejected.
 from __future__ import annotations
 
 import base64
-import json
+import re
 import tomllib
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.targets.protocol import Artifact, Deployable
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{1000,}={0,2}")
 
 
 def outputs(folder: Path) -> dict[str, str]:
@@ -69,9 +72,9 @@ def _offer(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _readable(artifact: Artifact, files: dict[str, str]) -> str:
-    """The text; a launch template with its user data named, not repeated, once it is proved to be the same."""
-    if artifact.kind != "launch-template":
+    """The text; the user data inside another artifact is named, not repeated, once it is proved to be the same."""
+    if artifact.kind not in {"launch-template", "cloudformation", "terraform"}:
         return artifact.text
-    data = json.loads(artifact.text)
-    assert base64.b64decode(data["UserData"]).decode() == files["user-data.yaml"]
-    return artifact.text.replace(data["UserData"], "BASE64(user-data.yaml)")
+    (encoded,) = _BASE64.findall(artifact.text)
+    assert base64.b64decode(encoded).decode() == files["user-data.yaml"]
+    return artifact.text.replace(encoded, "BASE64(user-data.yaml)")

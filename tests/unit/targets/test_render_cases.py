@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hcl2
 import pytest
 import yaml
 from builders import case_render
@@ -36,7 +39,8 @@ def test_case(folder: Path):
 
 
 def test_cases_cover_every_outcome():
-    files = ("docker-run.sh", "compose.yaml", "kubernetes.yaml", "user-data.yaml", "launch-template.json", "errors.txt")
+    files = ("docker-run.sh", "compose.yaml", "kubernetes.yaml", "user-data.yaml", "errors.txt",
+             "launch-template.json", "cloudformation.yaml", "terraform.tf")  # fmt: skip
     for name in files:
         assert having(name), name
 
@@ -65,6 +69,33 @@ def scripts_of(folder: Path) -> list[str]:
     found = [file["content"] for file in document["write_files"] if file["content"].startswith("#!/bin/bash\n")]
     assert found
     return found
+
+
+@pytest.mark.slow
+def test_stacks_pass_cfn_lint(tmp_path: Path):
+    """cfn-lint checks user data's encoding as well."""
+    templates = []
+    for folder in having("cloudformation.yaml"):
+        text = (folder / "cloudformation.yaml").read_text(encoding="utf-8")
+        templates.append(tmp_path / f"{folder.name}.yaml")
+        templates[-1].write_text(text.replace("BASE64(user-data.yaml)", "I2Nsb3VkLWNvbmZpZwo="), encoding="utf-8")
+    command = [Path(sys.executable).with_name("cfn-lint"), "--regions", "us-east-1", "--", *templates]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@each(having("terraform.tf"))
+def test_terraform_describes_the_machine_of_the_launch_template(folder: Path):
+    with (folder / "terraform.tf").open(encoding="utf-8") as file:
+        document = hcl2.load(file, serialization_options=hcl2.SerializationOptions(strip_string_quotes=True))
+    launch = json.loads((folder / "launch-template.json").read_text(encoding="utf-8"))
+    (machine,) = (block["aws_instance"]["machine"] for block in document["resource"] if "aws_instance" in block)
+    assert machine["instance_type"] == launch["InstanceType"]
+    assert machine["user_data_base64"] == launch["UserData"]
+    assert machine["root_block_device"][0]["volume_size"] == launch["BlockDeviceMappings"][0]["Ebs"]["VolumeSize"]
+    assert ("instance_market_options" in machine) == ("InstanceMarketOptions" in launch)
+    assert machine["metadata_options"][0]["http_tokens"] == "required"
+    assert "ingress" in str(document)
 
 
 @pytest.mark.cloud_init

@@ -1,14 +1,14 @@
-"""Renders user data and launch templates."""
+"""Renders user data, launch templates, and the machine for CloudFormation and Terraform."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.targets.deployable import check
-from tgi_deploy.targets.ec2.launch_data import launch_template_data
+from tgi_deploy.targets.ec2.launch_data import IMAGE_PARAMETER, launch_template_data
 from tgi_deploy.targets.machine.user_data import render_user_data
 from tgi_deploy.targets.protocol import Artifact
-from tgi_deploy.templating import to_json
+from tgi_deploy.templating import render_text, to_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
 
 USER_DATA: Final = "user-data"
+LAUNCH_TEMPLATE: Final = "launch-template"
+# The files of the forms that have a template of their own.
+_FILES: Final = {"cloudformation": "cloudformation.yaml", "terraform": "terraform.tf"}
 
 
 def written(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
@@ -25,4 +28,26 @@ def written(form: str, deployable: Deployable, *, templates_dir: Path | None = N
     if form == USER_DATA:
         return Artifact.of(form, "user-data.yaml", user_data)
     data = launch_template_data(deployable, user_data=user_data)
-    return Artifact.of(form, "launch-template.json", f"{to_json(data, indent=2)}\n")
+    if form == LAUNCH_TEMPLATE:
+        return Artifact.of(form, "launch-template.json", f"{to_json(data, indent=2)}\n")
+    text = render_text(f"{_FILES[form]}.j2", _values(deployable, data), templates_dir=templates_dir)
+    return Artifact.of(form, _FILES[form], text)
+
+
+def _values(deployable: Deployable, data: dict[str, Any]) -> dict[str, Any]:
+    """Return the values for a tool that keeps state itself: the machine has none of this tool's tags."""
+    named = [{"Key": "Name", "Value": f"tgi-deploy-{deployable.name}"}]
+    tagged = [{**item, "Tags": named} for item in data["TagSpecifications"]]
+    profile = deployable.instance_profile
+    return {
+        "name": deployable.name,
+        "region": deployable.region,
+        "port": deployable.candidate.engine.port,
+        "scheme": "https" if deployable.tls_image else "http",
+        "data": {**data, "TagSpecifications": tagged},
+        "disk": data["BlockDeviceMappings"][0]["Ebs"],
+        "image_parameter": None if deployable.image_id else IMAGE_PARAMETER,
+        "instance_profile": profile and profile.rpartition("/")[2],
+        "spot": data.get("InstanceMarketOptions", {}).get("SpotOptions"),
+        "tags": {"Name": named[0]["Value"]},
+    }

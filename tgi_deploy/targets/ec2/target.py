@@ -45,7 +45,12 @@ FACTS: Final = TargetFacts(
     regions=True,
     removed_together=frozenset({"security-group", "launch-template", "instance", "volume", "network-interface"}),
 )
-FORMS: Final = {"user-data": "EC2 user data", "launch-template": "EC2 launch template"}
+FORMS: Final = {
+    "user-data": "EC2 user data",
+    "launch-template": "EC2 launch template",
+    "cloudformation": "CloudFormation",
+    "terraform": "Terraform",
+}
 _ALL: Final = "all"
 
 

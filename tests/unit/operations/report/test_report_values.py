@@ -118,7 +118,8 @@ def test_rejections_keep_every_code_and_sentence(reports, thirteen):
 
 def test_commands_match_the_output_of_render(reports):
     assert [command.file_name for command in reports["plan"].commands] == [
-        "", "user-data.yaml", "launch-template.json", "docker-run.sh", "compose.yaml",
+        "", "user-data.yaml", "launch-template.json", "cloudformation.yaml", "terraform.tf", "docker-run.sh",
+        "compose.yaml",
     ]  # fmt: skip
     assert "--model-id" in reports["plan"].commands[1].text
 
