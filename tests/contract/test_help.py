@@ -33,7 +33,7 @@ def leaves():
 
 def test_the_first_help_page_has_the_everyday_commands():
     first, more = ([entry.name for entry in entries] for entries in SECTIONS.values())
-    assert first == ["plan", "up", "status", "ask", "logs", "open", "rollback", "extend", "down"]
+    assert first == ["plan", "up", "status", "ask", "logs", "open", "scale", "rollback", "extend", "down"]
     assert len(first) + len(more) <= 31
     shown = ROOT.get_help(click.Context(ROOT, info_name=PROGRAM, **ROOT.context_settings))
     assert not [name for name in HIDDEN if f"\n  {name} " in shown]

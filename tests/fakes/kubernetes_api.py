@@ -75,9 +75,8 @@ class FakeCluster:
         if refused is not None:
             return refused
         if method == "PATCH":
-            assert content_type == "application/apply-patch+yaml"
             assert query["fieldManager"] == "tgi-deploy"
-            return self._apply(plural, name, dict(body or {}), dry="dryRun" in query)
+            return self._patch(plural, name, dict(body or {}), content_type, dry="dryRun" in query)
         if method == "DELETE":
             return self._delete(plural, name, dict(body or {}))
         if rest == "log":
@@ -109,6 +108,12 @@ class FakeCluster:
             for name, number in limits
         ]
 
+    def _patch(self, plural: str, name: str, body: Object, content_type: str, *, dry: bool) -> Answer:
+        if content_type == "application/merge-patch+json":
+            return self._resize(name, body)
+        assert content_type == "application/apply-patch+yaml"
+        return self._apply(plural, name, body, dry=dry)
+
     def _apply(self, plural: str, name: str, wanted: Object, *, dry: bool) -> Answer:
         assert wanted["metadata"]["name"] == name
         known = self.objects.get((plural, name))
@@ -126,11 +131,26 @@ class FakeCluster:
         if plural == "services":
             wanted["spec"]["clusterIP"] = "10.96.0.7"
         self.objects[plural, name] = wanted
+        if plural == "deployments":
+            wanted["spec"].setdefault("replicas", known["spec"]["replicas"] if known else 1)
         if plural == "deployments" and known is None:
             self._start_pod(name, wanted)
         if self.after_call is not None:
             self.after_call(f"{'change' if known else 'create'} {plural}")
         return _ok(wanted)
+
+    def _resize(self, name: str, changes: Object) -> Answer:
+        found = self.objects["deployments", name]
+        found["spec"] |= changes["spec"]
+        pods = [key for key, item in self.objects.items() if item.get("owner") == name]
+        for key in pods[found["spec"]["replicas"] :]:
+            del self.objects[key]
+        for _ in range(found["spec"]["replicas"] - len(pods)):
+            self.made += 1
+            self._start_pod(name, found)
+        if self.after_call is not None:
+            self.after_call("scale deployments")
+        return _ok(found)
 
     def _start_pod(self, name: str, deployment: Object) -> None:
         template, pod = deployment["spec"]["template"], f"{name}-5d9c-{self.made}"

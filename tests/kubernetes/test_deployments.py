@@ -6,14 +6,18 @@ import json
 
 import pytest
 import yaml
-from builders.control_plane import APPLY
+from builders.control_plane import APPLY, eventually
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
 NAME = "llama3-13b"
-PLURALS = {"Deployment": ("deployments", "/apis/apps/v1"), "Service": ("services", "/api/v1")}
+PLURALS = {
+    "Deployment": ("deployments", "/apis/apps/v1"),
+    "Service": ("services", "/api/v1"),
+    "PodDisruptionBudget": ("poddisruptionbudgets", "/apis/policy/v1"),
+}
 
 
 @pytest.fixture
@@ -55,6 +59,46 @@ def test_up_serves_once_and_down_leaves_nothing(namespace, run):
     assert (code, after["metadata"]["generation"]) == (0, before["metadata"]["generation"])
     code, removed = run("down", NAME, "--yes")
     assert code == 0, removed["errors"]
+    assert labeled(namespace) == []
+
+
+def endpoints(namespace):
+    """Return the addresses of the Service that take requests."""
+    slices = namespace.plane.call("GET", namespace.path("endpointslices", group="/apis/discovery.k8s.io/v1"))["items"]
+    return {one["addresses"][0] for item in slices for one in item["endpoints"] or () if one["conditions"]["ready"]}
+
+
+def test_several_replicas_are_all_ready_and_one_of_them_may_be_evicted(namespace, run):
+    code, up = run("up", NAME, "--target", "kubernetes", "--replicas", "3", "--yes")
+    assert code == 0, up["errors"]
+    pods = namespace.ready()
+    assert len(pods) == len({pod["spec"]["nodeName"] for pod in pods}) == 3
+    eventually(lambda: endpoints(namespace) == {pod["status"]["podIP"] for pod in pods})
+    code, scaled = run("scale", NAME, "2")
+    assert (code, scaled["data"]["before"], scaled["data"]["replicas"]) == (0, 3, 2)
+    code, scaled = run("scale", NAME, "4")
+    assert code == 0, scaled["errors"]
+    assert len(namespace.ready()) == 4
+    kept = {pod["metadata"]["uid"] for pod in namespace.ready()} & {pod["metadata"]["uid"] for pod in pods}
+    assert len(kept) == 2
+    code, refused = run("scale", NAME, "5")
+    assert (code, refused["errors"][0]["code"]) == (1, "no_free_gpus")
+    code, again = run("up", NAME, "--target", "kubernetes", "--yes")
+    assert code == 0, again["errors"]
+    assert len(namespace.ready()) == 4
+    code, sized = run("up", NAME, "--target", "kubernetes", "--replicas", "2", "--yes")
+    assert (code, [item["code"] for item in sized["warnings"]].count("replicas_changed")) == (0, 1)
+    eventually(lambda: len(namespace.pods()) == 2)
+    path = namespace.path("poddisruptionbudgets", f"tgi-deploy-{NAME}", "/apis/policy/v1")
+    assert eventually(lambda: namespace.plane.call("GET", path)["status"].get("disruptionsAllowed")) == 1
+    assert run("down", NAME, "--yes")[0] == 0
+    assert labeled(namespace) == []
+
+
+def test_more_replicas_than_the_cluster_has_room_for_are_refused_before_anything_is_created(namespace, run):
+    code, refused = run("up", NAME, "--target", "kubernetes", "--replicas", "5", "--yes")
+    assert code != 0
+    assert "4" in json.dumps(refused["errors"])
     assert labeled(namespace) == []
 
 

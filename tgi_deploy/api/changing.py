@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.file_run import FileOutcome, Pruned
     from tgi_deploy.operations.deploying.pausing import SwitchOutcome, SwitchProposal, SwitchRequest
+    from tgi_deploy.operations.deploying.scaling import ScaleOutcome
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.smoke import Proved, Smoked
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         GcData,
         ProofsData,
         RehearsalData,
+        ScaleData,
         SmokeData,
         SwitchData,
         UpData,
@@ -312,6 +314,24 @@ class Changing(Watching):
             advice="what is left is found again by the same 'tgi-deploy gc'",
         )
         return gc_result(found)
+
+    def scale(
+        self, name: str, replicas: int, *, wait: bool = True, stops: Stops | None = None
+    ) -> Result[ScaleData, ScaleOutcome]:
+        """Change the number of replicas, and wait until all of them are ready."""
+        from tgi_deploy.operations.deploying.scaling import scale
+        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.results.changing import scale_result
+
+        again = f"tgi-deploy scale {name} {replicas}"
+        found = run_again(
+            self._look(),
+            stops,
+            lambda guarded: scale(guarded, name, replicas, wait=wait),
+            doing=again,
+            advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what exists",
+        )
+        return scale_result(found)
 
     def stop(
         self, name: str, *, confirm: Callable[[SwitchProposal], bool] | None = None, stops: Stops | None = None

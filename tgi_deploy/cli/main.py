@@ -38,6 +38,7 @@ SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
         Entry("ask", "Send a prompt to a deployment; the answer streams as it is generated."),
         Entry("logs", "Print the engine's log."),
         Entry("open", "Print how to reach a deployment: URL, curl line, Python line."),
+        Entry("scale", "Change the number of replicas of a running deployment."),
         Entry("rollback", "Go back to the previous revision."),
         Entry("extend", "Set, move or lift the limits of a running deployment."),
         Entry("down", "Delete a deployment, or all of them, and prove that nothing is left."),

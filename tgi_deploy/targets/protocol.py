@@ -87,6 +87,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
     parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
     `extra`: the package that the extra with the target's name installs; empty if none.
+    `most_replicas`: how many replicas a deployment may have.
     """
 
     begins: str
@@ -101,16 +102,19 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     removed_together: frozenset[str] = frozenset()
     unpriced: str = ""
     extra: str = ""
+    most_replicas: int = 1
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):
     """What a target adds to a request before planning.
 
     `hardware` in the form of `--hardware`, empty to use the catalog's offers. `place` is the location if known in
-    advance, `local` whether it is this computer; `devices` are accelerator ids, None if not detected.
+    advance, `local` whether it is this computer; `devices` are accelerator ids, None if not detected. `machines`: how
+    many of the largest `hardware` of one accelerator there are, for several replicas; None if not counted.
     """
 
     hardware: str = ""
+    machines: int | None = None
     place: str = ""
     local: bool = False
     devices: tuple[str, ...] | None = None
@@ -253,6 +257,17 @@ class Launch(Protocol):
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return findings that would make the attempt fail, and warnings, without changing anything."""
+
+
+@runtime_checkable
+class Scaling(Protocol):
+    """A target whose deployments have any number of replicas: updating a machine's `replicas` changes it."""
+
+    def running(self, deployment: Deployment) -> int:
+        """Return how many replicas it is to have at present."""
+
+    def room(self, deployment: Deployment) -> int:
+        """Return how many more there is room for."""
 
 
 @runtime_checkable

@@ -125,6 +125,16 @@ class SwitchData(Value, frozen=True, kw_only=True):
     proof: ProofData | None
 
 
+class ScaleData(Value, frozen=True, kw_only=True):
+    """`data` of `scale`. `before` is the number on record; `ready` is null with --no-wait."""
+
+    name: str
+    before: int
+    replicas: int
+    endpoint: str | None
+    ready: ReadyData | None
+
+
 class ReceiptLineData(Value, frozen=True, kw_only=True):
     """A removed resource. `removed_is` says whether `removed` was observed or is an upper bound."""
 

@@ -86,13 +86,13 @@ class Pool(Value, frozen=True, kw_only=True):
 
 
 def service_of(plan: PlanDocument) -> Service:
-    """Return the service of a plan's machine."""
+    """Return the service of a plan's machine, which has its share of the load if there are several replicas."""
     engine, served, request = plan.engine, plan.model.served_id, plan.requirements
     promise = Promise(
         model_id=served_as(served),
         input_tokens=request.input_tokens,
         output_tokens=request.output_tokens,
-        concurrency=request.concurrency,
+        concurrency=-(-request.concurrency // plan.chosen.replicas),
         max_input_tokens=engine.max_input_tokens,
         max_total_tokens=engine.max_total_tokens,
     )

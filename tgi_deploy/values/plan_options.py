@@ -16,7 +16,7 @@ ENGINE: Final = "Engine"
 ENDS: Final = "ends"
 _MOST_COUNT: Final = 100_000_000
 _MOST_AMOUNT: Final = 1_000_000
-_MOST_REPLICAS: Final = 1000
+MOST_REPLICAS: Final = 1000
 
 
 class PlanOption(NamedTuple):
@@ -137,11 +137,11 @@ PLAN_OPTIONS: Final = (
     ),
     PlanOption(
         "--replicas", HARDWARE, "N", "auto, a number, or a range like 1..4.  [default: auto]",
-        "replicas", "replicas", default="auto", most=_MOST_REPLICAS, sweeps=True,
+        "replicas", "replicas", default="auto", most=MOST_REPLICAS, sweeps=True,
     ),
     PlanOption(
         "--max-machines", HARDWARE, "N", "At most this many machines.",
-        "whole", "max_machines", most=_MOST_REPLICAS, example="4",
+        "whole", "max_machines", most=MOST_REPLICAS, example="4",
     ),
     PlanOption(
         "--num-shard", HARDWARE, "N", "Exactly this many tensor-parallel shards.",

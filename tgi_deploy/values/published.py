@@ -46,6 +46,7 @@ DATA: Final[Mapping[str, tuple[type[Value], ...]]] = {
     "sandbox start": (results.SandboxData,),
     "sandbox status": (results.SandboxData,),
     "sandbox stop": (results.SandboxStopData,),
+    "scale": (changes.ScaleData,),
     "smoke": (changes.SmokeData, changes.ProofsData),
     "start": (changes.SwitchData,),
     "status": (results.NamedStatusData, results.StatusData),

@@ -111,10 +111,10 @@ def check_startable(target: Target, plan: Plan) -> None:
     if refusal is not None:
         raise refusal
     most = max(candidate.replicas for candidate in (plan.chosen, *plan.fallbacks))
-    if most > 1:
+    if most > target.facts.most_replicas:
         raise InputError(
             "several_replicas",
-            f"starting {plan.request.model.name}: the plan has {most} replicas, and 'up' runs one so far",
+            f"starting {plan.request.model.name}: the plan has {most} replicas, and {target.name} runs one",
             hint="leave --replicas out, or bring up each replica under a different --name",
         )
 

@@ -59,6 +59,7 @@ from tgi_deploy.operations.deploying.rolling import (
     withdraw,
 )
 from tgi_deploy.operations.deploying.rollout import near, next_revision, not_planned_again, relaunched, update_of
+from tgi_deploy.operations.deploying.scaling import keeping_size, with_replicas
 from tgi_deploy.operations.deploying.service import ProofRequest, prove_service
 from tgi_deploy.operations.deploying.surplus import removal_of_surplus, surplus_of, surplus_warning
 from tgi_deploy.operations.launching.launch import first_attempt, launch_replica
@@ -223,8 +224,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     name = request.deployment_name
     check_name(name)
     with context.store.lock(name, command=context.command):
-        launch = _launch_of(context, request)
         recorded = context.store.load(name)
+        request = replaced(request, plan=keeping_size(request.plan, recorded))
+        launch = _launch_of(context, request)
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
@@ -248,8 +250,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
                 request = replaced(request, plan=plan)
                 launch = _launch_of(context, request)
             return _bring_up(context, request, launch, deployment, seen, surplus)
-        going = removal_of_surplus(surplus, deployment, seen)
-        if going:
+        if going := removal_of_surplus(surplus, deployment, seen):
             return _end_surplus(context, request, recorded, deployment, surplus, going, seen)
         return _change_in_place(context, request, launch, recorded, deployment, seen)
 
@@ -271,7 +272,8 @@ def _change_in_place(
         deployment = restore_ceiling(context, recorded, deployment, seen)
     better = tuple(better_choice(deployment, request.plan))
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
-    remarks = (*moved, *with_networks(launch, seen, change, dry_run=request.dry_run), *better)
+    deployment, sized = with_replicas(context, request.plan, deployment, dry_run=request.dry_run, wait=request.wait)
+    remarks = (*moved, *sized, *with_networks(launch, seen, change, dry_run=request.dry_run), *better)
     if change.removed:
         return UpOutcome(deployment=deployment, changed=True, proposal=proposal, remarks=remarks)
     return UpOutcome(deployment=deployment, changed=False, remarks=remarks)
@@ -357,8 +359,7 @@ def _end_surplus(
     if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
-        executor = context.executor()
-        deployment = restore_ceiling(context, recorded, executor.execute(deployment, proposal.changes), seen)
+        deployment = restore_ceiling(context, recorded, context.executor().execute(deployment, proposal.changes), seen)
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
 
@@ -574,8 +575,7 @@ def _roll_back(context: Context, request: UpRequest, error: DeployError, existin
     try:
         back = _request_of(request, source)
         launch = _launch_of(context, back)
-        now = context.clock.now()
-        update = context.new_id()
+        now, update = context.clock.now(), context.new_id()
         revision = next_revision(deployment, back.plan, launch, origin="rollback", at=now, update=update)
         deployment = begin_update(deployment, revision, "recreate")
         deployment = context.executor().save(mark_old_gone(deployment))

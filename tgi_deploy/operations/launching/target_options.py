@@ -46,4 +46,12 @@ def supplied(
     refuse(target, as_dict(texts), environ)
     named = locked or bool(texts.hardware or environ.get(variable_of("hardware")))
     found = target.supply(catalog, release=texts.engine_version or catalog.default_release, hardware=named)
-    return (replaced(texts, hardware=found.hardware) if found.hardware else texts), found
+    if found.hardware:
+        texts = replaced(texts, hardware=found.hardware)
+    if found.machines and _given(texts, environ, "replicas") and not _given(texts, environ, "max_machines"):
+        texts = replaced(texts, max_machines=str(found.machines))
+    return texts, found
+
+
+def _given(texts: OptionTexts, environ: Mapping[str, str], name: str) -> bool:
+    return bool(getattr(texts, name) or environ.get(variable_of(name)))

@@ -1,4 +1,4 @@
-"""Results of changing: up, rollback, down, gc, stop, start, restart."""
+"""Results of changing: up, rollback, down, gc, stop, start, restart, scale."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tgi_deploy.values.change_results import (
     ProofStepData,
     ReadyData,
     ReceiptData,
+    ScaleData,
     SkippedData,
     StepData,
     SwitchData,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.heal import Fix
     from tgi_deploy.operations.deploying.pausing import SwitchOutcome
     from tgi_deploy.operations.deploying.rollout import Update
+    from tgi_deploy.operations.deploying.scaling import ScaleOutcome
     from tgi_deploy.operations.deploying.service import Proof
     from tgi_deploy.operations.deploying.up import UpOutcome
     from tgi_deploy.operations.removing.down import DownOutcome
@@ -138,6 +140,17 @@ def proof_data(proof: Proof) -> ProofData:
         first_token_ms=proof.served.first_token_ms,
         measured=MeasuredData(**measured_document(proof.under_load.measured)) if proof.under_load else None,
     )
+
+
+def scale_result(found: ScaleOutcome) -> Result[ScaleData, ScaleOutcome]:
+    data = ScaleData(
+        name=found.deployment.name,
+        before=found.before,
+        replicas=found.replicas,
+        endpoint=found.deployment.endpoint,
+        ready=_ready(found.ready),
+    )
+    return Result(data=data, outcome=found)
 
 
 def switch_result(found: SwitchOutcome) -> Result[SwitchData, SwitchOutcome]:

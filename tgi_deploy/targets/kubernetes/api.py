@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _APPLY: Final = "application/apply-patch+yaml"
+_MERGE: Final = "application/merge-patch+json"
 _PAGE: Final = 500
 _STRICTLY: Final = {"fieldManager": TOOL, "fieldValidation": "Strict"}
 
@@ -76,6 +77,10 @@ class Api:
         if found is None:
             raise ReplyError("it is empty")
         return found
+
+    def merge(self, path: str, doing: str, changes: Mapping[str, Any]) -> None:
+        """Change only these fields of an object that exists, whoever manages them."""
+        self._ask("PATCH", path, doing, lambda _reply: None, query=_STRICTLY, body=changes, content_type=_MERGE)
 
     def rehearse(self, path: str, doing: str, manifest: Mapping[str, Any]) -> None:
         """Have the server check `apply`, admission included, and store nothing."""

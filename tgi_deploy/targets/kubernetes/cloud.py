@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.kubernetes.objects import Objects
-from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state
+from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, replicas_of
 from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
@@ -61,6 +61,10 @@ class KubernetesCloud:
         query = {"labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items()))}
         pods = self.api.items(self.api.path("/api/v1", "pods"), "looking for the deployment's pods", query=query)
         return deployment, tuple(map(Pod.of, pods))
+
+    def replicas(self, instance_id: str) -> int:
+        found = self.workload(instance_id)
+        return 0 if found is None else replicas_of(found[0])
 
     def address(self, instance_id: str) -> str:
         """Return the address of its Service inside the cluster, or its name there while it has none."""

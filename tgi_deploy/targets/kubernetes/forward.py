@@ -16,7 +16,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.targets.kubernetes.pods import newest
+from tgi_deploy.targets.kubernetes.pods import serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,10 +65,10 @@ class Forwards:
             near.shutdown(socket.SHUT_RDWR)  # ends the other thread's wait
 
     def _open(self, end: TunnelEnd) -> ClientConnection:
-        """Connect to the newest pod's container port. Raises DeployError `no_pod`."""
+        """Connect to the container port of the newest ready pod. Raises DeployError `no_pod`."""
         cloud, transport = self._cloud(end.place), self._transport(end.place)
         found = cloud.workload(end.machine_id)
-        pod = newest(found[1]) if found else None
+        pod = serving(found[1]) if found else None
         if found is None or pod is None or not pod.has_run:
             why = f"{end.machine_id} has no running pod"
             raise DeployError("no_pod", why, hint="'tgi-deploy status NAME' shows why")

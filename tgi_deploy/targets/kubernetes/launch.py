@@ -10,11 +10,12 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.cards import Cards
-from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, workload
-from tgi_deploy.targets.kubernetes.nodes import is_deployment_of, read_nodes
+from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, manifests, workload
+from tgi_deploy.targets.kubernetes.nodes import is_deployment_of, read_nodes, room
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
+from tgi_deploy.text import plural
 from tgi_deploy.values.resource import TAG_NAME
 from tgi_deploy.values.serving import TUNNEL_NOTE, YES
 
@@ -81,7 +82,7 @@ class KubernetesLaunch:
             cidrs=(),
             wanted=found,
             changes=diff(found, deployment.resources, seen),
-            artifacts=((FILE, as_yaml([item.properties["manifest"] for item in found])),),
+            artifacts=((FILE, as_yaml(manifests(wanted))),),
         )
 
     def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a namespace is the only pool
@@ -107,12 +108,17 @@ class KubernetesLaunch:
     def _without_gpus(self, attempt: Attempt, name: str) -> Iterator[Problem]:
         candidate = attempt.candidate
         chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
+        if not any(step.kind == DEPLOYMENT and step.action == "create" for step in attempt.changes.steps):
+            return
         nodes = [node for node in self._nodes(name) if node.accelerator == chip]
-        free = max((node.free for node in nodes), default=0)
-        if any(step.kind == DEPLOYMENT and step.action == "create" for step in attempt.changes.steps) and free < number:
+        fits = room(nodes, chip, number)
+        if fits < candidate.replicas:
+            most = max((node.free for node in nodes), default=0)
+            several = f"{plural(candidate.replicas, 'replica')} of {number} x {chip}: the cluster has room for {fits}"
+            alone = f"no node has {number} x {chip} free; the most is {most}"
             yield error(
                 "no_free_gpus",
-                f"no node has {number} x {chip} free; the most is {free}",
+                several if fits else alone,
                 hint="remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what",
             )
 

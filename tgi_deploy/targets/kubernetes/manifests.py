@@ -1,4 +1,6 @@
-"""A candidate as Kubernetes objects: a Deployment, its Service and, for several replicas, a PodDisruptionBudget. Pure.
+"""A candidate as Kubernetes objects: a Deployment, its Service and its PodDisruptionBudget. Pure.
+
+Nothing but `replicas` depends on their number, so that it can change while they run.
 
 They run under the Pod Security Standard `restricted`: engines work as an ordinary user if the home folder is writable
 (OPEA's Helm charts run one so: opea-project/GenAIInfra, helm-charts/common).
@@ -45,6 +47,7 @@ _OUT_OF_SERVICE_S: Final = 10
 _AFTER_STOP_S: Final = 15
 # For a node that is added for the pod: docs of Karpenter and of EKS measure one to four minutes.
 _NODE_S: Final = 300
+_SPREAD_OVER: Final = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
 
 
 class Workload(Frozen, frozen=True, kw_only=True):
@@ -109,8 +112,7 @@ def workload(deployable: Deployable, nodes: NodeSelector, *, deployment_id: str 
 
 def manifests(wanted: Workload) -> tuple[Manifest, ...]:
     """Return the objects in the order of creation."""
-    budget = (disruption_budget(wanted),) if wanted.replicas > 1 else ()
-    return (deployment(wanted), service(wanted), *budget)
+    return (deployment(wanted), service(wanted), disruption_budget(wanted))
 
 
 def deployment(wanted: Workload) -> Manifest:
@@ -137,7 +139,10 @@ def service(wanted: Workload) -> Manifest:
 
 
 def disruption_budget(wanted: Workload) -> Manifest:
-    """Return the budget for evictions. For a single replica it would block every drain of its node."""
+    """Return the budget for evictions: one pod at a time, which for a single replica blocks no drain of its node.
+
+    It allows what `minAvailable` of all but one would, whatever the number of replicas.
+    """
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(wanted.identity)}}
     return _object(wanted, "policy/v1", "PodDisruptionBudget", spec)
 
@@ -152,7 +157,6 @@ def _labels(wanted: Workload) -> dict[str, str]:
 
 
 def _pod(wanted: Workload) -> Manifest:
-    spread = {"topologySpreadConstraints": [_spread(wanted)]} if wanted.replicas > 1 else {}
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -160,7 +164,7 @@ def _pod(wanted: Workload) -> Manifest:
         "securityContext": _pod_security(wanted.container),
         **wanted.nodes.terms,
         "tolerations": [{"key": wanted.nodes.resource, "operator": "Exists", "effect": "NoSchedule"}],
-        **spread,
+        "topologySpreadConstraints": [_spread(wanted, key) for key in _SPREAD_OVER],
         "containers": [_container(wanted)],
         "volumes": list(_volumes(wanted)),
     }
@@ -181,10 +185,10 @@ def _pod_security(container: HostedContainer) -> Manifest:
     }
 
 
-def _spread(wanted: Workload) -> Manifest:
+def _spread(wanted: Workload, key: str) -> Manifest:
     return {
         "maxSkew": 1,
-        "topologyKey": "topology.kubernetes.io/zone",
+        "topologyKey": key,
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": dict(wanted.identity)},
     }

@@ -146,7 +146,17 @@ def supplied(nodes: Sequence[Node], place: str, catalog: Catalog) -> Supplied:
     if not most:
         raise _none_free(nodes)
     hardware = ",".join(f"{number}x{card}" for card, number in sorted(most.items()))
-    return Supplied(hardware=hardware, place=place, notices=tuple(_notices(nodes, catalog)))
+    machines = max(-(-_free(nodes, card) // number) for card, number in most.items())
+    return Supplied(hardware=hardware, machines=machines, place=place, notices=tuple(_notices(nodes, catalog)))
+
+
+def _free(nodes: Sequence[Node], card: str) -> int:
+    return sum(node.free for node in nodes if node.accelerator == card)
+
+
+def room(nodes: Sequence[Node], card: str, gpus: int) -> int:
+    """Return how many replicas of so many GPUs the nodes have room for: each runs on one node."""
+    return sum(node.free // gpus for node in nodes if node.accelerator == card)
 
 
 def _none_free(nodes: Sequence[Node]) -> InputError:

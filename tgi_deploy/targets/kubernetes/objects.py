@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.kubernetes.pods import replicas_of
 from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
@@ -64,11 +65,22 @@ class Objects:
         self.api.rehearse(self._path(properties["name"]), f"checking the {self.kind}", properties["manifest"])
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Change what differs; fields that somebody else manages now are a conflict."""
+        """Change what differs; fields that somebody else manages now are a conflict.
+
+        Of a Deployment, only the number of replicas changes, which is not part of what is applied.
+        """
         name = _name(attributes)
+        if self.kind == DEPLOYMENT:
+            return self._resize(name, properties["replicas"])
         tags = self.api.get(self._path(name), f"reading the {self.kind}", lambda item: self._found(item).tags)
         if tags is not None:
             self._apply(name, properties["manifest"], tags, f"updating the {self.kind}")
+        return None
+
+    def _resize(self, name: str, replicas: int) -> None:
+        there = self.api.get(self._path(name), f"reading the {self.kind}", replicas_of)
+        if there not in {None, replicas}:
+            self.api.merge(self._path(name), f"scaling the {self.kind}", {"spec": {"replicas": replicas}})
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         found = self.api.get(self._path(_name(attributes)), f"reading the {self.kind}", self._found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.kubernetes.manifests import CONTAINER
@@ -74,6 +75,15 @@ class Pod:
         return self.phase == "Running" or self.exit_code is not None
 
     @property
+    def counts(self) -> bool:
+        """Whether it is one of the replicas: it neither ends nor has ended, as an evicted one has."""
+        return not self.going and self.phase not in {"Failed", "Succeeded"}
+
+    @property
+    def waits(self) -> tuple[bool, bool]:
+        return not self.ready, not self.scheduled
+
+    @property
     def trouble(self) -> tuple[str, str] | None:
         """Why it does not run, as (reason, message)."""
         killed = self.ended if self.ended and self.ended[0] not in {"Error", "Completed"} else None
@@ -93,26 +103,38 @@ def _why(item: Reply) -> tuple[str, str]:
     return one_line(item.optional_text("reason")), one_line(item.optional_text("message"))
 
 
-def newest(pods: Sequence[Pod]) -> Pod | None:
-    """Return the newest pod that is not ending; of the ending ones, if there are no others."""
-    return max(pods, key=lambda pod: (not pod.going, pod.created, pod.name), default=None)
+def serving(pods: Sequence[Pod]) -> Pod | None:
+    """Return the newest pod that is ready; without one, the newest that is not ending."""
+    return max(pods, key=attrgetter("counts", "ready", "created", "name"), default=None)
+
+
+def last(pods: Sequence[Pod]) -> Pod | None:
+    """Return the pod that is waited for: the newest that is not ready, or if all are, the newest."""
+    return max(pods, key=attrgetter("counts", "waits", "created", "name"), default=None)
+
+
+def replicas_of(deployment: Reply) -> int:
+    return deployment.part("spec").integer("replicas")
 
 
 def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> MachineState:
-    """Return the state: running as soon as a node has the pod, with its address once a container has started.
+    """Return the state: running as soon as nodes have all pods, with the address once the container has started.
 
-    From then on its events show the image being pulled, and its log why it restarts.
+    From then on its events show the image being pulled, and its log why it restarts. The address of several pods is
+    given once all of them are ready.
     """
     if deployment.part("metadata").has("deletionTimestamp"):
         return MachineState(state="shutting-down")
-    pod = newest(pods)
-    code, reason = (_refusal(deployment) if pod is None else pod.trouble) or (None, None)
-    placed = pod is not None and (pod.scheduled or pod.has_run)
+    pod, counted = last(pods), [pod for pod in pods if pod.counts]
+    wanted = replicas_of(deployment)
+    complete = len(counted) >= wanted
+    code, reason = (pod.trouble if pod and complete else _refusal(deployment)) or (None, None)
+    up = all(pod.ready for pod in counted) if wanted > 1 else pod is not None and pod.has_run
     return MachineState(
-        state="running" if placed else "pending",
+        state="running" if complete and pod is not None and (pod.scheduled or pod.has_run) else "pending",
         reason_code=code,
         reason=reason,
-        address=address if pod is not None and pod.has_run else None,
+        address=address if complete and up else None,
         remedy=_REMEDIES.get(code or "", ""),
     )
 
@@ -126,8 +148,8 @@ def _refusal(deployment: Reply) -> tuple[str, str] | None:
 
 
 def console(api: Api, deployment: Reply, pods: Sequence[Pod]) -> str:
-    """Return the newest pod's events and log, with the exits of its container where they happened."""
-    pod = newest(pods)
+    """Return the events and the log of the pod that is waited for, with its container's exits where they happened."""
+    pod = last(pods)
     if pod is None:
         refusal = _refusal(deployment)
         return f"{refusal[0]}: {refusal[1]}\n" if refusal else ""

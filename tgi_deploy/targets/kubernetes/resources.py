@@ -19,17 +19,20 @@ BUDGET: Final = "poddisruptionbudget"
 
 
 def resources(wanted: Workload, place: Place, revision: int, notes: Mapping[str, str]) -> tuple[Resource, ...]:
-    """Return the Deployment, which claims the name, its Service and, for several replicas, the budget."""
+    """Return the Deployment, which claims the name, its Service and its budget."""
+    manifest = deployment(wanted)
+    replicas = manifest["spec"].pop("replicas")
     workload = Resource(
         key=machine_key(DEPLOYMENT, revision),
         kind=DEPLOYMENT,
         place=str(place),
-        properties=_properties(deployment(wanted)),
+        properties={**_properties(manifest), "replicas": replicas},
+        mutable=("replicas",),
         notes=notes,
         is_machine=True,
     )
-    budget = (_shared(BUDGET, disruption_budget(wanted), place),) if wanted.replicas > 1 else ()
-    return (workload, _shared(SERVICE, service(wanted), place), *budget)
+    shared = ((SERVICE, service(wanted)), (BUDGET, disruption_budget(wanted)))
+    return (workload, *(_shared(kind, item, place) for kind, item in shared))
 
 
 def _shared(kind: str, manifest: Manifest, place: Place) -> Resource:

@@ -9,7 +9,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.kubernetes.connection import Clusters
 from tgi_deploy.targets.kubernetes.options import NAME, KubernetesOptions
 from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
-from tgi_deploy.values.plan_options import END_FIELDS
+from tgi_deploy.values.plan_options import END_FIELDS, MOST_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -44,6 +44,7 @@ FACTS: Final = TargetFacts(
     one_at_a_time="deployments in one cluster would compete for its GPUs",
     unpriced="in your own cluster",
     extra="websockets",
+    most_replicas=MOST_REPLICAS,
 )
 
 FORMS: Final = {"kubernetes": "Kubernetes manifests"}
@@ -76,12 +77,27 @@ class KubernetesTarget:
         """
         place = self.current()
         if hardware:
-            return Supplied(place=place)
+            return Supplied(place=place, machines=MOST_REPLICAS)
         from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
         from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied  # noqa: PLC0415
 
         nodes = read_nodes(self.cloud(place).api, Cards.packaged(), catalog, ours=is_any_deployment)
         return supplied(nodes, place, catalog)
+
+    def running(self, deployment: Deployment) -> int:
+        machine = deployment.machine
+        return self.cloud(machine.place).replicas(machine.attributes["id"]) if machine else 0
+
+    def room(self, deployment: Deployment) -> int:
+        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- few commands ask
+        from tgi_deploy.targets.kubernetes.nodes import read_nodes, room  # noqa: PLC0415
+
+        machine, plan = deployment.machine, deployment.plan
+        if machine is None or plan is None:
+            return 0
+        api = self.cloud(machine.place).api
+        nodes = read_nodes(api, Cards.packaged(), self.catalog(), ours=lambda _labels: False)
+        return room(nodes, plan.chosen.accelerator, plan.chosen.num_shard)
 
     def refusal(self, plan: Plan) -> InputError | None:
         if plan.chosen.offer.market == "owned":

@@ -12,7 +12,7 @@ from tgi_deploy.reconcile.errors import LostReplyError, ThrottledError
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
-from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
+from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, room, supplied
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.transport import Answer
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC
@@ -192,6 +192,47 @@ def test_a_pod_whose_image_is_pulled_runs_without_an_address():
         "deployment/tgi-deploy-demo"
     )
     assert (state.state, state.address) == ("running", None)
+
+
+READY = {"type": "Ready", "status": "True"}
+
+
+def three(*, ready: int) -> FakeCluster:
+    """Return a cluster with a Deployment of three pods, of which so many are ready."""
+    waiting = {"waiting": {"reason": "ContainerCreating"}}
+    cluster = pod(phase="Pending", conditions=[NO_NODE], containerStatuses=statuses(waiting))
+    cloud(cluster).handler("deployment").update({"id": "deployment/tgi-deploy-demo"}, {"replicas": 3})
+    running = {"phase": "Running", "conditions": [ON_NODE, READY], "containerStatuses": statuses({"running": {}})}
+    pods = [item for (kind, _), item in cluster.objects.items() if kind == "pods"]
+    for item in pods[:ready]:
+        item["status"] = running
+    return cluster
+
+
+def test_several_pods_have_an_address_once_all_are_ready_and_until_then_the_other_ones_reason():
+    state = cloud(three(ready=2)).machine("deployment/tgi-deploy-demo")
+    assert (state.state, state.reason_code, state.address) == ("pending", "Unschedulable", None)
+    state = cloud(three(ready=3)).machine("deployment/tgi-deploy-demo")
+    assert (state.state, state.reason_code) == ("running", None)
+    assert state.address
+
+
+def test_scaling_changes_the_number_alone_and_nothing_if_it_is_the_same():
+    cluster = three(ready=3)
+    handler, changes = cloud(cluster).handler("deployment"), len(cluster.calls)
+    before = cluster.objects["deployments", "tgi-deploy-demo"]["metadata"]
+    handler.update({"id": "deployment/tgi-deploy-demo"}, {"replicas": 3})
+    assert cluster.calls[changes:] == ["GET deployments"]
+    handler.update({"id": "deployment/tgi-deploy-demo"}, {"replicas": 1})
+    assert sum(kind == "pods" for kind, _ in cluster.objects) == 1
+    assert cluster.objects["deployments", "tgi-deploy-demo"]["metadata"] == before
+
+
+@pytest.mark.parametrize(("gpus", "replicas"), [(1, 7), (2, 3), (4, 1), (8, 0)])
+def test_a_replica_has_room_only_on_one_node(gpus: int, replicas: int):
+    nodes = [node("a", gpus=4), node("b", gpus=4, requested=1), node("c", gpus=8, unschedulable=True)]
+    found = read_nodes(api(FakeCluster(nodes=nodes)), Cards.packaged(), open_catalog(), ours=is_any_deployment)
+    assert room(found, "L40S", gpus) == replicas
 
 
 def test_an_end_by_the_oom_killer_is_named_while_the_container_waits_to_start_again():

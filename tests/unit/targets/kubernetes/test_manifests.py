@@ -96,11 +96,21 @@ def test_startup_may_take_as_long_as_the_plan_allows_and_a_drain_as_long_as_the_
     assert pod(with_engine(stop_timeout_s=120))["terminationGracePeriodSeconds"] == 145
 
 
-def test_one_replica_has_no_disruption_budget_and_several_have_one():
-    assert list(documents(with_engine())) == ["Deployment", "Service"]
+def test_evictions_take_one_pod_at_a_time_and_zones_and_nodes_are_spread_over_if_possible():
     several = documents(with_engine(replicas=3))
     assert several["Deployment"]["spec"]["replicas"] == 3
     assert several["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+    spread = pod(with_engine(replicas=3))["topologySpreadConstraints"]
+    keys = {"topology.kubernetes.io/zone", "kubernetes.io/hostname"}
+    assert {(item["topologyKey"], item["whenUnsatisfiable"]) for item in spread} == {
+        (key, "ScheduleAnyway") for key in keys
+    }
+
+
+def test_nothing_but_their_number_depends_on_the_number_of_replicas():
+    one, three = documents(with_engine()), documents(with_engine(replicas=3))
+    one["Deployment"]["spec"]["replicas"] = 3
+    assert one == three
 
 
 def test_an_update_needs_no_spare_gpu():
