@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from builders.boot import boot
-from builders.boot_kinds import API_KEY, HUB_TOKEN, KINDS, PARAMETERS
+from builders.boot_kinds import API_KEY, HUB_TOKEN, KINDS, OWN, PARAMETERS
 from builders.logs import GRAMMAR
 
 from tgi_deploy.diagnosis.reader import read
@@ -78,3 +78,4 @@ def check_secrets(machine):
     written += machine.run("ps", "axww", "-o", "args", check=False)
     assert HUB_TOKEN not in written
     assert API_KEY not in written
+    assert OWN.key.splitlines()[1] not in written

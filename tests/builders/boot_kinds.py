@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from builders.certificates import issued
+
 from tgi_deploy.operations.planning.artifacts import deployable
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
 
 HUB_TOKEN = "hf_canaryCanaryCanaryCanaryCanary01"
 API_KEY = "key-canaryCanaryCanaryCanaryCanary02"
-PARAMETERS = {"parameters/team/hub-token": HUB_TOKEN, "parameters/team/api-key": API_KEY}
+OWN = issued()
+PARAMETERS = {
+    "parameters/team/hub-token": HUB_TOKEN, "parameters/team/api-key": API_KEY, "parameters/team/tls-key": OWN.key,
+}  # fmt: skip
 _SECRETS = {"hub_token_parameter": "/team/hub-token", "api_key_parameter": "/team/api-key"}
 
 
@@ -57,6 +62,13 @@ KINDS = {
     "half-of-the-gpus": Kind(texts={"instance": "g6e.12xlarge", "num_shard": "2"}),
     # Without the digest, which an image that is built for the tests does not have.
     "tls": Kind(deployment={"tls_image": tls_image().partition("@")[0]}),
+    "certificate": Kind(
+        deployment={
+            "tls_image": tls_image().partition("@")[0],
+            "certificate": OWN.chain,
+            "certificate_key_parameter": "/team/tls-key",
+        }
+    ),
     "everything": Kind(
         texts={
             "model": "llama3-8b", "instance": "g6e.12xlarge", "num_shard": "4", "market": "spot",

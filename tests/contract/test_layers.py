@@ -75,6 +75,7 @@ THIRD_PARTY = {
     "font_lato": {"operations"},
     "resvg_py": {"operations"},
     "boto3": {"targets"},
+    "cryptography": {"targets"},
     "botocore": {"targets", "sandbox"},
     "docker": {"targets"},
     "pynvml": {"targets"},

@@ -26,7 +26,7 @@ _METRICS_PATH: Final = re.compile(r"/[A-Za-z0-9_./-]{0,200}")
 def check(deployable: Deployable) -> None:
     """Check everything that goes into an artifact. Raises InputError."""
     check_name(deployable.name)
-    for parameter in (deployable.hub_token_parameter, deployable.api_key_parameter):
+    for parameter in deployable.parameters:
         _check_grammar(_PARAMETER, parameter, "bad_parameter_name", "an SSM parameter")
     _check_grammar(_IMAGE_ID, deployable.image_id, "bad_image_id", "a machine image (ami-…)")
     _check_grammar(_INSTANCE_PROFILE, deployable.instance_profile, "bad_instance_profile", "an instance profile")

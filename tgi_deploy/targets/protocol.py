@@ -51,6 +51,8 @@ class TargetOptions(TypedDict, total=False):
     api_key_parameter: str | None
     api_key_from_env: str | None
     tls: bool
+    certificate: str | None
+    certificate_key_parameter: str | None
     plaintext: bool
     tunnel: bool
     instance_profile: str | None
@@ -337,12 +339,14 @@ class Front(Protocol):
 class Deployable(Frozen, frozen=True, kw_only=True):
     """A candidate with a deployment's name, limits and references to secrets.
 
-    `hub_token_parameter` and `api_key_parameter` name SSM SecureStrings that the machine reads at boot. `image_id` is
+    `hub_token_parameter`, `api_key_parameter` and `certificate_key_parameter` name SSM SecureStrings that the machine
+    reads at boot. `image_id` is
     an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long the engine may take to become
     ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot, `idle_s` from the last request,
     `lease_s` from the last renewal; the first to pass ends the machine. `log_filter` lets the machine judge a failed
     start. `tls_image` is the proxy that answers over TLS before the engine; None: the engine answers over plain HTTP.
-    `tunneled`: only programs of the machine reach it.
+    `certificate` is the user's own, in PEM with its chain; None: the machine makes one. `tunneled`: only programs of
+    the machine reach it.
     """
 
     name: str
@@ -359,7 +363,15 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     image_id: str | None = None
     ready_deadline_s: int = 3600
     tls_image: str | None = None
+    certificate: str | None = None
+    certificate_key_parameter: str | None = None
     tunneled: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The SSM parameters that the machine reads."""
+        named = (self.hub_token_parameter, self.api_key_parameter, self.certificate_key_parameter)
+        return tuple(name for name in named if name is not None)
 
 
 class Artifact(Frozen, frozen=True, kw_only=True):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from builders.certificates import issued
 from fakes.cloud import KINDS, FakeWorld
 from fakes.surroundings import Surroundings, request
 
@@ -19,6 +22,7 @@ from tgi_deploy.operations.watching.access import access, reached
 from tgi_deploy.operations.watching.runbook import known_subject, runbook
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.tagged import notes_of
+from tgi_deploy.targets.ec2.certificate import read_certificate
 from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import MachineState
@@ -152,6 +156,29 @@ def test_a_machine_with_tls_is_kept_when_tls_is_requested_by_name(around):
     around.world.reported = REPORTED
     bring_up(around, wait=True)
     assert not bring_up(around, {"tls": True}, wait=True).changed
+
+
+def own_certificate(tmp_path):
+    """The options of a new certificate, always in the same file."""
+    path = tmp_path / "fullchain.pem"
+    path.write_text(issued().chain)
+    return {"certificate": str(path), "certificate_key_parameter": "/tgi-deploy/key", "instance_profile": "reader"}
+
+
+def test_the_users_certificate_is_pinned_from_the_start_and_a_renewed_one_is_an_update(around, tmp_path):
+    options = own_certificate(tmp_path)
+    bring_up(around, options, wait=True)
+    notes = around.store.load("demo").machine.notes
+    shown = read_certificate(Path(options["certificate"]), around.clock.now()).shown
+    assert notes.items() >= shown.notes.items()
+    (machine,) = around.world.running()
+    assert notes_of(machine.tags).items() >= shown.notes.items()
+    assert not bring_up(around, options, wait=True).changed
+    own_certificate(tmp_path)
+    assert bring_up(around, options, wait=True).changed
+    (other,) = around.world.running()
+    assert other.id != machine.id
+    assert around.store.load("demo").machine.notes["certificate"] != shown.sha256
 
 
 def test_status_explains_that_the_url_of_a_tunnel_needs_one(around):

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+import socket
 import ssl
 import subprocess
 import time
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 import pytest
 from builders import plans
+from builders.certificates import NAME, issued
 from builders.engines import get, post
 from builders.machine import TLS_TOOLS, Machine
 from loopback_engine import closed_port, raw_server, serving
@@ -135,9 +137,7 @@ def haproxy(machine, engine_port):
 def test_haproxy_answers_with_the_reported_certificate_once_the_engine_listens(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/bin")
     port = closed_port()
-    candidate = plans.candidate(engine=plans.engine(port=port))
-    text = written("user-data", plans.deployable(candidate=candidate, tls_image=tls_image())).text
-    machine = Machine(folder=tmp_path / "machine", user_data=text, commands=TLS_TOOLS)
+    machine = booted(tmp_path, port)
     sha256 = reported_certificate(machine.run("run-engine").stdout).sha256
     url = f"https://127.0.0.1:{port}"
     with haproxy(machine, closed_port()):
@@ -146,6 +146,43 @@ def test_haproxy_answers_with_the_reported_certificate_once_the_engine_listens(t
         assert first_answer(url, sha256).ok
         assert HttpEngine(url, certificate=sha256).ask(get("/info")).status == 200
         assert probe_health(f"{url}/health", certificate="5a" * 32).outcome == "distrusted"
+
+
+def booted(tmp_path, port, commands=None, **changes):
+    candidate = plans.candidate(engine=plans.engine(port=port))
+    text = written("user-data", plans.deployable(candidate=candidate, tls_image=tls_image(), **changes)).text
+    return Machine(folder=tmp_path / "machine", user_data=text, commands=TLS_TOOLS | (commands or {}))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("haproxy") or Path("/usr/sbin/haproxy").exists()), reason="no haproxy here")
+@pytest.mark.parametrize("kind", ["ec", "rsa"])
+def test_haproxy_answers_with_the_users_certificate_by_name_and_by_pin(tmp_path, monkeypatch, kind):
+    """A client that trusts its authority verifies it by name as usual, and gets the whole chain."""
+    monkeypatch.setenv("PATH", "/usr/sbin:/usr/bin:/bin")
+    port, own, key = closed_port(), issued(kind=kind), tmp_path / "key.pem"
+    key.write_text(own.key)
+    named = {"certificate": own.chain, "certificate_key_parameter": "/tgi-deploy/demo/tls-key"}
+    machine = booted(tmp_path, port, {"aws": f"cat {key}\n"}, **named)
+    sha256 = reported_certificate(machine.run("run-engine").stdout).sha256
+    url = f"https://127.0.0.1:{port}"
+    with serving() as engine, haproxy(machine, engine.server_address[1]):
+        assert first_answer(url, sha256).ok
+        assert HttpEngine(url, certificate=sha256).ask(get("/info")).status == 200
+        assert probe_health(f"{url}/health", certificate="5a" * 32).outcome == "distrusted"
+        assert probe_health(f"{url}/health").outcome == "reset"  # this computer does not know its authority
+        trusting = ssl.create_default_context(cadata=own.authority)
+        for host, code in ((NAME, 0), ("other.example.com", 62)):  # 62: X509_V_ERR_HOSTNAME_MISMATCH
+            assert verified(port, trusting, host) == code
+
+
+def verified(port, context, host):
+    with socket.create_connection(("127.0.0.1", port)) as raw:
+        try:
+            context.wrap_socket(raw, server_hostname=host).close()
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_code
+    return 0
 
 
 def first_answer(url, sha256):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.ec2.certificate import OwnCertificate
     from tgi_deploy.targets.ec2.options import Ec2Options
     from tgi_deploy.targets.ec2.pools import PoolMemory
     from tgi_deploy.targets.ec2.region import MachineImage, Placement, Region
@@ -59,6 +60,7 @@ class Ec2Launch:
     region: Callable[[str], Region]
     survey: Survey | None
     pools: PoolMemory
+    certificate: OwnCertificate | None = None
     tunnel_problem: Callable[[], str] | None = None
     images: dict[str, MachineImage] = field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class Ec2Launch:
 
     def _encrypts(self, plaintext: bool) -> bool:  # noqa: FBT001 -- of the options or of the record
         """Return whether its machine answers over TLS: nothing leaves this computer on the way to a sandbox's."""
-        return self.options.tls or not (plaintext or self.options.tunnel or self.around.loopback)
+        return self.options.encrypted or not (plaintext or self.options.tunnel or self.around.loopback)
 
     @property
     def plaintext(self) -> bool:
@@ -103,7 +105,8 @@ class Ec2Launch:
         wanted = {"api_key": self.secrets.api_key is not None, "external_ttl": self.options.external_ttl}
         extras = {"extras": wanted} if any(wanted.values()) else {}
         named = {name: True for name in ("static_ip", "tunnel") if getattr(self.options, name)}
-        return {**extras, **named}
+        own = {"certificate": self.certificate.shown.sha256} if self.certificate else {}
+        return {**extras, **named, **own}
 
     @property
     def rare_kinds(self) -> bool:
@@ -266,6 +269,8 @@ class Ec2Launch:
         deployable = replaced(
             self._deployable(deployment.name, candidate, image, ends.first),
             tls_image=tls_image() if encrypts else None,
+            certificate=self.certificate.pem if self.certificate else None,
+            certificate_key_parameter=self.secrets.certificate_key_parameter,
             tunneled=self.options.tunnel,
             **extras.names,
         )
@@ -281,7 +286,7 @@ class Ec2Launch:
             static_ip=self.options.static_ip,
             before=extras.before,
             after=extras.after,
-            notes={**extras.notes, **({CERTIFICATE_NOTE: UNREAD} if encrypts else {})},
+            notes={**extras.notes, **(self._certificate_notes if encrypts else {})},
         )
         wanted = resources(machine)
         return Attempt(
@@ -295,6 +300,10 @@ class Ec2Launch:
             ends=ends,
             artifacts=((user_data.file_name, user_data.text),),
         )
+
+    @property
+    def _certificate_notes(self) -> Mapping[str, str]:
+        return self.certificate.shown.notes if self.certificate else {CERTIFICATE_NOTE: UNREAD}
 
     def _image(self, candidate: Candidate) -> MachineImage:
         region = candidate.offer.region

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, Problem, error, ok, warning
 from tgi_deploy.targets.aws.session_manager import plugin_missing
-from tgi_deploy.targets.machine.user_data import MAX_BYTES
+from tgi_deploy.targets.machine.user_data import MAX_BYTES, sent
 from tgi_deploy.values.sizes import GIB
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def disk_finding(candidate: Candidate, size_gib: int, snapshot_gib: int | None) 
 
 
 def user_data_finding(text: str) -> Problem:
-    size_bytes = len(text.encode())
+    size_bytes = len(sent(text))
     message = f"{size_bytes:,} of {MAX_BYTES:,} bytes"
     if size_bytes > MAX_BYTES * _CROWDED:
         remedy = "shorten the engine's flags or environment, or your own templates"

@@ -63,7 +63,7 @@ def _check_rentable(deployable: Deployable) -> None:
             f"{offer.instance_type.name} is your own machine: EC2 can't launch it",
             hint="use render --as docker or compose, or plan without --hardware",
         )
-    parameter = deployable.hub_token_parameter or deployable.api_key_parameter
+    parameter = next(iter(deployable.parameters), None)
     if parameter is not None and deployable.instance_profile is None:
         raise InputError(
             "instance_profile_missing",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
+from tgi_deploy.targets.machine.user_data import sent
 from tgi_deploy.values.resource import Found, key_of, revision_key
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ class LaunchTemplates:
             "creating a launch template",
             lambda reply: self._found(reply.part("LaunchTemplate"), tags),
             LaunchTemplateName=properties["name"],
-            LaunchTemplateData=properties["data"],
+            LaunchTemplateData=_sent(properties["data"]),
             ClientToken=token,
             TagSpecifications=tag_specifications(tags, "launch-template"),
         )
@@ -66,3 +68,9 @@ class LaunchTemplates:
             tags=dict(tags),
             state="available",
         )
+
+
+def _sent(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the data with its user data as EC2 stores it. The spec has the plain text, which every computer makes."""
+    text = base64.b64decode(data.get("UserData", "")).decode()
+    return {**data, "UserData": base64.b64encode(sent(text)).decode()} if text else dict(data)

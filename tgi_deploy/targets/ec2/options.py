@@ -21,7 +21,7 @@ from tgi_deploy.values.options import (
 )
 
 _LOOKED_AT: Final = (*EVERYWHERE, "doctor")
-_OF_AN_OPEN_PORT: Final = ("allow_cidr", "expose_to_world", "tls", "plaintext", "static_ip")
+_OF_AN_OPEN_PORT: Final = ("allow_cidr", "expose_to_world", "tls", "certificate", "plaintext", "static_ip")
 
 NAME: Final = "ec2"
 TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
@@ -49,6 +49,12 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     api_key_parameter: Annotated[str | None, option("SSM parameter with the API key, for the engine.", "NAME")] = None
     api_key_from_env: ApiKeyFromEnv = None
     tls: Annotated[bool, option("Answer over TLS.  [default: unless --plaintext; not in the sandbox]")] = False
+    certificate: Annotated[
+        str | None, option("Your own certificate (PEM, full chain), instead of one that the machine makes.", "FILE")
+    ] = None
+    certificate_key_parameter: Annotated[
+        str | None, option("SSM parameter with the private key of --certificate, for the machine.", "NAME")
+    ] = None
     plaintext: Plaintext = False
     tunnel: Annotated[bool, option("Open no port: reach it through Session Manager.", commands=_LOOKED_AT)] = False
     instance_profile: Annotated[
@@ -64,10 +70,11 @@ class Ec2Options(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         networks(self.allow_cidr, expose_to_world=self.expose_to_world)
-        if self.tls and self.plaintext:
+        self._check_certificate()
+        if self.encrypted and self.plaintext:
             raise InputError(
                 "conflicting_options",
-                "--tls and --plaintext exclude each other",
+                f"{flag_of('tls' if self.tls else 'certificate')} and --plaintext exclude each other",
                 hint="leave out --plaintext: the API key then travels encrypted",
             )
         other = next((name for name in _OF_AN_OPEN_PORT if getattr(self, name)), None)
@@ -77,6 +84,24 @@ class Ec2Options(Value, frozen=True, kw_only=True):
                 f"{flag_of(other)} is about an open port, and with --tunnel there is none",
                 hint=f"leave out {flag_of(other)}: everyone with permission to open a session can connect",
             )
+
+    def _check_certificate(self) -> None:
+        if (self.certificate is None) == (self.certificate_key_parameter is None):
+            return
+        given, lacking = "--certificate FILE", "--certificate-key-parameter NAME"
+        if self.certificate is None:
+            given, lacking = lacking, given
+        raise InputError(
+            "certificate_incomplete",
+            f"{given} needs {lacking}: the machine reads the key from the parameter, and the file has no key",
+            hint="store the key first: aws ssm put-parameter --type SecureString --name /tgi-deploy/NAME/tls-key"
+            " --value file://privkey.pem",
+        )
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS is requested."""
+        return self.tls or self.certificate is not None
 
     @property
     def networks(self) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ class Secrets:
     api_key: SecretSource | None = None
     api_key_variable: str | None = None
     instance_profile: str | None = None
+    certificate_key_parameter: str | None = None
     tunnel: bool = False
 
     @property
@@ -104,6 +105,7 @@ def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], 
         api_key=_api_key(options, environment, plan.chosen.engine, wait=wait),
         api_key_variable=options.api_key_from_env,
         instance_profile=options.instance_profile,
+        certificate_key_parameter=options.certificate_key_parameter,
         tunnel=options.tunnel,
     )
     _check_reach(secrets)
@@ -112,13 +114,14 @@ def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], 
 
 def _check_reach(secrets: Secrets) -> None:
     """Check that a created role's boundary covers the parameters."""
-    named = (source.parameter for source in (secrets.hub_token, secrets.api_key) if source is not None)
+    sources = (secrets.hub_token, secrets.api_key)
+    named = (*(source.parameter for source in sources if source), secrets.certificate_key_parameter)
     outside = next((name for name in named if name is not None and not name.startswith(FOLDER)), None)
     if outside is not None and secrets.makes and secrets.instance_profile is None:
         raise InputError(
             "parameter_not_accessible",
             f"the machine's role can read only parameters under {FOLDER}, and {outside} is not there",
-            hint=f"store it under {FOLDER}, or name a profile that may read both with --instance-profile",
+            hint=f"store it under {FOLDER}, or name a profile that may read all with --instance-profile",
         )
 
 
@@ -176,11 +179,13 @@ def delivery(secrets: Secrets, *, name: str, deployment_id: str, region: str) ->
     made = [_parameter(key, names[key], source.reference, region) for key, source in there.items() if source.reference]
     own_role = secrets.makes and secrets.instance_profile is None
     profile = f"tgi-deploy-{deployment_id}-{region}"
+    key = secrets.certificate_key_parameter
+    read = (*names.values(), *([key] if key else []))
     return Delivery(
         hub_token_parameter=names.get(HUB_TOKEN),
         api_key_parameter=names.get(_API_KEY),
         instance_profile=profile if own_role else secrets.instance_profile,
-        resources=(*made, *(_access(profile, name, region, _statements(region, names, secrets)) if own_role else ())),
+        resources=(*made, *(_access(profile, name, region, _statements(region, read, secrets)) if own_role else ())),
     )
 
 
@@ -194,10 +199,10 @@ def _parameter(key: str, name: str, reference: str, region: str) -> Resource:
     )
 
 
-def _statements(region: str, names: Mapping[str, str], secrets: Secrets) -> list[dict[str, Any]]:
+def _statements(region: str, parameters: tuple[str, ...], secrets: Secrets) -> list[dict[str, Any]]:
     """Return what the machine's role allows."""
     return [
-        *([_may_read(region, tuple(names.values()))] if names else []),
+        *([_may_read(region, parameters)] if parameters else []),
         *([_MAY_ANSWER] if secrets.tunnel else []),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import DeployError, InputError
@@ -11,7 +12,6 @@ from tgi_deploy.values.base import Frozen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
@@ -115,10 +115,12 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
                 "conflicting_options", f"--driver {driver} describes your own machine image, but none is named",
                 hint="name it with --ami, or omit --driver",
             )  # fmt: skip
+        from tgi_deploy.targets.ec2.certificate import read_certificate  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- planning loads nothing that acts
         from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.ec2.secrets import secrets_of  # noqa: PLC0415 -- startup time
 
+        own = request.options.certificate
         return Ec2Launch(
             around=around,
             request=request,
@@ -128,6 +130,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
             region=self.region,
             survey=self.survey,
             pools=PoolMemory(around.clock, around.store),
+            certificate=None if own is None else read_certificate(Path(own), around.clock.now()),
             tunnel_problem=self.tunnel_problem(request.options),
         )
 

@@ -8,6 +8,7 @@ Only the deployment's name goes into a unit file, and its grammar excludes every
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,7 @@ ENGINE_SERVICE: Final = "tgi-deploy-engine.service"
 EXPIRE_TIMER: Final = "tgi-deploy-expire.timer"
 EXPIRE_WATCH: Final = "tgi-deploy-expire-watch.service"
 SPOT_TIMER: Final = "tgi-deploy-spot-watch.timer"
+CERTIFICATE_PATH: Final = f"{BASE_DIR}/certificate.pem"
 NVME_MOUNT: Final = "/opt/dlami/nvme"  # where the Deep Learning AMIs mount the instance store
 _LOCAL_PORTS: Final = (8081, 8082)
 _STOP_MARGIN_S: Final = 30
@@ -75,12 +77,23 @@ def render_user_data(deployable: Deployable, *, templates_dir: Path | None) -> s
         }
         for file in _files(deployable)
     ]
+    if deployable.certificate is not None:
+        written.append({"path": CERTIFICATE_PATH, "permissions": "0644", "content": deployable.certificate})
     commands = list(_commands(deployable))
     text = environment.render_text(
         "user-data/cloud-config.yaml.j2", {"files": written, "commands": commands}, templates_dir=templates_dir
     )
-    _check_size(text)
+    _check_size(text.encode() if deployable.certificate is None else sent(text))
     return text
+
+
+def sent(text: str) -> bytes:
+    """Return the user data as EC2 stores it: compressed if it would be too long. cloud-init reads both.
+
+    A certificate with its chain takes 3 to 6 KB.
+    """
+    plain = text.encode()
+    return plain if len(plain) <= MAX_BYTES else gzip.compress(plain, mtime=0)
 
 
 def _files(deployable: Deployable) -> Iterator[_File]:
@@ -122,6 +135,8 @@ def _values(deployable: Deployable) -> dict[str, Any]:
         "log_filter": deployable.log_filter,
         "region": _parameter_region(deployable),
         "tls_image": deployable.tls_image,
+        "certificate_key": deployable.certificate_key_parameter,
+        "certificate_path": CERTIFICATE_PATH,
         **_published(deployable, engine.port),
     }
 
@@ -191,7 +206,7 @@ def _check_reachable(deployable: Deployable) -> None:
 
 def _parameter_region(deployable: Deployable) -> str | None:
     """Return the region of the machine's parameters; None without parameters."""
-    parameter = deployable.hub_token_parameter or deployable.api_key_parameter
+    parameter = next(iter(deployable.parameters), None)
     if parameter is None:
         return None
     offer = deployable.candidate.offer
@@ -204,8 +219,9 @@ def _parameter_region(deployable: Deployable) -> str | None:
     return deployable.region or offer.region
 
 
-def _check_size(text: str) -> None:
-    size_bytes = len(text.encode())
+def _check_size(content: bytes) -> None:
+    """Without a certificate, the text must fit as it is: people also use it by hand."""
+    size_bytes = len(content)
     if size_bytes > MAX_BYTES:
         raise DeployError(
             "user_data_too_large",

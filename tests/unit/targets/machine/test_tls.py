@@ -6,9 +6,12 @@ import subprocess
 
 import pytest
 from builders import plans
+from builders.certificates import issued
 from builders.machine import TLS_TOOLS, Machine
 
+from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.launch import tls_image
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.serving import reported_certificate
 from tgi_deploy.wiring import written
 
@@ -81,3 +84,68 @@ def test_without_a_certificate_no_engine_is_started(boot, tmp_path):
     done = machine.run("run-engine")
     assert (done.returncode, docker_runs(machine)) == (1, [])
     assert "error=no certificate could be made" in done.stdout
+
+
+PARAMETER = "/tgi-deploy/demo/tls-key"
+OWN = issued()
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A machine for the certificate `OWN`, whose parameter has this key."""
+
+    def make(key):
+        (tmp_path / "key").write_text(key)
+        text = written("user-data", with_certificate()).text
+        commands = TLS_TOOLS | {"aws": f"cat {tmp_path / 'key'}\n" if key else "exit 254\n"}
+        return Machine(folder=tmp_path / "machine", user_data=text, commands=commands)
+
+    return make
+
+
+def with_certificate():
+    return plans.deployable(
+        tls_image=tls_image(), certificate=OWN.chain, certificate_key_parameter=PARAMETER, instance_profile="reader"
+    )
+
+
+def test_the_own_certificate_answers_with_the_key_of_the_parameter(own):
+    machine = own(OWN.key)
+    for _start in range(2):
+        done = machine.run("run-engine")
+        assert done.returncode == 0, done.stdout + done.stderr
+    pem = machine.at("/var/lib/tgi-deploy/tls/server.pem")
+    assert pem.read_text() == OWN.key + OWN.chain
+    assert pem.stat().st_mode & 0o077 == 0
+    reported = reported_certificate(done.stdout)
+    assert (reported.sha256, reported.public_key) == hashes(OWN.chain)
+    secret = OWN.key.splitlines()[1]
+    assert secret not in done.stdout + done.stderr + str(machine.calls())
+    assert "req" not in [words[1] for words in machine.calls("openssl")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [issued().key, issued(passphrase=b"x").key, "no key", OWN.chain],
+    ids=["another", "hidden", "text", "certificate"],
+)
+def test_a_key_of_another_certificate_is_named_and_final(own, key):
+    machine = own(key)
+    done = machine.run("run-engine")
+    assert (done.returncode, docker_runs(machine)) == (64, [])
+    assert f"error=the TLS key does not belong to the certificate: it is in the parameter {PARAMETER}" in done.stdout
+
+
+def test_an_unreadable_tls_key_is_named_and_final(own):
+    machine = own("")
+    done = machine.run("run-engine")
+    assert (done.returncode, docker_runs(machine)) == (64, [])
+    assert f"error=the TLS key could not be read from the parameter {PARAMETER}" in done.stdout
+
+
+def test_user_data_has_no_key_and_needs_a_role():
+    text = written("user-data", with_certificate()).text
+    assert "PRIVATE KEY" not in text
+    with pytest.raises(InputError) as raised:
+        written("launch-template", replaced(with_certificate(), instance_profile=None))
+    assert raised.value.code == "instance_profile_missing"
