@@ -81,6 +81,10 @@ def test_several_replicas_are_all_ready_and_one_of_them_may_be_evicted(namespace
     assert len(namespace.ready()) == 4
     kept = {pod["metadata"]["uid"] for pod in namespace.ready()} & {pod["metadata"]["uid"] for pod in pods}
     assert len(kept) == 2
+    code, shown = run("status", NAME)
+    assert (code, [item["status"] for item in shown["data"]["replicas"]]) == (0, ["ready"] * 4)
+    code, log = run("logs", NAME, "--tail", "1")
+    assert (code, len(log["data"]["lines"])) == (0, 4)
     code, refused = run("scale", NAME, "5")
     assert (code, refused["errors"][0]["code"]) == (1, "no_free_gpus")
     code, again = run("up", NAME, "--target", "kubernetes", "--yes")

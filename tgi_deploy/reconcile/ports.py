@@ -120,6 +120,14 @@ class Cloud(Protocol):
         """
 
 
+@runtime_checkable
+class Consoles(Protocol):
+    """A location whose machines consist of several replicas."""
+
+    def consoles(self, instance_id: str) -> Mapping[str, str]:
+        """Return the output of each replica, by name."""
+
+
 class Store(Protocol):
     """The record of deployments."""
 

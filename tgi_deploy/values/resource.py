@@ -200,11 +200,19 @@ def _refs(value: object) -> Iterator[Ref]:
             yield from _refs(item)
 
 
+class ReplicaState(Value, frozen=True, kw_only=True):
+    """One of several replicas. `created` is the cloud's own text of the moment."""
+
+    id: str
+    status: str
+    created: str = ""
+
+
 class MachineState(Value, frozen=True, kw_only=True):
     """A machine's state as reported by its cloud. `address` is the engine's, in the form for `probe`.
 
     `reclaimed`: the cloud reclaimed a spot machine. `remedy` is what to do about its end, empty if only the tables of
-    known failures have one.
+    known failures have one. `replicas` are those that it consists of, if others than itself.
     """
 
     state: Literal["pending", "running", "stopping", "stopped", "shutting-down", "terminated", "missing"]
@@ -213,6 +221,7 @@ class MachineState(Value, frozen=True, kw_only=True):
     address: str | None = None
     reclaimed: bool = False
     remedy: str = ""
+    replicas: tuple[ReplicaState, ...] = ()
 
     @property
     def description(self) -> str:

@@ -47,6 +47,26 @@ def following(around, texts, **settings):
     return follow(around.context(cloud=lambda _region: cloud), "demo", **settings)
 
 
+class TalkingReplicas(Talking):
+    """A machine of two replicas, of which the second starts later."""
+
+    def consoles(self, instance_id):
+        text = self.console(instance_id)
+        return {"a": text} | ({"b": BOOT} if self.looks > 1 else {})
+
+
+def test_each_line_of_several_replicas_has_the_replicas_name(around):
+    cloud = TalkingReplicas(around.world.cloud("us-east-1"), [BOOT, BOOT + JSON, BOOT + JSON])
+    lines = list(follow(around.context(cloud=lambda _region: cloud), "demo"))
+    assert lines == ["[tgi-deploy] phase=booting", "[a] Starting shard", "[b] [tgi-deploy] phase=booting"]
+
+
+def test_the_tail_of_several_replicas_counts_for_each(around):
+    cloud = TalkingReplicas(around.world.cloud("us-east-1"), [BOOT + JSON], looks=2)
+    text = logs(around.context(cloud=lambda _region: cloud), "demo", tail=1)
+    assert text.splitlines() == ["[a] Starting shard", "[b] [tgi-deploy] phase=booting"]
+
+
 def test_each_line_is_printed_once_until_the_machine_terminates(around):
     lines = list(following(around, [BOOT, BOOT + JSON, BOOT + JSON + "the last words"]))
     assert lines == ["[tgi-deploy] phase=booting", "Starting shard", "the last words"]

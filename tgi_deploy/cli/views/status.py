@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.api import target_of
@@ -56,6 +57,17 @@ def _runs_lines(status: Status) -> Iterator[str]:
         yield f"  runs      {words}"
 
 
+def _replica_lines(status: Status) -> Iterator[str]:
+    """Yield how many of several replicas have which status, and why one is not ready."""
+    state = status.machine
+    if state is None or len(state.replicas) < 2:  # noqa: PLR2004 -- several
+        return
+    counts = Counter(item.status for item in state.replicas)
+    yield f"  replicas  {', '.join(f'{number} {word}' for word, number in counts.items())}"
+    if state.why:
+        yield f"            {printable(state.why)}"
+
+
 def _cost_words(status: Status) -> str:
     """Return the current hourly price, and the total spent under this name."""
     estimated = status.deployment is not None and status.deployment.estimated
@@ -73,6 +85,7 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     lines = [heading(printable(status.name), _standing(status)), *_runs_lines(status)]
     if recorded is not None:
         lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
+    lines.extend(_replica_lines(status))
     if url is not None:
         answer = "not checked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {url}  {answer}")

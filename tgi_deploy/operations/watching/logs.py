@@ -9,12 +9,14 @@ from tgi_deploy.diagnosis.window import LogWindow
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.operations.watching.lookup import look_at
+from tgi_deploy.reconcile.ports import Consoles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tgi_deploy.diagnosis.grammar import LogGrammar
     from tgi_deploy.operations.context import Context
+    from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.values.deployment import Deployment
 
 _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
@@ -23,12 +25,18 @@ _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
     """Return the last `tail` lines, or all; `raw`: unchanged, with colors and prefixes.
 
+    Those of several replicas follow each other, with the replica's name before each line, and `tail` counts for each.
+
     Raises InputError `unknown_deployment`, DeployError `no_machine`.
     """
     deployment, place, instance_id = locate(context, name)
-    text = context.cloud(place).console(instance_id)
-    lines = _shown(text, context.grammar_of(deployment), raw=raw)
-    return "\n".join(lines if tail is None else lines[max(0, len(lines) - tail) :])
+    texts, grammar = _consoles(context.cloud(place), instance_id), context.grammar_of(deployment)
+    every = {replica: _shown(text, grammar, raw=raw) for replica, text in texts.items()}
+    return "\n".join(
+        line
+        for replica, lines in every.items()
+        for line in _labeled(replica, _last(lines, tail), several=len(every) > 1)
+    )
 
 
 def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
@@ -37,22 +45,37 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
     Ends with the machine. A lease is renewed in the meantime. Raises what `logs` raises.
     """
     deployment, place, instance_id = locate(context, name)
-    cloud, window, first = context.cloud(place), LogWindow(), True
+    cloud, windows, first = context.cloud(place), dict[str, LogWindow](), True
     keeper = LeaseKeeper.of(context, deployment)
     grammar = context.grammar_of(deployment)
     while True:
         alive = cloud.machine(instance_id).state in _WRITING
-        text = cloud.console(instance_id)
-        new = window.advance(text if alive or text.endswith("\n") else f"{text}\n")
-        if first and tail is not None:
-            new = new[max(0, len(new) - tail) :]
-        if new:
-            yield from _shown("\n".join(new), grammar, raw=raw)
+        texts = _consoles(cloud, instance_id)
+        for replica, text in texts.items():
+            window = windows.setdefault(replica, LogWindow())
+            new = window.advance(text if alive or text.endswith("\n") else f"{text}\n")
+            new = tuple(_last(new, tail)) if first else new
+            if new:
+                yield from _labeled(replica, _shown("\n".join(new), grammar, raw=raw), several=len(texts) > 1)
         if not alive:
             return
         keeper.beat()
         first = False
         context.clock.sleep(context.pace.ready_poll_s)
+
+
+def _consoles(cloud: Cloud, instance_id: str) -> Mapping[str, str]:
+    """Return the output of each replica by name, or of the machine that is the only one."""
+    found = cloud.consoles(instance_id) if isinstance(cloud, Consoles) else {}
+    return found or {"": cloud.console(instance_id)}
+
+
+def _last(lines: Sequence[str], number: int | None) -> Sequence[str]:
+    return lines if number is None else lines[max(0, len(lines) - number) :]
+
+
+def _labeled(replica: str, lines: Sequence[str], *, several: bool) -> Sequence[str]:
+    return [f"[{replica}] {line}" for line in lines] if several else lines
 
 
 def _shown(text: str, grammar: LogGrammar, *, raw: bool) -> Sequence[str]:

@@ -23,7 +23,7 @@ from tgi_deploy.operations.watching.lookup import (
 )
 from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
-from tgi_deploy.reconcile.ends import ends_of
+from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState, revision_of
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
-    from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.resource import Found, ReplicaState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,7 +198,7 @@ def _status(
         drift=(*unknown, *drift(context, recorded, seen, late=late)) if why is None else unknown,
         machine=state,
         probe=probe,
-        replicas=tuple(_replicas(context, deployment, seen, healthy=healthy)),
+        replicas=tuple(_replicas(context, deployment, seen, state, healthy=healthy)),
         ends=ends_of(recorded, [machine.tags] if machine else []),
         spot_notice=_spot_notice(machine, state, seen, console, healthy=healthy),
         starting=starting(context, deployment, state, console) if alone and deployment and not healthy else None,
@@ -224,10 +224,19 @@ def _is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found
 
 
 def _replicas(
-    context: Context, deployment: Deployment | None, seen: Sequence[Found], *, healthy: bool
+    context: Context,
+    deployment: Deployment | None,
+    seen: Sequence[Found],
+    state: MachineState | None,
+    *,
+    healthy: bool,
 ) -> Iterator[Replica]:
-    """Yield the machines of a deployment, the one that serves first."""
+    """Yield the machines of a deployment, the one that serves first; or the replicas of one that has several."""
     first, now = machine_of(deployment, seen), context.clock.now()
+    if first and state and len(state.replicas) > 1:
+        number = revision_of(first.key)
+        yield from (_replica(item, number, first.place, now) for item in state.replicas)
+        return
     for found in (first, *other_machines(deployment, seen)) if first else ():
         made = created_at(found)
         yield Replica(
@@ -238,6 +247,18 @@ def _replicas(
             age_s=None if made is None else max(0, round((now - made).total_seconds())),
             usd_per_hour=price_of(deployment, (found,)) if found is first else price_of_all(deployment, (found,)),
         )
+
+
+def _replica(state: ReplicaState, number: int | None, place: str, now: datetime) -> Replica:
+    made = moment_of(state.created)
+    return Replica(
+        id=state.id,
+        revision=number,
+        location=place,
+        status=state.status,
+        age_s=None if made is None else max(0, round((now - made).total_seconds())),
+        usd_per_hour=None,
+    )
 
 
 def not_serving(found: Status) -> NotHealthyError | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.kubernetes.objects import Objects
-from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, replicas_of
+from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, pod_console, replicas_of
 from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
@@ -47,6 +47,10 @@ class KubernetesCloud:
     def console(self, instance_id: str) -> str:
         found = self.workload(instance_id)
         return "" if found is None else console(self.api, *found)
+
+    def consoles(self, instance_id: str) -> Mapping[str, str]:
+        found = self.workload(instance_id)
+        return {pod.name: pod_console(self.api, pod) for pod in found[1] if pod.counts} if found else {}
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
         """Nothing outside the deployment ends it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.kubernetes.manifests import CONTAINER
 from tgi_deploy.text import one_line
-from tgi_deploy.values.resource import MachineState
+from tgi_deploy.values.resource import MachineState, ReplicaState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -80,6 +80,12 @@ class Pod:
         return not self.going and self.phase not in {"Failed", "Succeeded"}
 
     @property
+    def status(self) -> str:
+        if not self.counts:
+            return "shutting-down" if self.going else "terminated"
+        return "ready" if self.ready else "running" if self.phase == "Running" else "pending"
+
+    @property
     def waits(self) -> tuple[bool, bool]:
         return not self.ready, not self.scheduled
 
@@ -136,6 +142,7 @@ def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> Machi
         reason=reason,
         address=address if complete and up else None,
         remedy=_REMEDIES.get(code or "", ""),
+        replicas=tuple(ReplicaState(id=f"pod/{item.name}", status=item.status, created=item.created) for item in pods),
     )
 
 
@@ -153,6 +160,10 @@ def console(api: Api, deployment: Reply, pods: Sequence[Pod]) -> str:
     if pod is None:
         refusal = _refusal(deployment)
         return f"{refusal[0]}: {refusal[1]}\n" if refusal else ""
+    return pod_console(api, pod)
+
+
+def pod_console(api: Api, pod: Pod) -> str:
     return "".join(f"{line}\n" for line in (*_events(api, pod), *_log(api, pod)))
 
 

@@ -217,6 +217,16 @@ def test_several_pods_have_an_address_once_all_are_ready_and_until_then_the_othe
     assert state.address
 
 
+def test_each_pod_is_a_replica_with_its_status_and_its_own_output():
+    cluster = three(ready=2)
+    cluster.log = "serving\n"
+    state = cloud(cluster).machine("deployment/tgi-deploy-demo")
+    assert sorted(item.status for item in state.replicas) == ["pending", "ready", "ready"]
+    texts = cloud(cluster).consoles("deployment/tgi-deploy-demo")
+    assert {f"pod/{name}" for name in texts} == {item.id for item in state.replicas}
+    assert sorted(texts.values()) == ["", "serving\n", "serving\n"]
+
+
 def test_scaling_changes_the_number_alone_and_nothing_if_it_is_the_same():
     cluster = three(ready=3)
     handler, changes = cloud(cluster).handler("deployment"), len(cluster.calls)
