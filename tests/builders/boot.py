@@ -13,10 +13,11 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from builders.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,10 +102,7 @@ class Machine:
         self.engine.docker("restart", "--time", "60", self.name, timeout_s=PATIENCE_S)
 
     def until(self, what: str, condition: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
-        deadline = time.monotonic() + patience_s
-        while not condition():
-            assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for {what}"
-            time.sleep(0.5)
+        eventually(condition, what, within_s=patience_s, pause_s=0.5)
 
     def report(self) -> str:
         tail = "\n".join(self.console().splitlines()[-60:])

@@ -9,12 +9,12 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from builders import plans
 from builders.machine import Machine
+from builders.waiting import eventually
 
 from tgi_deploy.wiring import written
 
@@ -132,10 +132,7 @@ class Clocked:
                 os.killpg(watch.pid, signal.SIGKILL)
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(condition, within_s=PATIENCE_S, pause_s=0.01)
 
     def until_looked(self) -> None:
         """Wait for a poll that starts after now to finish."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import secrets
 import ssl
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
+from builders import waiting
 from urllib3 import PoolManager
 from websockets.sync.client import connect
 
@@ -108,14 +108,7 @@ def is_ready(pod):
 
 
 def eventually(look):
-    """Poll `look` until it returns a true value, and return that."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.3)
-    raise AssertionError("it did not happen")
+    return waiting.eventually(look, within_s=PATIENCE_S, pause_s=0.3)
 
 
 @pytest.fixture(scope="session")

@@ -5,25 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 
 import pytest
+from builders.waiting import eventually
 
 pytestmark = [pytest.mark.docker_engine, pytest.mark.xdist_group("docker_host")]
 KEYED = ("--api-key-from-env", "ENGINE_KEY")
 CACHE = "tgi-deploy-cache-hf-home"
-PATIENCE_S = 120
-
-
-def eventually(look):
-    """Poll `look` until it returns a true value, and return that."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.5)
-    raise AssertionError("it did not happen")
 
 
 def test_a_container_runs_crashes_restarts_and_is_removed(tool):

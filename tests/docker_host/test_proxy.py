@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from builders.crowd import crowd_at
 from builders.records import deployment
+from builders.waiting import eventually
 
 from tgi_deploy.clock import SystemClock
 from tgi_deploy.data_files import profiles_dir
@@ -109,13 +110,6 @@ def record(key, thing_id):
     return ResourceRecord(
         key=key, kind=kind, place="docker", state="created", spec="s", request_number=1, attributes={"id": thing_id}
     )
-
-
-def eventually(holds):
-    until = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.1)
 
 
 @pytest.fixture

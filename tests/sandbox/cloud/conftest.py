@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from botocore.config import Config
 from builders.sandboxed import Sandboxed
+from builders.waiting import eventually
 
 from tgi_deploy.sandbox import control
 
@@ -57,26 +57,18 @@ class Cloud(Sandboxed):
         return self.ec2.get_console_output(InstanceId=instance_id, Latest=True).get("Output", "")
 
     def wait(self, condition: Callable[[], Any], *, within_s: float = WAIT_S) -> Any:
-        deadline = time.monotonic() + within_s
-        while time.monotonic() < deadline:
-            found = condition()
-            if found:
-                return found
-            time.sleep(0.03)
-        pytest.fail("the sandbox did not get there in time")
+        return eventually(condition, within_s=within_s, pause_s=0.03)
 
     def wait_for_state(self, instance_id: str, state: str) -> dict[str, Any]:
         self.wait(lambda: self.state(instance_id) == state)
         return self.instance(instance_id)
 
     def wait_for_line(self, instance_id: str, text: str) -> str:
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline:
+        def seen() -> str:
             console = self.console(instance_id)
-            if text in console:
-                return console
-            time.sleep(0.05)
-        pytest.fail(f"{text!r} never appeared:\n{self.console(instance_id)[-3000:]}")
+            return console if text in console else ""
+
+        return eventually(seen, lambda: f"{text!r} in:\n{self.console(instance_id)[-3000:]}", within_s=WAIT_S)
 
     def booted(self, user_data: str, **changes: Any) -> tuple[str, str]:
         """Return an instance whose user data has finished, and its console."""

@@ -7,13 +7,13 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from builders.waiting import eventually
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.sandbox import api, control, processes
@@ -45,13 +45,6 @@ def processes_of(home) -> list[str]:
     return [process.command for process in processes.processes() if str(home) in process.command]
 
 
-def wait(condition, within_s=60.0):
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
-
-
 def launch(info) -> str:
     options = {
         "region_name": "us-east-1",
@@ -63,7 +56,7 @@ def launch(info) -> str:
     ec2 = boto3.client("ec2", **options)
     launched = ec2.run_instances(ImageId=image, InstanceType="g6e.xlarge", MinCount=1, MaxCount=1, UserData=SERVICE)
     instance_id = launched["Instances"][0]["InstanceId"]
-    wait(lambda: "all is up" in ec2.get_console_output(InstanceId=instance_id).get("Output", ""))
+    eventually(lambda: "all is up" in ec2.get_console_output(InstanceId=instance_id).get("Output", ""))
     return instance_id
 
 
@@ -116,7 +109,7 @@ def test_machines_exit_when_the_server_is_killed(home):
     instance_id = launch(info)
     groups = [int(path.name) for path in (home / "machines" / instance_id / "groups").iterdir()]
     os.kill(info.pid, signal.SIGKILL)
-    wait(lambda: processes_of(home) == [] and not any(map(is_alive, groups)), within_s=30)
+    eventually(lambda: processes_of(home) == [] and not any(map(is_alive, groups)), within_s=30)
     assert control.status(home) is None
     again = control.start(home)
     assert again.pid != info.pid
@@ -129,7 +122,7 @@ def test_the_server_outlives_its_starter_and_cleans_up_when_it_is_terminated(hom
     info = control.status(home)
     assert info is not None
     os.kill(info.pid, signal.SIGTERM)
-    wait(lambda: not home.exists() and not is_alive(info.pid))
+    eventually(lambda: not home.exists() and not is_alive(info.pid))
 
 
 def test_processes_are_found_without_ps(monkeypatch):

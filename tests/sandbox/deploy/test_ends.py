@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.sandboxed import Program
+from builders.waiting import eventually
 
 from tgi_deploy.sandbox import control
 from tgi_deploy.sandbox.processes import processes
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 SPEED = 60.0
 LATE_S = 2.0  # real seconds between a limit and the machine's shutdown command
-PATIENCE_S = 120.0
 UP = ("up", "llama3-13b", "--budget", "5", "--yes", "--no-wait")
 EXPIRED = re.compile(r"phase=expired reason=(\w+) end=(\d+) now=(\d+)")
 
@@ -67,13 +67,7 @@ class Fleet:
         return spec["epoch"] + (time.time() - spec["epoch"]) * spec["timer_speed"]
 
     def until(self, what: str, condition: Any) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
-            found = condition()
-            if found:
-                return found
-            time.sleep(0.05)
-        raise AssertionError(f"{what} did not come about")
+        return eventually(condition, what)
 
     def ended(self, name: str) -> tuple[str, int, float]:
         """Wait until the machine terminates; return the reason, the time, and the delay in real seconds."""

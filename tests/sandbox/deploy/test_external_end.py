@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 
 import boto3
 import pytest
+from builders.waiting import eventually
 
 from tgi_deploy.sandbox import api, control
 
@@ -32,13 +32,6 @@ def states(info):
     return [item["State"]["Name"] for group in ec2.describe_instances()["Reservations"] for item in group["Instances"]]
 
 
-def until(happened, deadline_s=120):
-    ends = time.monotonic() + deadline_s
-    while not happened():
-        assert time.monotonic() < ends
-        time.sleep(0.1)
-
-
 @pytest.mark.slow
 def test_the_schedule_terminates_a_machine_whose_timer_is_dead(fast, capsys):
     from tgi_deploy.cli import frame  # noqa: PLC0415 -- after the state folder is set
@@ -52,7 +45,7 @@ def test_the_schedule_terminates_a_machine_whose_timer_is_dead(fast, capsys):
     words = ("up", "llama3-13b", "--yes", "--no-wait", "--ttl", "5m")
     assert run(*words, "--name", "none")[0] == 0
     assert run(*words, "--name", "belt", "--external-ttl")[0] == 0
-    until(lambda: sorted(states(fast)) == ["running", "terminated"])
+    eventually(lambda: sorted(states(fast)) == ["running", "terminated"])
     assert states(fast)[0] == "running"  # by the same moment, and with nobody outside to end it
     for name in ("belt", "none"):
         code, answer = run("down", name, "--yes")

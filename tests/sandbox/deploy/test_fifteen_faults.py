@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 import tomllib
 from decimal import Decimal
 from functools import cache
@@ -14,6 +13,7 @@ import pytest
 from builders.engines import post
 from builders.records import is_untouched
 from builders.samples import some
+from builders.waiting import eventually
 from disruptions.checks import Account
 from msgspec.structs import replace
 
@@ -135,10 +135,7 @@ def test_a_later_crash_is_explained_even_after_recovery(program, monkeypatch):
     url = said.json["data"]["deployment"]["endpoint"]
     long = {"inputs": "word " * 400, "parameters": {"max_new_tokens": 4}}
     assert HttpEngine(url).ask(post("/generate", long)).status == 424
-    deadline = time.monotonic() + 60
-    while not (findings := program.here("diagnose", "one").json["data"]["findings"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    findings = eventually(lambda: program.here("diagnose", "one").json["data"]["findings"], pause_s=0.2)
     assert findings[0]["code"] == case["finding"]
     assert case["command"] in findings[0]["remedy"]
     assert program.here("down", "one", "--yes").code == 0

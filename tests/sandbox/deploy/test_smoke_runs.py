@@ -6,10 +6,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from xml.etree import ElementTree as ET
 
 import pytest
+from builders.waiting import eventually
 
 SMOKE = ("smoke", "--budget", "3", "--sandbox", "--yes", "--json")
 
@@ -48,11 +48,8 @@ def test_a_canceled_job_leaves_nothing(program):
         [sys.executable, "-m", "tgi_deploy", *SMOKE, "tinyllama-1.1b"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not any(row["phase"] == "running" for row in program.instances()):
-        assert job.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    eventually(lambda: job.poll() is not None or any(row["phase"] == "running" for row in program.instances()))
+    assert job.poll() is None
     job.send_signal(signal.SIGTERM)
     out, _ = job.communicate(timeout=120)
     assert job.returncode == 130, out

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders.records import is_untouched
+from builders.waiting import eventually
 
 UP = ("up", "llama3-13b", "--budget", "5", "--yes", "--sandbox", "--json")
 DOWN = ("down", "llama3-13b", "--yes", "--sandbox", "--json")
@@ -29,11 +30,12 @@ class Running:
         )
 
     def until(self, happened):
-        deadline = time.monotonic() + 120
-        while not happened():
-            assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        def look():
+            found = happened()
+            assert found or self.process.poll() is None, self.process.communicate()
+            return found
+
+        eventually(look)
         return self
 
     def send(self, *numbers, pause_s=0.0):

@@ -6,9 +6,8 @@ import os
 import re
 import subprocess
 import sys
-import time
 
-import pytest
+from builders.waiting import eventually
 
 NAME = "trial"
 UP = ("up", "smollm2-135m", "--name", NAME, "--yes")
@@ -20,13 +19,11 @@ def seen(program):
 
 
 def until(program, condition, within_s=90):
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
+    def met():
         found = seen(program)
-        if condition(found):
-            return found
-        time.sleep(0.1)
-    return pytest.fail(f"status never got there: {found}")
+        return found if condition(found) else None
+
+    return eventually(met, lambda: f"status, which says {seen(program)}", within_s=within_s, pause_s=0.1)
 
 
 def pulls_mb(found):

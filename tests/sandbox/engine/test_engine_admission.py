@@ -6,10 +6,10 @@ import contextlib
 import http.client
 import json
 import threading
-import time
 from io import StringIO
 
 import pytest
+from builders.waiting import eventually
 
 from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.container import Container, image_environment, prepare, start
@@ -90,10 +90,7 @@ def test_a_disconnected_client_frees_its_slot(server):
     body = {"inputs": "x", "parameters": {"grammar": grammar, "max_new_tokens": 1000}}
     with request(server, "/generate_stream", body) as reply:
         assert reply.readline().startswith(b"data: ")
-    deadline = time.monotonic() + 60
-    while not server.drain(timeout_s=0):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    eventually(lambda: server.drain(timeout_s=0), pause_s=0.01)
     counted = server.inference.metrics.render()
     assert "tgi_batch_current_size 0" in counted
     assert "tgi_request_success" not in counted
