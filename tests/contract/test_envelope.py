@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tgi_deploy import __version__, errors
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 
+SCHEMAS = json.loads((Path(__file__).parents[2] / "docs" / "schemas.json").read_text(encoding="utf-8"))
 ENVELOPE = ["schema", "command", "status", "exit_code", "data", "warnings", "errors"]
 CHOICE = {
     "instance_type", "region", "market", "accelerator", "accelerator_count", "num_shard", "quantize", "dtype",
@@ -104,6 +107,8 @@ def test_no_plan(capsys):
     assert data.keys() == {"requirements", "near_misses", "rejections", "considered", "catalog_date"}
     assert all(miss.keys() == {"code", "message", "option", "chosen"} for miss in data["near_misses"])
     assert any(miss["option"].startswith("--budget ") for miss in data["near_misses"])
+    assert data.keys() <= SCHEMAS["$defs"]["ErrorData"]["properties"].keys()
+    Draft202012Validator({**SCHEMAS, **SCHEMAS["error"]}).validate(data)
 
 
 def test_no_plan_on_turing(capsys):

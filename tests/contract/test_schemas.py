@@ -12,8 +12,6 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tgi_deploy.cli.frame import run
-from tgi_deploy.cli.main import ROOT as PROGRAM
 from tgi_deploy.errors import Diagnosis, Failure, Healed, InputError, LeftThing, RecordedThing, StillRunning, Thing
 from tgi_deploy.values.base import plain
 
@@ -91,10 +89,3 @@ def test_failure_data_matches_the_schema():
 def test_an_unknown_outcome_is_detected():
     with pytest.raises(jsonschema.ValidationError):
         check_error({"outcome": "asleep"})
-
-
-def test_no_plan_data_matches_the_schema(capsys):
-    run(PROGRAM, ["plan", "llama3-13b", "--budget", "0.2", "--json"])
-    data = json.loads(capsys.readouterr().out)["data"]
-    assert data.keys() <= SCHEMAS["$defs"]["ErrorData"]["properties"].keys()
-    check_error(data)

@@ -6,12 +6,17 @@ from typing import Any
 
 from tgi_deploy import bounded_json
 from tgi_deploy.state.first_schema import MACHINES, upgraded
-from tgi_deploy.values.base import as_json, as_value
+from tgi_deploy.values.base import Document, as_json, as_value, part_of
 from tgi_deploy.values.deployment import SCHEMA, Deployment, Event
 
 
 class NewerSchemaError(ValueError):
     """Written by a newer version of this tool."""
+
+
+class _Numbers(Document, frozen=True, kw_only=True):
+    schema: int
+    serial: int
 
 
 def encode(deployment: Deployment) -> str:
@@ -42,11 +47,10 @@ def decode(text: bytes | str) -> Deployment:
 def serial(text: bytes) -> int | None:
     """Return the serial of a record without decoding the rest, or None for an old or unreadable one."""
     try:
-        document = bounded_json.parse_object(text)
+        found = part_of(text, _Numbers)
     except ValueError:
         return None
-    found = document.get("serial")
-    return found if document.get("schema") == SCHEMA and type(found) is int else None
+    return found.serial if found.schema == SCHEMA else None
 
 
 def _marked(thing: dict[str, Any]) -> dict[str, Any]:

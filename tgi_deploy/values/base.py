@@ -123,8 +123,8 @@ class Where(msgspec.Struct, frozen=True):
         )
 
 
-def converted(raw: object, kind: type[_T], *, hook: Callable[[type, object], object] | None = None) -> _T:
-    """Convert parsed data into a value, in any thread. Raises msgspec.ValidationError.
+def _prepare(kind: type[object]) -> None:
+    """Make a type ready for conversions in any thread.
 
     The first conversion to a type has to be alone: msgspec 0.22.0 lets other threads use its description of a struct
     before it is complete, and the process ends with a segmentation fault.
@@ -133,6 +133,11 @@ def converted(raw: object, kind: type[_T], *, hook: Callable[[type, object], obj
         with _PREPARING:
             msgspec.json.Decoder(kind)
         _PREPARED.add(kind)
+
+
+def converted(raw: object, kind: type[_T], *, hook: Callable[[type, object], object] | None = None) -> _T:
+    """Convert parsed data into a value, in any thread. Raises msgspec.ValidationError."""
+    _prepare(kind)
     return msgspec.convert(raw, kind, dec_hook=hook)  # noqa: TID251 -- the only place
 
 
@@ -154,6 +159,15 @@ def decode(raw: object, kind: type[_T], where: Where) -> _T:
 def as_json(value: object, *, indent: int = 2) -> str:
     """Return the value as JSON, on one line without indent. Raises TypeError if JSON can't represent it."""
     return msgspec.json.format(json.dumps(msgspec.to_builtins(value)), indent=indent)
+
+
+def part_of(text: bytes, kind: type[_S]) -> _S:
+    """Read only the fields of `kind` from a JSON object, skipping the rest. Raises ValueError."""
+    _prepare(kind)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def as_value(document: object, kind: type[_T], name: str = "") -> _T:
