@@ -41,13 +41,15 @@ def node(name: str = "node-1", *, gpus: int = 1, requested: int = 0, **changes: 
 class FakeCluster:
     """`objects`: (plural, name) → object. `refusals`: "METHOD plural" → the answer to such requests.
 
-    Pods of a Deployment run at once, unless `pod_status` is set. `logs` are by pod, `previous` those of the run before.
+    `denied` are the permissions that access reviews deny: "verb resource", or "verb resource/subresource". Pods of a
+    Deployment run at once, unless `pod_status` is set. `logs` are by pod, `previous` those of the run before.
     """
 
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
     nodes: list[Object] = field(default_factory=lambda: [node()])
     events: list[Object] = field(default_factory=list)
     refusals: dict[str, Answer] = field(default_factory=dict)
+    denied: frozenset[str] = frozenset()
     pod_status: Object | None = None
     log: str = ""
     previous: str = ""
@@ -74,9 +76,15 @@ class FakeCluster:
         refused = self.refusals.get(f"{method} {plural}")
         if refused is not None:
             return refused
-        if method == "PATCH":
-            assert query["fieldManager"] == "tgi-deploy"
-            return self._patch(plural, name, dict(body or {}), content_type, dry="dryRun" in query)
+        if method in {"PATCH", "POST"}:
+            sent = dict(body or {})
+            assert method == "POST" or query["fieldManager"] == "tgi-deploy"
+            dry = "dryRun" in query
+            return (
+                self._review(plural, sent)
+                if method == "POST"
+                else self._patch(plural, name, sent, content_type, dry=dry)
+            )
         if method == "DELETE":
             return self._delete(plural, name, dict(body or {}))
         if rest == "log":
@@ -86,6 +94,12 @@ class FakeCluster:
             return _ok(found) if found else failure(404, f'{plural} "{name}" not found')
         chosen = [item for item in self._every(plural).values() if _fits(item, query)]
         return _ok({"kind": "List", "items": chosen, "metadata": {}})
+
+    def _review(self, plural: str, body: Object) -> Answer:
+        assert plural == "selfsubjectaccessreviews"
+        asked = body["spec"]["resourceAttributes"]
+        words = f"{asked['verb']} {asked['resource']}{'/' if asked['subresource'] else ''}{asked['subresource']}"
+        return _ok({**body, "status": {"allowed": words not in self.denied}})
 
     def _every(self, plural: str) -> dict[str, Object]:
         if plural == "nodes":
@@ -180,6 +194,7 @@ class FakeCluster:
 def _parts(path: str) -> tuple[str, str, str]:
     words = path.removeprefix("/apis/").removeprefix("/api/").split("/")
     after = words[words.index("namespaces") + 2 :] if "namespaces" in words else words[-1:]
+    after = after or words[words.index("namespaces") :]
     plural, name, rest = (*after, "", "")[:3]
     return plural, name, rest
 

@@ -24,7 +24,6 @@ PLURALS = {
 def run(namespace, monkeypatch, capsys):
     """Return a function that runs a command in the test's namespace and returns its exit code and its envelope."""
     monkeypatch.setenv("KUBECONFIG", str(namespace.plane.kubeconfig))
-    monkeypatch.setenv("TGI_DEPLOY_KUBE_NAMESPACE", namespace.name)
 
     def command(*words):
         code = frame.run(ROOT, (*words, "--json"))
@@ -45,7 +44,7 @@ def labeled(namespace):
 
 
 def test_up_serves_once_and_down_leaves_nothing(namespace, run):
-    up = ("up", NAME, "--target", "kubernetes", "--yes")
+    up = ("up", NAME, "--target", "kubernetes", "--namespace", namespace.name, "--yes")
     code, first = run(*up)
     assert code == 0, first["errors"]
     (before,) = namespace.plane.call("GET", namespace.deployments())["items"]

@@ -153,12 +153,13 @@ class Watching(Planning):
         from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.checking import doctor_result, plan_to_check
+        from tgi_deploy.targets.protocol import located
 
         own, _, request = self._own_options(options)
         texts = texts_of(model, request)
         plan = plan_to_check(texts, self._catalog(), os.environ)
         asked = DoctorRequest(
-            context=wiring.context(self._setup(self.target.locations(texts.regions))),
+            context=wiring.context(self._setup(located(self.target, own).locations(texts.regions))),
             workstation=wiring.workstation(sandbox=self._sandbox),
             target=self.target.name,
             options=own,

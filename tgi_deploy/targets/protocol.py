@@ -60,6 +60,8 @@ class TargetOptions(TypedDict, total=False):
     static_ip: bool
     bind: str | None
     front: Literal["proxy"] | None
+    kube_context: str | None
+    namespace: str | None
     hub_token_secret: str | None
     weights_claim: str | None
 
@@ -490,11 +492,16 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Account(Protocol):
-    """A target that belongs to an account."""
+class Examined(Protocol):
+    """A target whose cloud can be asked what would make a launch fail."""
 
     def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:
         """Return what would make a launch fail. Failures are findings, never exceptions."""
+
+
+@runtime_checkable
+class Account(Examined, Protocol):
+    """A target that belongs to an account."""
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         """Return the least privileges for the features, by default those that every deployment needs.
@@ -504,6 +511,19 @@ class Account(Protocol):
 
     def boundary(self) -> Policy:
         """Return the permissions boundary of created roles."""
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A target whose options choose the location."""
+
+    def at(self, options: Value) -> Target:
+        """Return the target with the location that its options choose."""
+
+
+def located(target: Target, options: Value) -> Target:
+    """Return the target with the location that its options choose, if they choose one."""
+    return target.at(options) if isinstance(target, Locating) else target
 
 
 @runtime_checkable

@@ -37,7 +37,7 @@ from tgi_deploy.targets.kubernetes.api import Api as KubernetesApi
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
-from tgi_deploy.targets.protocol import Account, Failover, ImagePull, LocalHost, Supplied, Target
+from tgi_deploy.targets.protocol import Account, Examined, Failover, ImagePull, LocalHost, Locating, Supplied, Target
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import KEPT, TAG_NAME
 from tgi_deploy.wiring import open_catalog
@@ -142,7 +142,7 @@ def on_kubernetes(home: Path) -> Bench:
     cluster, around, place = FakeCluster(), Surroundings(home=home), "kubernetes:team-a@dev"
     api = KubernetesApi(place=Place.of(place), sender=cluster)
     target = KubernetesTarget(
-        current=lambda: place,
+        chosen=lambda _options: place,
         cloud=lambda _place: KubernetesCloud(api=api),
         catalog=open_catalog,
         forward=lambda _end: 12345,
@@ -310,7 +310,9 @@ def test_a_location_belongs_to_its_target(bench):
 def test_a_target_offers_only_its_own_abilities(bench):
     """Optional abilities are separate protocols, so no method is implemented only to raise."""
     optional = {
-        Account: ("examine", "policy", "boundary"),
+        Examined: ("examine",),
+        Locating: ("at",),
+        Account: ("policy", "boundary"),
         LocalHost: ("examine_host",),
         Failover: ("refused",),
         ImagePull: ("pull",),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.operations.checking.local_checks import extras_findings, python_finding, state_finding
-from tgi_deploy.targets.protocol import Account, AccountRequest, LocalHost
+from tgi_deploy.targets.protocol import AccountRequest, Examined, LocalHost
 
 if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
@@ -34,7 +34,7 @@ def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
     findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets)]
     if isinstance(chosen, LocalHost):
         findings.extend(chosen.examine_host())
-    if isinstance(chosen, Account):
+    if isinstance(chosen, Examined):
         asked = AccountRequest(
             options=request.options,
             plan=request.plan,

@@ -18,6 +18,7 @@ from tgi_deploy.operations.planning.option_texts import wanted_ends
 from tgi_deploy.operations.planning.plan import judged, plan
 from tgi_deploy.operations.planning.recorded import plan_of_revision
 from tgi_deploy.operations.watching.lookup import unrecorded_deployment
+from tgi_deploy.targets.protocol import located
 from tgi_deploy.values.base import Frozen, as_value, replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.names import check_name, default_name
@@ -205,7 +206,8 @@ def up_job(
 
     Raises InputError, ConflictError, NoPlanError, and what `on_plan` raises.
     """
-    texts, found = supplied(options.target, texts, catalog, environ, locked=options.lock is not None)
+    there = located(options.target, options.own)
+    texts, found = supplied(there, texts, catalog, environ, locked=options.lock is not None)
     made: Plan | NoFeasiblePlan
     if options.lock is None:
         made = plan(texts, catalog, environ)
@@ -235,15 +237,16 @@ def rollback_job(
     revision, target = former(recorded), context.target(recorded.target)
     plan = plan_of_revision(revision, catalog)
     answers.on_plan(plan)
+    own = as_value(revision.options, target.options, "options")
     options = UpOptions(
         target=target,
-        own=as_value(revision.options, target.options, "options"),
+        own=own,
         name=name,
         dry_run=dry_run,
         strategy=strategy,
     )
     hardware = plan.request.hardware is not None
-    found = target.supply(catalog, release=plan.chosen.engine.version, hardware=hardware)
+    found = located(target, own).supply(catalog, release=plan.chosen.engine.version, hardware=hardware)
     return recorded, UpJob(options=options, answers=answers, plan=plan, found=found, catalog=catalog, environ=environ)
 
 

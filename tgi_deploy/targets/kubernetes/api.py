@@ -73,10 +73,7 @@ class Api:
 
         Raises ConflictError `fields_conflict`.
         """
-        found = self._ask("PATCH", path, doing, read, query=_STRICTLY, body=manifest, content_type=_APPLY)
-        if found is None:
-            raise ReplyError("it is empty")
-        return found
+        return _present(self._ask("PATCH", path, doing, read, query=_STRICTLY, body=manifest, content_type=_APPLY))
 
     def merge(self, path: str, doing: str, changes: Mapping[str, Any]) -> None:
         """Change only these fields of an object that exists, whoever manages them."""
@@ -86,6 +83,10 @@ class Api:
         """Have the server check `apply`, admission included, and store nothing."""
         query = {**_STRICTLY, "dryRun": "All"}
         self._ask("PATCH", path, doing, lambda _reply: None, query=query, body=manifest, content_type=_APPLY)
+
+    def review(self, path: str, doing: str, question: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:
+        """Post a question, which creates nothing, and return what `read` makes of the answer."""
+        return _present(self._ask("POST", path, doing, read, body=question))
 
     def delete(self, path: str, doing: str, *, uid: str) -> None:
         """Delete an object and everything that belongs to it, unless it is gone, or another one has its name now."""
@@ -125,6 +126,12 @@ class Api:
         if changing:
             return LostReplyError(why)
         return DeployError("cluster_unreachable", why, hint="check the kubeconfig and any proxy, then try again")
+
+
+def _present(found: _T | None) -> _T:
+    if found is None:
+        raise ReplyError("it is empty")
+    return found
 
 
 def _page(reply: Reply) -> tuple[tuple[Reply, ...], str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from tgi_deploy.targets.kubernetes.kubeconfig import cluster_of, current_place
+from tgi_deploy.targets.kubernetes.kubeconfig import chosen_place, cluster_of
 from tgi_deploy.targets.kubernetes.place import Place
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import InputError
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.forward import Forwards
+    from tgi_deploy.targets.kubernetes.options import KubernetesOptions
     from tgi_deploy.targets.kubernetes.transport import Transport
 
 
@@ -28,11 +29,10 @@ class Clusters:
         self.cloud: Callable[[str], KubernetesCloud] = cache(self._cloud)
         self.transport: Callable[[str], Transport] = cache(self._transport)
 
-    @property
-    def place(self) -> str:
-        """The current place. Raises InputError as `current_place` does."""
+    def place(self, options: KubernetesOptions) -> str:
+        """Return the place that the options choose. Raises InputError as `chosen_place` does."""
         try:
-            return str(current_place(self._environ()))
+            return str(chosen_place(self._environ(), options.kube_context or "", options.namespace or ""))
         except ImportError as error:
             raise _extra_missing(error) from error
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MOST_BYTES: Final = 4 * bounded_files.MIB
-CONTEXT_VARIABLE: Final = "TGI_DEPLOY_KUBE_CONTEXT"
-NAMESPACE_VARIABLE: Final = "TGI_DEPLOY_KUBE_NAMESPACE"
 
 
 class Exec(Frozen, frozen=True, kw_only=True):
@@ -54,17 +52,16 @@ class Cluster(Frozen, frozen=True, kw_only=True):
     plugin: Exec | None = None
 
 
-def current_place(environ: Mapping[str, str]) -> Place:
-    """Return the place that `kubectl` would use, or the one that variables name.
+def chosen_place(environ: Mapping[str, str], context: str = "", namespace: str = "") -> Place:
+    """Return the place that `kubectl` would use, with the context and the namespace that are named.
 
     Raises InputError `no_kubeconfig`, `bad_kubeconfig`, `unknown_kube_context`.
     """
-    namespace = environ.get(NAMESPACE_VARIABLE, "")
-    if not _paths(environ) and _in_cluster(environ):
+    if not context and not _paths(environ) and _in_cluster(environ):
         own = _ACCOUNT / "namespace"
         return Place(namespace=namespace or (_text(own).strip() if own.exists() else "default"))
     merged = _Merged.read(environ)
-    context = environ.get(CONTEXT_VARIABLE, "") or merged.current
+    context = context or merged.current
     found = merged.named("contexts", "context", context)
     return Place(namespace=namespace or _string(found, "namespace") or "default", context=context)
 
@@ -133,7 +130,7 @@ class _Merged(Frozen, frozen=True, kw_only=True):
             raise InputError(
                 "unknown_kube_context",
                 "the kubeconfig has no current context",
-                hint=f"'kubectl config use-context NAME' sets it, or name one with {CONTEXT_VARIABLE}",
+                hint="'kubectl config use-context NAME' sets it; 'up --kube-context NAME' names one",
             )
         return found
 
@@ -145,7 +142,7 @@ class _Merged(Frozen, frozen=True, kw_only=True):
         raise InputError(
             "unknown_kube_context",
             f"the kubeconfig has no {kind} {quoted(name)}",
-            hint=f"'kubectl config get-contexts' lists the contexts; choose one with {CONTEXT_VARIABLE}",
+            hint="'kubectl config get-contexts' lists the contexts",
         )
 
     def _entries(self, listed: str) -> Iterator[dict[str, Any]]:

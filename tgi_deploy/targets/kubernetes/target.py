@@ -1,8 +1,8 @@
-"""Deployments in a Kubernetes cluster: the one of the kubeconfig's current context, or the one that this runs in."""
+"""Deployments in a Kubernetes cluster: the one of a context of the kubeconfig, or the one that this runs in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import InputError
@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch
-    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, LaunchRequest, Surroundings
+    from tgi_deploy.targets.protocol import (
+        AccountRequest,
+        Artifact,
+        ByHand,
+        Deployable,
+        Front,
+        LaunchRequest,
+        Surroundings,
+    )
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
@@ -47,17 +56,19 @@ FACTS: Final = TargetFacts(
     most_replicas=MOST_REPLICAS,
 )
 
+_NO_OPTIONS: Final = KubernetesOptions()
 FORMS: Final = {"kubernetes": "Kubernetes manifests"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesTarget:
-    """`current` returns the current place, `cloud` that of a place, `local_port` opens a tunnel."""
+    """`chosen` returns the place that options choose, `cloud` that of a place, `forward` opens a tunnel."""
 
-    current: Callable[[], str]
+    chosen: Callable[[KubernetesOptions], str]
     cloud: Callable[[str], KubernetesCloud]
     catalog: Callable[[], Catalog]
     forward: Callable[[TunnelEnd], int]
+    given: KubernetesOptions = _NO_OPTIONS
     name: ClassVar = NAME
     facts: ClassVar = FACTS
     options: ClassVar[type[Value]] = KubernetesOptions
@@ -68,14 +79,17 @@ class KubernetesTarget:
             raise InputError(
                 "conflicting_options", "--region can't be combined with --target kubernetes", hint="omit one of them"
             )
-        return (self.current(),)
+        return (self.chosen(self.given),)
+
+    def at(self, options: KubernetesOptions) -> KubernetesTarget:
+        return replace(self, given=options)
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's
         """Return the namespace and, unless hardware is named, the GPUs that the cluster's nodes have left.
 
         Raises InputError `no_kubeconfig`, `no_gpu_nodes`, `no_free_gpus`, `unknown_card`.
         """
-        place = self.current()
+        place = self.chosen(self.given)
         if hardware:
             return Supplied(place=place, machines=MOST_REPLICAS)
         from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
@@ -128,6 +142,12 @@ class KubernetesTarget:
 
         return written(form, deployable)
 
+    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
+        from tgi_deploy.targets.kubernetes.doctor import examined  # noqa: PLC0415 -- only `doctor` examines
+
+        api = self.cloud(self.chosen(request.options)).api
+        return tuple(examined(api, request.options, self.catalog()))
+
     @property
     def by_hand(self) -> ByHand:
         from tgi_deploy.targets.kubernetes import commands  # noqa: PLC0415 -- startup time
@@ -147,7 +167,7 @@ def kubernetes_target(environ: Callable[[], Mapping[str, str]], catalog: Callabl
     """Return the target without contacting any cluster. `environ` returns the variables at the first contact."""
     clusters = Clusters(environ)
     return KubernetesTarget(
-        current=lambda: clusters.place,
+        chosen=clusters.place,
         cloud=clusters.cloud,
         catalog=catalog,
         forward=lambda end: clusters.forwards.local_port(end),  # noqa: PLW0108 -- forwards on first use

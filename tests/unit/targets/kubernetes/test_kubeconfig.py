@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.targets.kubernetes.kubeconfig import cluster_of, current_place
+from tgi_deploy.targets.kubernetes.kubeconfig import chosen_place, cluster_of
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.transport import Transport
 
@@ -35,23 +35,23 @@ def written(folder: Path, *, user: dict[str, Any] | None = None, **cluster: Any)
 
 
 def test_the_current_context_and_its_namespace_are_the_place(tmp_path: Path):
-    place = current_place(written(tmp_path))
+    place = chosen_place(written(tmp_path))
     assert str(place) == f"kubernetes:team-a@{ARN}"
     assert Place.of(str(place)) == place
 
 
-def test_variables_choose_another_context_and_namespace(tmp_path: Path):
-    environ = {**written(tmp_path), "TGI_DEPLOY_KUBE_NAMESPACE": "team-b"}
-    assert current_place(environ).namespace == "team-b"
+def test_another_context_and_namespace_can_be_chosen(tmp_path: Path):
+    environ = written(tmp_path)
+    assert str(chosen_place(environ, ARN, "team-b")) == f"kubernetes:team-b@{ARN}"
     with pytest.raises(InputError) as caught:
-        current_place({**environ, "TGI_DEPLOY_KUBE_CONTEXT": "elsewhere"})
+        chosen_place(environ, "elsewhere")
     assert caught.value.code == "unknown_kube_context"
 
 
 def test_a_token_and_an_authority_are_read(tmp_path: Path):
     (tmp_path / "ca.pem").write_text("PEM", encoding="utf-8")
     environ = written(tmp_path, **{"certificate-authority": "ca.pem"})
-    cluster = cluster_of(current_place(environ), environ)
+    cluster = cluster_of(chosen_place(environ), environ)
     assert (cluster.server, cluster.ca) == ("https://203.0.113.9", "PEM")
     assert Transport(cluster, environ).headers() == {"Authorization": "Bearer sekret"}
     assert "sekret" not in repr(cluster)
@@ -60,7 +60,7 @@ def test_a_token_and_an_authority_are_read(tmp_path: Path):
 def test_inline_certificates_are_decoded(tmp_path: Path):
     data = base64.b64encode(b"CERT").decode()
     environ = written(tmp_path, user={"client-certificate-data": data, "client-key-data": data})
-    cluster = cluster_of(current_place(environ), environ)
+    cluster = cluster_of(chosen_place(environ), environ)
     assert cluster.certificate == "CERT"
     assert cluster.key is not None
 
@@ -73,7 +73,7 @@ def test_a_program_prints_the_token(tmp_path: Path):
         "args": ["-c", f"print({said!r})"],
     }
     environ = written(tmp_path, user={"exec": plugin})
-    transport = Transport(cluster_of(current_place(environ), environ), environ)
+    transport = Transport(cluster_of(chosen_place(environ), environ), environ)
     assert transport.headers() == {"Authorization": "Bearer from-program"}
 
 
@@ -82,7 +82,7 @@ def test_a_program_that_fails_is_a_login_that_failed(tmp_path: Path, words: list
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": words}
     environ = written(tmp_path, user={"exec": plugin})
     with pytest.raises(InputError) as caught:
-        Transport(cluster_of(current_place(environ), environ), environ).headers()
+        Transport(cluster_of(chosen_place(environ), environ), environ).headers()
     assert caught.value.code == "cluster_login"
 
 
@@ -90,7 +90,7 @@ def test_a_program_that_fails_is_a_login_that_failed(tmp_path: Path, words: list
 def test_a_login_that_is_not_supported_is_refused(tmp_path: Path, user: dict[str, Any]):
     environ = written(tmp_path, user=user)
     with pytest.raises(InputError) as caught:
-        cluster_of(current_place(environ), environ)
+        cluster_of(chosen_place(environ), environ)
     assert caught.value.code == "kube_auth_unsupported"
 
 
@@ -99,18 +99,18 @@ def test_a_broken_file_is_named(tmp_path: Path, text: str):
     path = tmp_path / "config"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        current_place({"KUBECONFIG": str(path)})
+        chosen_place({"KUBECONFIG": str(path)})
     assert (caught.value.code, str(path) in caught.value.message) == ("bad_kubeconfig", True)
 
 
 def test_without_a_kubeconfig_there_is_no_cluster(tmp_path: Path):
     with pytest.raises(InputError) as caught:
-        current_place({"HOME": str(tmp_path)})
+        chosen_place({"HOME": str(tmp_path)})
     assert caught.value.code == "no_kubeconfig"
 
 
 def test_a_server_that_does_not_answer_is_named(tmp_path: Path):
     environ = written(tmp_path, server="http://127.0.0.1:9")
-    transport = Transport(cluster_of(current_place(environ), environ), environ)
+    transport = Transport(cluster_of(chosen_place(environ), environ), environ)
     with pytest.raises(Exception, match=r"no Kubernetes API server answers at http://127\.0\.0\.1:9"):
         transport.send("GET", "/version", doing="asking for the version")

@@ -1,0 +1,201 @@
+"""What `doctor` examines in a cluster: access, GPUs that nodes offer, the namespace's quotas, the claim for weights."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tgi_deploy.errors import DeployError, error, ok
+from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
+from tgi_deploy.values.base import replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.reply import Reply
+
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+_DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+# What a deployment uses of a ResourceQuota.
+_LIMITED: Final = frozenset({
+    "pods", "count/pods", "count/deployments.apps", "count/replicasets.apps", "services", "count/services", "cpu",
+    "memory", "ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage",
+    "requests.nvidia.com/gpu",
+})  # fmt: skip
+_CHANGED: Final = ("get", "list", "create", "patch", "delete")
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_SUFFIXES: Final = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10) ** 3,
+    **{letter: Decimal(10) ** (3 * power) for power, letter in enumerate("MGTPE", 2)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}  # fmt: skip
+
+
+class Access(NamedTuple):
+    """A permission that the target needs; `everywhere`: in all namespaces."""
+
+    verb: str
+    group: str
+    resource: str
+    everywhere: bool = False
+
+    @property
+    def words(self) -> str:
+        return f"{self.verb} {self.resource}{' of the cluster' if self.everywhere else ''}"
+
+
+# As in docs/kubernetes.md.
+NEEDED: Final = (
+    *(Access(verb, "apps", "deployments") for verb in _CHANGED),
+    *(Access(verb, "", "services") for verb in _CHANGED),
+    *(Access(verb, "policy", "poddisruptionbudgets") for verb in _CHANGED),
+    Access("get", "", "pods"),
+    Access("list", "", "pods"),
+    Access("get", "", "pods/log"),
+    Access("list", "", "events"),
+    Access("list", "", "nodes", everywhere=True),
+    Access("list", "", "pods", everywhere=True),
+)
+
+
+def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator[Problem]:
+    """Yield the findings. What can't be examined is one, too."""
+    try:
+        yield _access(api, options)
+    except DeployError as problem:  # then no other request has a chance
+        yield replaced(problem.problem, severity="error")
+        return
+    for check in (_namespace(api), _gpus(api, catalog), _quotas(api), _claim(api, options.weights_claim)):
+        try:
+            yield from check
+        except DeployError as problem:
+            yield replaced(problem.problem, severity="error")
+
+
+def _access(api: Api, options: KubernetesOptions) -> Problem:
+    named = ((options.hub_token_secret, "secrets"), (options.weights_claim, "persistentvolumeclaims"))
+    needed = (*NEEDED, *(Access("get", "", resource) for name, resource in named if name))
+    missing = [item.words for item in needed if not _allowed(api, item)]
+    # Either suffices: WebSockets need the first, and since Kubernetes 1.35 the second.
+    if not any(_allowed(api, Access(verb, "", "pods/portforward")) for verb in ("get", "create")):
+        missing.append("get or create pods/portforward")
+    if missing:
+        return error(
+            "cluster_forbidden",
+            f"in {api.place.namespace}, these credentials may not {', '.join(missing)}",
+            hint="ask the administrator for a Role and, for nodes and all pods, a ClusterRole with these verbs",
+            missing=missing,
+        )
+    return ok("cluster_access", f"the credentials allow everything needed in {api.place.namespace}")
+
+
+def _allowed(api: Api, item: Access) -> bool:
+    resource, _, subresource = item.resource.partition("/")
+    attributes = {
+        "verb": item.verb,
+        "group": item.group,
+        "resource": resource,
+        "subresource": subresource,
+        "namespace": "" if item.everywhere else api.place.namespace,
+    }
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    doing = "asking what the credentials allow"
+    return api.review(_REVIEWS, doing, body, lambda reply: reply.part("status").flag("allowed"))
+
+
+def _namespace(api: Api) -> Iterator[Problem]:
+    name = api.place.namespace
+    try:
+        found = api.get(f"/api/v1/namespaces/{name}", "looking for the namespace", lambda _found: True)
+    except DeployError:  # few may read it, and nothing else needs that
+        return
+    if found is None:
+        hint = f"'kubectl create namespace {name}' creates it, if you may"
+        yield error("namespace_missing", f"there is no namespace {name}", hint=hint)
+
+
+def _gpus(api: Api, catalog: Catalog) -> Iterator[Problem]:
+    nodes = read_nodes(api, Cards.packaged(), catalog, ours=is_any_deployment)
+    found = supplied(nodes, str(api.place), catalog)
+    gpus = sum(node.gpus for node in nodes)
+    yield ok("cluster_gpus", f"the nodes offer {gpus} GPUs; the most that one has free: {found.hardware}", gpus=gpus)
+    yield from found.notices
+
+
+def _quotas(api: Api) -> Iterator[Problem]:
+    quotas = api.items(api.path("/api/v1", "resourcequotas"), "looking for the namespace's quotas")
+    full = [line for quota in quotas for line in _used_up(quota)]
+    if full:
+        yield error(
+            "cluster_quota",
+            f"the ResourceQuota of {api.place.namespace} is used up: {'; '.join(full)}",
+            hint="remove what is no longer needed, or ask the cluster's administrator for more; "
+            "'kubectl describe resourcequota' shows it",
+        )
+    else:
+        yield ok("cluster_quota", f"{api.place.namespace} has {'room in its quotas' if quotas else 'no ResourceQuota'}")
+
+
+def _used_up(quota: Reply) -> Iterator[str]:
+    """Yield what a deployment needs and the quota has no more of. Quotas with a scope may be for other pods."""
+    spec, status = quota.optional_part("spec"), quota.optional_part("status")
+    if spec.has("scopes") or spec.has("scopeSelector"):
+        return
+    used = status.table("used")
+    for resource, hard in sorted(status.table("hard").items()):
+        if resource in _LIMITED and _amount(used.get(resource, "0")) >= _amount(hard):
+            yield f"{resource}, {used.get(resource, '0')} of {hard} ({quota.part('metadata').text('name')})"
+
+
+def _amount(text: str) -> Decimal:
+    """Return a quantity as a number; one that can't be read is no limit."""
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        return Decimal("Infinity")
+    number, exponent, suffix = found.groups()
+    return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+
+
+def _claim(api: Api, name: str | None) -> Iterator[Problem]:
+    if not name:
+        return
+    path = api.path("/api/v1", "persistentvolumeclaims", name)
+    claim = api.get(path, "looking for the claim", lambda item: item)
+    if claim is None:
+        yield error(
+            "claim_missing",
+            f"there is no PersistentVolumeClaim {name} in {api.place.namespace}",
+            hint="create it, or leave --weights-claim out to keep the weights on the node's disk",
+        )
+    elif claim.optional_part("status").optional_text("phase") == "Bound":
+        yield ok("weights_claim", f"the claim {name} has a volume")
+    else:
+        yield _storage_class(api, name, claim.optional_part("spec").optional_text("storageClassName"))
+
+
+def _storage_class(api: Api, claim: str, wanted: str) -> Problem:
+    """Return whether the StorageClass that is to make the claim's volume exists."""
+    classes = api.items(_CLASSES, "looking for StorageClasses")
+    named = {item.part("metadata").text("name"): item.part("metadata").optional_part("annotations") for item in classes}
+    default = [name for name, notes in named.items() if notes.optional_text(_DEFAULT_CLASS) == "true"]
+    chosen = wanted or next(iter(default), "")
+    if chosen in named:
+        return ok("weights_claim", f"the claim {claim} waits for a volume of the StorageClass {chosen}")
+    lacking = f"StorageClass {chosen}" if chosen else "default StorageClass"
+    return error(
+        "storage_class_missing",
+        f"the claim {claim} has no volume, and the cluster has no {lacking}",
+        hint="'kubectl get storageclass' lists them: create the claim again with one of them",
+    )
