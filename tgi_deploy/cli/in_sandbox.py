@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Every command that calls a cloud; a test compares.
 COMMANDS: Final = (
-    "up", "rollback", "down", "stop", "start", "restart", "smoke", "extend", "gc", "status", "list", "logs", "diagnose",
-    "runbook", "open", "ask", "exec", "doctor", "costs",
+    "up", "scale", "rollback", "down", "stop", "start", "restart", "smoke", "extend", "gc", "status", "list", "logs",
+    "diagnose", "runbook", "open", "ask", "exec", "doctor", "costs",
 )  # fmt: skip
 _LINE: Final = re.compile(rf"\btgi-deploy ({'|'.join(COMMANDS)})\b(?!-)(?![^'\n]* --sandbox)")
 _HASH: Final = "sha256"
