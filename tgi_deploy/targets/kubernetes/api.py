@@ -97,7 +97,7 @@ class Api:
     def text(self, path: str, doing: str, query: Mapping[str, str]) -> str:
         """Return a log; empty if there is none."""
         answer = self.sender.send("GET", path, doing=doing, query=query)
-        return answer.body.decode("utf-8", "replace") if answer.status < 300 else ""  # noqa: PLR2004 -- success
+        return answer.body.decode("utf-8", "replace") if answer.succeeded else ""
 
     def _ask(
         self,
@@ -113,7 +113,7 @@ class Api:
         changing = method != "GET"
         try:
             reply = Reply.of(bounded_json.parse(answer.body))
-            if answer.status < 300:  # noqa: PLR2004 -- success
+            if answer.succeeded:
                 return read(reply)
         except (ValueError, ReplyError) as error:
             raise self._unreadable(answer.status, doing, error, changing=changing) from error

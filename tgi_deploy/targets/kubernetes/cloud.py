@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from tgi_deploy.targets.kubernetes.objects import Objects
 from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, pod_console, replicas_of
-from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, KINDS, SERVICE, name_of
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.resource import Found
-
-_KINDS: Final = (DEPLOYMENT, SERVICE, BUDGET)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,14 +29,14 @@ class KubernetesCloud:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        return _KINDS
+        return KINDS
 
     def handler(self, kind: str) -> Objects:
         return Objects(self.api, kind)
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         wanted = {TAG_ID: "", **tags}
-        return tuple(found for kind in _KINDS for found in self.handler(kind).find(wanted))
+        return tuple(found for kind in KINDS for found in self.handler(kind).find(wanted))
 
     def machine(self, instance_id: str) -> MachineState:
         found = self.workload(instance_id)
@@ -57,8 +55,9 @@ class KubernetesCloud:
 
     def workload(self, instance_id: str) -> tuple[Reply, tuple[Pod, ...]] | None:
         """Return a Deployment with its pods; None if it does not exist."""
-        path = self.api.path("/apis/apps/v1", "deployments", _name(instance_id))
-        deployment = self.api.get(path, "reading the deployment", lambda item: item)
+        deployment = self.api.get(
+            self.handler(DEPLOYMENT).path(instance_id), "reading the deployment", lambda item: item
+        )
         if deployment is None:
             return None
         labels = deployment.part("spec").part("selector").table("matchLabels")
@@ -72,11 +71,6 @@ class KubernetesCloud:
 
     def address(self, instance_id: str) -> str:
         """Return the address of its Service inside the cluster, or its name there while it has none."""
-        name = _name(instance_id)
-        path = self.api.path("/api/v1", "services", name)
+        path = self.handler(SERVICE).path(instance_id)
         found = self.api.get(path, "reading the service", lambda item: item.part("spec").address("clusterIP"))
-        return found or f"{name}.{self.api.place.namespace}.svc"
-
-
-def _name(instance_id: str) -> str:
-    return instance_id.rpartition("/")[2]
+        return found or f"{name_of(instance_id)}.{self.api.place.namespace}.svc"

@@ -7,25 +7,24 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.kubernetes.manifests import CONTAINER, label, object_name
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, KINDS, SERVICE, name_of
 from tgi_deploy.targets.protocol import Commands
 from tgi_deploy.values.resource import TAG_NAME
 
 if TYPE_CHECKING:
     from tgi_deploy.values.serving import TunnelEnd
 
-_KINDS: Final = (DEPLOYMENT, SERVICE, BUDGET)
 _SHELL: Final = ("sh", "-c", "exec $(command -v bash || echo sh)")
 
 
 def look_command(kind: str, thing_id: str, place: str) -> str | None:
     """Return the command, or None if the kind has none."""
-    return None if kind not in _KINDS else f"{_kubectl(place)} describe {_object(kind, thing_id)}"
+    return None if kind not in KINDS else f"{_kubectl(place)} describe {_object(kind, thing_id)}"
 
 
 def removal_command(kind: str, thing_id: str, place: str) -> str | None:
     """Return the command, or None if the kind has none."""
-    return None if kind not in _KINDS else f"{_kubectl(place)} delete {_object(kind, thing_id)}"
+    return None if kind not in KINDS else f"{_kubectl(place)} delete {_object(kind, thing_id)}"
 
 
 def _object(kind: str, thing_id: str) -> str:
@@ -36,10 +35,10 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
     """Return commands by the Deployment's name, which is known before it exists."""
     kubectl, own = _kubectl(place), f"{DEPLOYMENT}/{object_name(name)}"
     filtered = f"--selector {label(TAG_NAME)}={name}"
-    every = f"{','.join(_KINDS)} {filtered}"
+    every = f"{','.join(KINDS)} {filtered}"
     smi = (f"exec {own} -- nvidia-smi",) if nvidia else ()
     looks = (
-        f"get {','.join(_KINDS)},pod {filtered}",
+        f"get {','.join(KINDS)},pod {filtered}",
         f"describe pod {filtered}",
         f"logs --tail 200 {own}",
         *smi,
@@ -63,7 +62,7 @@ def exec_words(place: str, machine_id: str, words: tuple[str, ...], *, terminal:
 
 def tunnel(end: TunnelEnd) -> str:
     """Return the command that forwards the port of this computer to the Service."""
-    name = end.machine_id.rpartition("/")[2]
+    name = name_of(end.machine_id)
     return f"{_kubectl(end.place)} port-forward {SERVICE}/{name} {end.port}:{end.port}"
 
 

@@ -11,7 +11,7 @@ from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, manifests, workload
-from tgi_deploy.targets.kubernetes.nodes import is_deployment_of, read_nodes, room
+from tgi_deploy.targets.kubernetes.nodes import room
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
@@ -22,7 +22,6 @@ from tgi_deploy.values.serving import TUNNEL_NOTE, YES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.targets.kubernetes.cards import NodeSelector
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.manifests import Workload
@@ -34,10 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesLaunch:
+    """`nodes` returns those of the place, without what the deployment of a name requests, and asks once a name."""
+
     around: Surroundings
     request: LaunchRequest
     cloud: Callable[[str], KubernetesCloud]
-    catalog: Callable[[], Catalog]
+    nodes: Callable[[str], Sequence[Node]]
 
     @property
     def options(self) -> KubernetesOptions:
@@ -110,7 +111,7 @@ class KubernetesLaunch:
         chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
         if not any(step.kind == DEPLOYMENT and step.action == "create" for step in attempt.changes.steps):
             return
-        nodes = [node for node in self._nodes(name) if node.accelerator == chip]
+        nodes = [node for node in self.nodes(name) if node.accelerator == chip]
         fits = room(nodes, chip, number)
         if fits < candidate.replicas:
             most = max((node.free for node in nodes), default=0)
@@ -169,9 +170,5 @@ class KubernetesLaunch:
 
     def _selector(self, name: str, accelerator: str) -> NodeSelector:
         """Return how the cluster's own labels select the accelerator, whether or not one is free now."""
-        found = (node.selector for node in self._nodes(name) if node.accelerator == accelerator)
+        found = (node.selector for node in self.nodes(name) if node.accelerator == accelerator)
         return next(filter(None, found), None) or Cards.packaged().selector(accelerator)
-
-    def _nodes(self, name: str) -> Sequence[Node]:
-        api = self.cloud(self.place).api
-        return read_nodes(api, Cards.packaged(), self.catalog(), ours=is_deployment_of(name))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.targets.kubernetes.manifests import label
 from tgi_deploy.targets.kubernetes.pods import replicas_of
-from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE
+from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Objects:
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         selector = [f"{label(tag)}={value}" if value else label(tag) for tag, value in tags.items() if tag in _LABELS]
         query = {"labelSelector": ",".join(selector or [label(TAG_ID)])}
-        items = self.api.items(self._path(), f"looking for the {self.kind}", query=query)
+        items = self.api.items(self.path(), f"looking for the {self.kind}", query=query)
         found = (self._found(item) for item in items)
         return tuple(item for item in found if all(item.tags.get(tag) == value for tag, value in tags.items() if value))
 
@@ -55,35 +55,35 @@ class Objects:
         and can't be changed, so that of two creating at once, the cluster refuses the second.
         """
         name = properties["name"]
-        present = self.api.get(self._path(name), f"looking for the {self.kind}", self._found)
+        present = self.api.get(self.path(name), f"looking for the {self.kind}", self._found)
         if present is not None:
             return _same(present, tags)
         return self._apply(name, properties["manifest"], tags, f"creating the {self.kind}")
 
     def rehearse(self, properties: Mapping[str, Any]) -> None:
         """Have the cluster check the creation without creating anything. Raises what it would refuse."""
-        self.api.rehearse(self._path(properties["name"]), f"checking the {self.kind}", properties["manifest"])
+        self.api.rehearse(self.path(properties["name"]), f"checking the {self.kind}", properties["manifest"])
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Change what differs; fields that somebody else manages now are a conflict.
 
         Of a Deployment, only the number of replicas changes, which is not part of what is applied.
         """
-        name = _name(attributes)
+        name = name_of(attributes["id"])
         if self.kind == DEPLOYMENT:
             return self._resize(name, properties["replicas"])
-        tags = self.api.get(self._path(name), f"reading the {self.kind}", lambda item: self._found(item).tags)
+        tags = self.api.get(self.path(name), f"reading the {self.kind}", lambda item: self._found(item).tags)
         if tags is not None:
             self._apply(name, properties["manifest"], tags, f"updating the {self.kind}")
         return None
 
     def _resize(self, name: str, replicas: int) -> None:
-        there = self.api.get(self._path(name), f"reading the {self.kind}", replicas_of)
+        there = self.api.get(self.path(name), f"reading the {self.kind}", replicas_of)
         if there not in {None, replicas}:
-            self.api.merge(self._path(name), f"scaling the {self.kind}", {"spec": {"replicas": replicas}})
+            self.api.merge(self.path(name), f"scaling the {self.kind}", {"spec": {"replicas": replicas}})
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        found = self.api.get(self._path(_name(attributes)), f"reading the {self.kind}", self._found)
+        found = self.api.get(self.path(attributes["id"]), f"reading the {self.kind}", self._found)
         if found is None or found.attributes["uid"] != attributes.get("uid", found.attributes["uid"]):
             return None
         return found
@@ -91,16 +91,17 @@ class Objects:
     def delete(self, attributes: Mapping[str, str]) -> None:
         """Delete it; a Deployment's pods finish open requests within their grace period first."""
         if self.read(attributes) is not None:
-            self.api.delete(self._path(_name(attributes)), f"deleting the {self.kind}", uid=attributes.get("uid", ""))
+            self.api.delete(self.path(attributes["id"]), f"deleting the {self.kind}", uid=attributes.get("uid", ""))
 
     def _apply(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str], doing: str) -> Found:
         metadata = dict(manifest["metadata"])
         metadata["labels"] = {**metadata["labels"], **{label(tag): tags[tag] for tag in _LABELS if tag in tags}}
         metadata["annotations"] = {label(tag): value for tag, value in tags.items() if tag.startswith(TAG_PREFIX)}
-        return self.api.apply(self._path(name), doing, {**manifest, "metadata": metadata}, self._found)
+        return self.api.apply(self.path(name), doing, {**manifest, "metadata": metadata}, self._found)
 
-    def _path(self, name: str = "") -> str:
-        return self.api.path(*_PATHS[self.kind], name)
+    def path(self, name: str = "") -> str:
+        """Return the path of all, or of one by its name or id."""
+        return self.api.path(*_PATHS[self.kind], name_of(name))
 
     def _found(self, item: Reply) -> Found:
         metadata = item.part("metadata")
@@ -124,10 +125,6 @@ class Objects:
             alive=not ending,
             is_machine=self.runs_engines,
         )
-
-
-def _name(attributes: Mapping[str, str]) -> str:
-    return attributes["id"].rpartition("/")[2]
 
 
 def _same(found: Found, tags: Mapping[str, str]) -> Found:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 DEPLOYMENT: Final = "deployment"
 SERVICE: Final = "service"
 BUDGET: Final = "poddisruptionbudget"
+KINDS: Final = (DEPLOYMENT, SERVICE, BUDGET)
+
+
+def name_of(object_id: str) -> str:
+    """Return the name in an id, which is what `kubectl` calls an object: `deployment/tgi-deploy-demo`."""
+    return object_id.rpartition("/")[2]
 
 
 def resources(wanted: Workload, place: Place, revision: int, notes: Mapping[str, str]) -> tuple[Resource, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import InputError
@@ -12,13 +13,14 @@ from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spend
 from tgi_deploy.values.plan_options import END_FIELDS, MOST_REPLICAS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch
+    from tgi_deploy.targets.kubernetes.nodes import Node
     from tgi_deploy.targets.protocol import (
         AccountRequest,
         Artifact,
@@ -92,25 +94,21 @@ class KubernetesTarget:
         place = self.chosen(self.given)
         if hardware:
             return Supplied(place=place, machines=MOST_REPLICAS)
-        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
-        from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied  # noqa: PLC0415
+        from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, supplied  # noqa: PLC0415 -- startup time
 
-        nodes = read_nodes(self.cloud(place).api, Cards.packaged(), catalog, ours=is_any_deployment)
-        return supplied(nodes, place, catalog)
+        return supplied(self._nodes(place, catalog, is_any_deployment), place, catalog)
 
     def running(self, deployment: Deployment) -> int:
         machine = deployment.machine
         return self.cloud(machine.place).replicas(machine.attributes["id"]) if machine else 0
 
     def room(self, deployment: Deployment) -> int:
-        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- few commands ask
-        from tgi_deploy.targets.kubernetes.nodes import read_nodes, room  # noqa: PLC0415
+        from tgi_deploy.targets.kubernetes.nodes import room  # noqa: PLC0415 -- startup time
 
         machine, plan = deployment.machine, deployment.plan
         if machine is None or plan is None:
             return 0
-        api = self.cloud(machine.place).api
-        nodes = read_nodes(api, Cards.packaged(), self.catalog(), ours=lambda _labels: False)
+        nodes = self._nodes(machine.place, self.catalog(), lambda _labels: False)
         return room(nodes, plan.chosen.accelerator, plan.chosen.num_shard)
 
     def refusal(self, plan: Plan) -> InputError | None:
@@ -130,8 +128,20 @@ class KubernetesTarget:
         spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- the nodes are billed, not the deployment
     ) -> KubernetesLaunch:
         from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch  # noqa: PLC0415 -- planning loads nothing that acts
+        from tgi_deploy.targets.kubernetes.nodes import is_deployment_of  # noqa: PLC0415
 
-        return KubernetesLaunch(around=around, request=request, cloud=self.cloud, catalog=self.catalog)
+        return KubernetesLaunch(
+            around=around,
+            request=request,
+            cloud=self.cloud,
+            nodes=cache(lambda name: self._nodes(request.supplied.place, self.catalog(), is_deployment_of(name))),
+        )
+
+    def _nodes(self, place: str, catalog: Catalog, ours: Callable[[Mapping[str, str]], bool]) -> Sequence[Node]:
+        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
+        from tgi_deploy.targets.kubernetes.nodes import read_nodes  # noqa: PLC0415
+
+        return read_nodes(self.cloud(place).api, Cards.packaged(), catalog, ours=ours)
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
         """Return None: two Deployments of a name can't exist, so an update replaces one."""

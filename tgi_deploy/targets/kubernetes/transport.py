@@ -46,6 +46,10 @@ class Answer:
     status: int
     body: bytes = field(repr=False)
 
+    @property
+    def succeeded(self) -> bool:
+        return self.status < 300  # noqa: PLR2004 -- success
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Credentials:
