@@ -36,10 +36,12 @@ def test_a_failed_pull_is_retried(docker_engine, registry):
     with boot(docker_engine, written("user-data", deployable).text, with_images=False) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
-        said = machine.markers()
-        pulling = said[said.index(f"phase=pulling image={registry.reference()}") : said.index("phase=starting-engine")]
-        assert [mb for mb in pulling if re.fullmatch(r"received mb=[1-9]\d*", mb)], said
-        assert not any(marker.startswith("received") for marker in said[said.index("phase=starting-engine") :])
+        result = machine.markers()
+        pulling = result[
+            result.index(f"phase=pulling image={registry.reference()}") : result.index("phase=starting-engine")
+        ]
+        assert [mb for mb in pulling if re.fullmatch(r"received mb=[1-9]\d*", mb)], result
+        assert not any(marker.startswith("received") for marker in result[result.index("phase=starting-engine") :])
         assert registry.refusals == 0
         assert any("/manifests/3.3.7" in path for path in registry.asked)
         assert machine.units("failed") == []

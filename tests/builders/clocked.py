@@ -112,9 +112,9 @@ class Clocked:
     def over(self, now: int) -> bool:
         """Return whether a poll at that moment terminates the machine."""
         before = len(self.machine.calls("shutdown"))
-        said = self.at(now)
+        result = self.at(now)
         ended = len(self.machine.calls("shutdown")) > before
-        assert ended == ("phase=expired" in said)
+        assert ended == ("phase=expired" in result)
         return ended
 
     @contextmanager

@@ -68,9 +68,9 @@ class Crowd:
             else:
                 self._count("" if self.last in read else "it ended early")
 
-    def _refuse(self, said: str) -> None:
+    def _refuse(self, result: str) -> None:
         with self._lock:
-            self.refused.append((time.monotonic(), said))
+            self.refused.append((time.monotonic(), result))
 
     def _count(self, why: str) -> None:
         with self._lock:
@@ -86,12 +86,12 @@ class Crowd:
                 connection.request("GET", "/health")
                 reply = connection.getresponse()
                 reply.read()
-                said = "" if reply.status == 200 else str(reply.status)
+                result = "" if reply.status == 200 else str(reply.status)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                said = repr(error)
-            if said:
-                self._refuse(said)
+                result = repr(error)
+            if result:
+                self._refuse(result)
         connection.close()
 
     def leave(self) -> None:

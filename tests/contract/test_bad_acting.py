@@ -69,15 +69,15 @@ def test_an_occupied_port_is_reported(home):
 def up_until(line_start, act):
     """Run `up`, call `act(process)` when its output reaches the text, and return how it ended."""
     with subprocess.Popen([*TOOL, *UP], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        said = []
+        result = []
         for line in process.stderr:
-            said.append(line)
+            result.append(line)
             if line.startswith(line_start):
                 act(process)
                 break
-        said += process.stderr.readlines()
+        result += process.stderr.readlines()
         out = process.stdout.read()
-    return subprocess.CompletedProcess(process.args, process.returncode, out, "".join(said))
+    return subprocess.CompletedProcess(process.args, process.returncode, out, "".join(result))
 
 
 def test_a_sandbox_killed_midway(home):

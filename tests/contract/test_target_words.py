@@ -42,9 +42,9 @@ ALLOWED = {
 def words(source):
     """Names and texts of a module that say more than its comments and docstrings: what the program acts by."""
     bodies = [node.body for node in nodes(source) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]
-    said = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
+    result = {id(body[0].value) for body in bodies if body and isinstance(body[0], ast.Expr)}
     for node in nodes(source):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in said:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in result:
             yield node.value
         elif isinstance(node, ast.Name | ast.Attribute):
             yield node.id if isinstance(node, ast.Name) else node.attr

@@ -80,7 +80,7 @@ OPERATIONS = {
 }
 
 
-def said(words, serving):
+def result(words, serving):
     """Return the command's arguments; `serving` is the spec that served when the operation began."""
     if words == UPDATE:
         return bring_up(OTHER[serving])

@@ -132,11 +132,11 @@ class Program:
         """Run it, and return the calls that it made, with a WRITE where it has changed a file."""
         trace = self.home / "trace"
         self.forget_calls()
-        said = self.run(*words, trace=trace)
+        result = self.run(*words, trace=trace)
         lines, calls = trace.read_text().split(), iter(self.calls())
         if lines.count("call") != len(self.calls()):
             raise RuntimeError(f"{lines.count('call')} requests, and {len(self.calls())} arrived")
-        return said, [line if line == WRITE else next(calls) for line in lines]
+        return result, [line if line == WRITE else next(calls) for line in lines]
 
     def record(self, name):
         return json.loads(

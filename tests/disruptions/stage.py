@@ -21,7 +21,7 @@ from disruptions.matrix import (
     STOP,
     UPDATE,
     bring_up,
-    said,
+    result,
 )
 
 INTERRUPTED = 130
@@ -57,7 +57,7 @@ class Stage:
         for name in names:
             operation = OPERATIONS[name]
             self._prepare(operation)
-            answer, recorded[name] = self._program.traced(*said(operation.words, self._serving))
+            answer, recorded[name] = self._program.traced(*result(operation.words, self._serving))
             self._expect(answer.code == 0, f"{name}: {answer.summary()}")
             if operation.words in {*UPDATES, ROLLBACK}:
                 self._serving = OTHER[self._serving]
@@ -97,7 +97,7 @@ class Stage:
         if not (operation.waits and self._serving):
             self._begin_anew(operation)
         if operation.words == ROLLBACK and not self._updated:
-            self._run(*said(RECREATE, self._serving))
+            self._run(*result(RECREATE, self._serving))
             self._serving, self._updated = OTHER[self._serving], True
         if operation.before:
             self._run(*operation.before)
@@ -115,7 +115,7 @@ class Stage:
         program.fault(
             name="signal", action=point.action, skip=point.ordinal, signal=point.signal, **AT_MOMENT[point.moment]
         )
-        answer = program.run(*said(operation.words, self._serving))
+        answer = program.run(*result(operation.words, self._serving))
         struck = not any(fault.get("signal") for fault in program.control("GET", "faults")["faults"])
         program.calm()
         if not operation.waits:
@@ -150,7 +150,7 @@ class Stage:
         began, words = self._serving, commands[-1]
         if words != DOWN:
             for command in commands:
-                self._run(*said(command, began))
+                self._run(*result(command, began))
             self._check_holdings()
         if words != DOWN and operation.waits:
             self._serving = OTHER[began] if words in UPDATES else began

@@ -67,14 +67,14 @@ class _Trial:
 
     def _said(self, *words):
         self.program.forget_calls()
-        said = self.program.run(*words, hurry=HURRY)
+        result = self.program.run(*words, hurry=HURRY)
         self.calls += len(self.program.calls())
         alive = self.account.alive()
         if len(alive) > 1:
-            self.failures.append(f"{len(alive)} machines at once; {said.summary()}")
-        if said.code is None or said.error == "internal_error":
-            self.failures.append(f"it hung or crashed; {said.summary()}")
-        return said
+            self.failures.append(f"{len(alive)} machines at once; {result.summary()}")
+        if result.code is None or result.error == "internal_error":
+            self.failures.append(f"it hung or crashed; {result.summary()}")
+        return result
 
     def _interrupted_up(self):
         self.program.fault(
@@ -88,29 +88,29 @@ class _Trial:
     def _up(self):
         for _ in range(_TRIES):
             weather(self.program, self.seed + 1000)
-            said = self._said(*UP)
-            if said.code == 0:
-                self._check_up(said)
+            result = self._said(*UP)
+            if result.code == 0:
+                self._check_up(result)
                 return
             self.repeated += 1
             self.seed += 100_000
 
-    def _check_up(self, said):
+    def _check_up(self, result):
         self.ready = True
         alive = self.account.alive()
         if len(alive) != 1:
-            self.failures.append(f"up said yes, and there are {len(alive)} machines; {said.summary()}")
+            self.failures.append(f"up said yes, and there are {len(alive)} machines; {result.summary()}")
 
     def _down(self):
         for _ in range(_TRIES):
-            said = self._said(*DOWN)
-            if said.code == 0:
+            result = self._said(*DOWN)
+            if result.code == 0:
                 break
             self.repeated += 1
         else:
             self.calm_needed = True
             self.program.calm()
-            said = self._said(*DOWN)
+            result = self._said(*DOWN)
         left = self.account.leftovers()
-        if said.code != 0 or left:
-            self.failures.append(f"{NAME}: left after down: {left}; {said.summary()}")
+        if result.code != 0 or left:
+            self.failures.append(f"{NAME}: left after down: {left}; {result.summary()}")

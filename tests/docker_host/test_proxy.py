@@ -83,14 +83,14 @@ class Host:
         tags = {"deployment": self.name, "id": self.name, "key": key, "spec": "s", "version": "0"}
         return {f"tgi-deploy:{tag}": text for tag, text in tags.items()}
 
-    def server(self, said):
-        number = ord(said) - ord("A") + 1
+    def server(self, result):
+        number = ord(result) - ord("A") + 1
         labels = (f"--label={tag}={text}" for tag, text in self.tags(f"container@{number}.1").items())
         made = self.engine.docker(
             "run", "--detach", "--name", f"{self.name}.{number}", "--network", self.name, *labels,
-            "--entrypoint", "python3", self.engine.image, "-c", SERVER, said,
+            "--entrypoint", "python3", self.engine.image, "-c", SERVER, result,
         )  # fmt: skip
-        eventually(lambda: self.get(f"/machines/{made[:12]}/health") == (200, said))
+        eventually(lambda: self.get(f"/machines/{made[:12]}/health") == (200, result))
         return record(f"container@{number}.1", made[:12])
 
     def get(self, path="/"):

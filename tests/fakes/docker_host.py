@@ -19,9 +19,9 @@ class _Response:
         self.headers = {"Content-Type": "application/json"}
 
 
-def api_error(status: int, said: str) -> errors.APIError:
+def api_error(status: int, result: str) -> errors.APIError:
     kind = errors.NotFound if status == 404 else errors.APIError
-    return kind(said, response=_Response(status), explanation=said)
+    return kind(result, response=_Response(status), explanation=result)
 
 
 @dataclass

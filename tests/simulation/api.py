@@ -34,8 +34,8 @@ CREATING = {"run_instances", "create_security_group", "create_launch_template", 
 def refusal(method, code, message="", status=400):
     """Return the SDK's error for a refused request."""
     operation = "".join(word.capitalize() for word in method.split("_"))
-    said = {"Error": {"Code": code, "Message": message or code}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return ClientError(said, operation)
+    result = {"Error": {"Code": code, "Message": message or code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(result, operation)
 
 
 def moment(seconds):

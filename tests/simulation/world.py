@@ -187,7 +187,7 @@ class World:
         found = {name: pattern.search(machine.user_data) for name, pattern in _LIMITS.items()}
         machine.limits = {name: (int(first[1]) if first else None, at) for name, first in found.items()}
         machine.made_with = {name: length for name, (length, _) in machine.limits.items()}
-        machine.said = {}
+        machine.result = {}
 
     def look(self, machine, at):
         """Let the machine read its limits, terminate if one is reached, and schedule the next check."""
@@ -204,13 +204,13 @@ class World:
     def _read_limit(self, machine, name, at):
         """As templates/user-data/expire.j2 does: seconds count from when they are read."""
         read = _SAID.fullmatch(machine.now["tags"].get(f"{TAG_PREFIX}{name}", ""))
-        said, seconds = read.groups() if read else (None, None)
-        if seconds is None and name == "lease-until" and said is not None:
+        result, seconds = read.groups() if read else (None, None)
+        if seconds is None and name == "lease-until" and result is not None:
             seconds = machine.made_with[name]
-        if (said, seconds) == machine.said.get(name) or not (seconds or said == "none"):
+        if (result, seconds) == machine.result.get(name) or not (seconds or result == "none"):
             return
-        machine.said[name] = said, seconds
-        machine.limits[name] = (None if said == "none" else int(seconds)), at
+        machine.result[name] = result, seconds
+        machine.limits[name] = (None if result == "none" else int(seconds)), at
 
     def _shut_down(self, machine, at):
         """Power the machine off, according to its shutdown behavior."""

@@ -29,24 +29,24 @@ def in_sandbox(result: Result) -> Result:
     return replaced(
         result,
         data=_data(plain(result.data)),
-        text=said(result.text),
+        text=with_option(result.text),
         warnings=tuple(_problem(item) for item in result.warnings),
         errors=tuple(_problem(item) for item in result.errors),
-        failure_text=said(result.failure_text),
+        failure_text=with_option(result.failure_text),
     )
 
 
-def said(text: str) -> str:
+def with_option(text: str) -> str:
     return _LINE.sub(lambda found: f"{found[0]} --sandbox", text)
 
 
 def _problem(item: Problem) -> Problem:
-    return replaced(item, message=said(item.message), hint=said(item.hint or "") or None)
+    return replaced(item, message=with_option(item.message), hint=with_option(item.hint or "") or None)
 
 
 def _data(value: Any) -> Any:  # noqa: ANN401 -- whatever a result holds
     if isinstance(value, str):
-        return said(value)
+        return with_option(value)
     if isinstance(value, Mapping):
         return value if _HASH in value else {key: _data(item) for key, item in value.items()}
     if isinstance(value, Sequence):

@@ -186,34 +186,34 @@ def _optional(patterns: Sequence[Any]) -> re.Pattern[str] | None:
 
 # A growing log is reread at every poll; its lines keep their meaning.
 @lru_cache(maxsize=8192)
-def meaning_of(grammar: LogGrammar, text: str, said: str) -> LineMeaning:
-    """Return the meaning of a line: `text` is the whole line, `said` the message without quoted requests."""
-    progress = ((item.kind, item.pattern.search(said)) for item in grammar.progress)
+def meaning_of(grammar: LogGrammar, text: str, message: str) -> LineMeaning:
+    """Return the meaning of a line: `text` is the whole line, `message` has no quoted requests."""
+    progress = ((item.kind, item.pattern.search(message)) for item in grammar.progress)
     error = _first(text, [line.pattern for line in grammar.error_lines])
     consequence = error is not None and grammar.consequences.search(text) is not None
     return LineMeaning(
-        restart=restart_at(grammar, said),
+        restart=restart_at(grammar, message),
         begins=_first(text, [phase.begins for phase in grammar.phases]),
         progress=tuple((kind, match) for kind, match in progress if match is not None),
         # Consequences rank after all errors.
         error_rank=error if error is None or not consequence else error + len(grammar.error_lines),
         exception=error is not None and not consequence and grammar.error_lines[error].kind == EXCEPTION,
-        exit_code=_exit_code(grammar, said),
-        gave_up=grammar.gave_up.search(said) is not None,
-        failed=grammar.failures.search(said) is not None,
-        stops=grammar.stops.search(said) is not None,
-        survived=grammar.survived.search(said) is not None,
+        exit_code=_exit_code(grammar, message),
+        gave_up=grammar.gave_up.search(message) is not None,
+        failed=grammar.failures.search(message) is not None,
+        stops=grammar.stops.search(message) is not None,
+        survived=grammar.survived.search(message) is not None,
     )
 
 
 @lru_cache(maxsize=8192)
-def matches_of(grammar: LogGrammar, said: str) -> tuple[tuple[FailurePattern, re.Match[str]], ...]:
+def matches_of(grammar: LogGrammar, message: str) -> tuple[tuple[FailurePattern, re.Match[str]], ...]:
     """Return the known failures that match a line."""
-    found = ((item, item.pattern.search(said)) for item in grammar.patterns)
+    found = ((item, item.pattern.search(message)) for item in grammar.patterns)
     return tuple(
         (item, match)
         for item, match in found
-        if match is not None and (item.unless is None or item.unless.search(said) is None)
+        if match is not None and (item.unless is None or item.unless.search(message) is None)
     )
 
 

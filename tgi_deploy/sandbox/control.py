@@ -183,11 +183,11 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
         time.sleep(_POLL_S)
     is_slow = bool(pid) and is_alive(pid)
     log = home / LOG
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
     _clean(home)
     raise DeployError(
         "sandbox_not_started",
-        f"the sandbox did not start: {said[-1] if said else f'no answer within {_START_S:g} s'}",
+        f"the sandbox did not start: {lines[-1] if lines else f'no answer within {_START_S:g} s'}",
         hint="this computer may be busy: run the command again"
         if is_slow
         else f"if its packages are missing: {install_command('sandbox')}",

@@ -43,8 +43,8 @@ def understood(failures: tuple[type[Exception], ...]) -> Iterator[None]:
     except known:
         raise
     except Exception as error:  # parsers raise anything on malformed bytes: ValueError, KeyError, RuntimeError
-        said = next(iter(str(error).splitlines()), "").partition(". ")[0]
-        raise ReplyError(f"{type(error).__name__}: {said[:_SHOWN_CHARS]}") from error
+        reason = next(iter(str(error).splitlines()), "").partition(". ")[0]
+        raise ReplyError(f"{type(error).__name__}: {reason[:_SHOWN_CHARS]}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,8 +178,8 @@ def as_value(document: object, kind: type[_T], name: str = "") -> _T:
         problem = str(error)
         place = _PLACE.search(problem)
         path = f"{name}{place['path']}".removeprefix(".") if place else name
-        said = problem[: place.start()] if place else problem
-        raise ValueError(printable(f"`{path}`: {said}" if path else said, _LONGEST_MESSAGE)) from None
+        reason = problem[: place.start()] if place else problem
+        raise ValueError(printable(f"`{path}`: {reason}" if path else reason, _LONGEST_MESSAGE)) from None
     _check_bounds(value)
     return value
 

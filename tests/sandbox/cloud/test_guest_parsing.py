@@ -67,7 +67,7 @@ def test_clustered_switches():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--gpuss", "all", "image"], "unknown flag: --gpuss"),
         (["-x", "image"], "unknown shorthand flag: -x"),
@@ -76,10 +76,10 @@ def test_clustered_switches():
         (["--rm"], "requires at least 1 argument"),
     ],
 )
-def test_docker_usage_errors(words, said):
+def test_docker_usage_errors(words, expected):
     with pytest.raises(DockerUsageError) as error:
         parse_run(words)
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_gpus_of_a_container(wanted, available, count):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "available", "said"),
+    ("wanted", "available", "expected"),
     [
         ("all", 0, "could not select device driver"),
         ("device=4", 4, "4: unknown device"),
@@ -98,10 +98,10 @@ def test_gpus_of_a_container(wanted, available, count):
         ("many", 4, "must be an integer"),
     ],
 )
-def test_missing_gpus_are_an_error(wanted, available, said):
+def test_missing_gpus_are_an_error(wanted, available, expected):
     with pytest.raises(DockerUsageError) as error:
         parse_run(["--gpus", wanted, "i"]).gpus(available)
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["80", "a:b", "1:2:3:4"])

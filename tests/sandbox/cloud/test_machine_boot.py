@@ -40,7 +40,7 @@ def test_gzipped_user_data_runs(cloud):
 
 
 @pytest.mark.parametrize(
-    ("user_data", "said"),
+    ("user_data", "expected"),
     [
         ("#cloud-config\nwrite_files: [", "Failed loading yaml blob"),
         ("#cloud-config\n- 1\n", "Failed loading yaml blob"),
@@ -50,8 +50,8 @@ def test_gzipped_user_data_runs(cloud):
         ("#cloud-config\nwrite_files:\n  - path: /../../../escape\n    content: x\n", "leaves the machine's root"),
     ],
 )
-def test_user_data_errors_are_reported_on_the_console(cloud, user_data, said):
-    assert said in cloud.booted(user_data)[1]
+def test_user_data_errors_are_reported_on_the_console(cloud, user_data, expected):
+    assert expected in cloud.booted(user_data)[1]
 
 
 def test_the_guest_does_not_inherit_the_environment(cloud):
@@ -114,21 +114,21 @@ def metadata(path):
     return script(
         "base=http://169.254.169.254/latest",
         "token=$(curl -sX PUT $base/api/token -H 'X-aws-ec2-metadata-token-ttl-seconds: 60')",
-        f'echo "said $(curl -sf -H "X-aws-ec2-metadata-token: $token" $base/meta-data/{path})"',
+        f'echo "value: $(curl -sf -H "X-aws-ec2-metadata-token: $token" $base/meta-data/{path})"',
     )
 
 
-@pytest.mark.parametrize(("switch", "said"), [("enabled", "said blue"), ("disabled", "said \n")])
-def test_tags_are_in_the_metadata_if_enabled(cloud, switch, said):
+@pytest.mark.parametrize(("switch", "expected"), [("enabled", "value: blue"), ("disabled", "value: \n")])
+def test_tags_are_in_the_metadata_if_enabled(cloud, switch, expected):
     tags = [{"ResourceType": "instance", "Tags": [{"Key": "team:colour", "Value": "blue"}]}]
     options = {"HttpTokens": "required", "InstanceMetadataTags": switch}
     user_data = metadata("tags/instance/team:colour")
     _, console = cloud.booted(user_data, MetadataOptions=options, TagSpecifications=tags)
-    assert f"]: {said}" in console
+    assert f"]: {expected}" in console
 
 
 def test_without_a_spot_notice_its_page_is_missing(cloud):
-    assert "]: said \n" in cloud.booted(metadata("spot/instance-action"))[1]
+    assert "]: value: \n" in cloud.booted(metadata("spot/instance-action"))[1]
 
 
 def test_a_machine_reaches_only_its_own_ports(cloud):

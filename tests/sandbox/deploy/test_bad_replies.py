@@ -87,7 +87,7 @@ def planned():
 class Struck:
     """A run with corrupt replies: `action` is the first that got one, `where` describes the case."""
 
-    said: Said
+    result: Said
     action: str
     calls: tuple[str, ...]
     where: str
@@ -116,21 +116,20 @@ class Bench:
 
     def works(self, words):
         self.wire.watch()
-        said = self.run(words)
-        assert said.code == usual(words), (words, said.out, said.err)
-        return said
+        result = self.run(words)
+        assert result.code == usual(words), (words, result.out, result.err)
+        return result
 
     def strike(self, words, kind, at, times):
         """Run a command whose replies are corrupt from the `at`-th request on."""
         self.wire.spoil(kind, at=at, times=times)
-        said = self.run(words)
-        where = (
-            f"{words[0]}: {kind} at {at}, {self.wire.struck}; exit {said.code}: {said.out[-3000:]} {said.err[-1000:]}"
-        )
-        struck = Struck(said=said, action=self.wire.struck, calls=tuple(self.wire.calls), where=where)
+        result = self.run(words)
+        printed = f"{result.out[-3000:]} {result.err[-1000:]}"
+        where = f"{words[0]}: {kind} at {at}, {self.wire.struck}; exit {result.code}: {printed}"
+        struck = Struck(result=result, action=self.wire.struck, calls=tuple(self.wire.calls), where=where)
         self.wire.watch()
-        assert "internal_error" not in said.out, where
-        assert "Traceback" not in said.out + said.err, where
+        assert "internal_error" not in result.out, where
+        assert "Traceback" not in result.out + result.err, where
         return struck
 
     def places(self, words, kind, times, *, beside=()):
@@ -148,7 +147,7 @@ class Bench:
 
     def check_named(self, struck):
         """Check that everything that runs is named, with its price and the command that removes it."""
-        reported = " ".join(f"{item['message']} {item['hint']}" for item in struck.said.json["errors"])
+        reported = " ".join(f"{item['message']} {item['hint']}" for item in struck.result.json["errors"])
         for machine in self.account.alive():
             assert machine in reported or "may have been launched" in reported, struck.where
             assert "$1.87" in reported, struck.where
@@ -191,7 +190,7 @@ def test_up_survives_one_bad_reply(bench, kind):
     for at in bench.places(UP, kind, 1):
         bench.empty()
         struck = bench.strike(UP, kind, at, 1)
-        assert struck.said.code == 0, struck.where
+        assert struck.result.code == 0, struck.where
         bench.check_goes_on(struck)
 
 
@@ -203,7 +202,7 @@ def test_up_with_secrets_and_external_ttl_survives_one_bad_reply(bench, kind):
     for at in bench.places(EVERYTHING, kind, 1, beside=plain):
         bench.empty()
         struck = bench.strike(EVERYTHING, kind, at, 1)
-        assert struck.said.code == 0, struck.where
+        assert struck.result.code == 0, struck.where
         bench.check_goes_on(struck)
 
 
@@ -213,9 +212,9 @@ def test_a_connection_lost_during_up_reports_every_resource(bench, kind):
         bench.empty()
         struck = bench.strike(UP, kind, at, FOR_EVER)
         if struck.action == "CreateTags":  # the first renewal of the lease comes after all is made
-            assert (struck.said.code, "lease_not_renewed" in struck.said.err) == (0, True), struck.where
+            assert (struck.result.code, "lease_not_renewed" in struck.result.err) == (0, True), struck.where
         else:
-            assert struck.said.code == FAILED, struck.where
+            assert struck.result.code == FAILED, struck.where
             bench.check_named(struck)
         bench.check_goes_on(struck, UP)
 
@@ -227,7 +226,7 @@ def test_down_survives_one_bad_reply(bench, kind):
         bench.empty()
         bench.works(EVERYTHING)
         struck = bench.strike(DOWN, kind, at, 1)
-        assert struck.said.code == 0, struck.where
+        assert struck.result.code == 0, struck.where
         assert bench.account.leftovers() == [], struck.where
 
 
@@ -239,7 +238,7 @@ def test_a_connection_lost_during_down_reports_every_resource(bench, kind):
         bench.works(UP)
         struck = bench.strike(DOWN, kind, at, FOR_EVER)
         begun = "TerminateInstances" in struck.calls
-        assert struck.said.code == (LEFT_BEHIND if begun else FAILED), struck.where
+        assert struck.result.code == (LEFT_BEHIND if begun else FAILED), struck.where
         if begun:
             bench.check_named(struck)
         bench.works(DOWN)
@@ -251,14 +250,14 @@ def test_read_only_commands_survive_one_bad_reply(bench, command, kind):
     bench.works(bench.fullest)
     for at in bench.places(LOOKING[command], kind, 1):
         struck = bench.strike(LOOKING[command], kind, at, 1)
-        assert struck.said.code == usual(LOOKING[command]), struck.where
+        assert struck.result.code == usual(LOOKING[command]), struck.where
 
 
 @pytest.mark.parametrize(("command", "kind"), some([*product(LOOKING, LASTING)], 2))
 def test_an_unreachable_cloud_is_not_reported_as_a_bug(bench, command, kind):
     bench.works(bench.fullest)
     for at in bench.places(LOOKING[command], kind, FOR_EVER):
-        said = (struck := bench.strike(LOOKING[command], kind, at, FOR_EVER)).said
-        reported = {item["code"] for item in (*said.json["errors"], *said.json["warnings"])}
-        assert said.code in {usual(LOOKING[command]), FAILED}, struck.where
+        result = (struck := bench.strike(LOOKING[command], kind, at, FOR_EVER)).result
+        reported = {item["code"] for item in (*result.json["errors"], *result.json["warnings"])}
+        assert result.code in {usual(LOOKING[command]), FAILED}, struck.where
         assert reported & {"cloud_unreachable", "throttled"}, struck.where

@@ -31,16 +31,16 @@ def test_every_role_of_a_deployment_has_the_boundary(program):
 
 def test_without_the_boundary_nothing_is_created(program):
     program.client("iam").delete_policy(PolicyArn=BOUNDARY)
-    said = program.here(*UP)
-    assert (said.code, said.json["errors"][0]["code"]) == (1, "boundary_missing")
-    assert "aws iam create-policy --policy-name tgi-deploy-boundary" in said.json["errors"][0]["hint"]
+    result = program.here(*UP)
+    assert (result.code, result.json["errors"][0]["code"]) == (1, "boundary_missing")
+    assert "aws iam create-policy --policy-name tgi-deploy-boundary" in result.json["errors"][0]["hint"]
     assert program.calls("CreateSecurityGroup") == []
 
 
 def test_a_boundary_missing_midway_leaves_nothing(program):
     program.client("iam").delete_policy(PolicyArn=BOUNDARY)
-    said = program.here(*UP, "--no-preflight")
-    assert (said.code, said.json["errors"][0]["code"]) == (1, "boundary_missing")
+    result = program.here(*UP, "--no-preflight")
+    assert (result.code, result.json["errors"][0]["code"]) == (1, "boundary_missing")
     assert len(program.calls("CreateSecurityGroup")) == len(program.calls("DeleteSecurityGroup")) == 1
     assert program.calls("RunInstances") == []
     assert program.instances() == []
@@ -50,8 +50,8 @@ def test_the_printed_command_creates_the_boundary(program):
     program.client("iam").delete_policy(PolicyArn=BOUNDARY)
     document = program.run("doctor", "--policy", "--boundary").out
     program.client("iam").create_policy(PolicyName=ACTIONS.boundary.name, PolicyDocument=document)
-    said = program.here(*UP)
-    assert (said.code, [item for item in said.json["warnings"] if item["code"].startswith("boundary")]) == (0, [])
+    result = program.here(*UP)
+    assert (result.code, [item for item in result.json["warnings"] if item["code"].startswith("boundary")]) == (0, [])
 
 
 def test_the_boundary_limits_what_machines_may_do(program):

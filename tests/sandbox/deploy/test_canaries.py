@@ -156,13 +156,13 @@ def test_the_search_finds_planted_secrets(tmp_path):
 
 @pytest.mark.slow
 def test_planted_secrets_reach_only_the_engine(program, watch):
-    code, said, out = run(*UP, "--json")
-    assert code == 0, said
+    code, result, out = run(*UP, "--json")
+    assert code == 0, result
     url = json.loads(out)["data"]["endpoint"]
     assert (status_of(url), status_of(url, "wrong"), status_of(url, KEY)) == (401, 401, 200)
     assert stored(program) == sorted(CANARIES)
 
-    recorder = [said]
+    recorder = [result]
     for words in (("status", "llama3-8b"), ("logs", "llama3-8b"), ("open", "llama3-8b"), ("list",)):
         reported = program.run(*words, "--sandbox")
         recorder.extend((reported.out, reported.err))

@@ -53,8 +53,8 @@ def test_a_file_is_applied_idempotently_and_pruned(program, file):
 
 def test_a_deployment_without_a_plan_stops_all_of_them_before_the_first(program, file):
     file.write_text(BOTH + "budget = 0.01\n", encoding="utf-8")
-    said = up(program, file)
-    assert said.code == 3
+    result = up(program, file)
+    assert result.code == 3
     assert program.instances() == []
 
 

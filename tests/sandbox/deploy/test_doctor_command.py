@@ -17,40 +17,40 @@ DENIED = {
 QUOTA_REQUEST = "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-DB2E81BA"
 
 
-def found(said, severity):
-    return {item["code"] for item in said.json["data"]["findings"] if item["severity"] == severity}
+def found(result, severity):
+    return {item["code"] for item in result.json["data"]["findings"] if item["severity"] == severity}
 
 
 def test_a_model_in_the_sandbox_has_no_findings(program):
-    said = program.here("doctor", *REQUEST)
-    assert said.code == 0, said.out
-    assert found(said, "error") == set()
-    assert {"identity", "clock", "region", "machine_image", "zones", "permissions", "quota"} <= found(said, "ok")
-    assert {"subnet", "disk", "user_data", "hub_access", "state_folder"} <= found(said, "ok")
-    assert said.json["data"]["summary"]["error"] == 0
+    result = program.here("doctor", *REQUEST)
+    assert result.code == 0, result.out
+    assert found(result, "error") == set()
+    assert {"identity", "clock", "region", "machine_image", "zones", "permissions", "quota"} <= found(result, "ok")
+    assert {"subnet", "disk", "user_data", "hub_access", "state_folder"} <= found(result, "ok")
+    assert result.json["data"]["summary"]["error"] == 0
     assert program.instances() == []
 
 
 def test_doctor_without_a_model_checks_the_account(program):
-    said = program.here("doctor")
-    assert said.code == 0
-    assert "quota" not in found(said, "ok")
+    result = program.here("doctor")
+    assert result.code == 0
+    assert "quota" not in found(result, "ok")
 
 
 def test_a_low_quota_is_an_error_with_the_request_to_run(program):
     program.fault(name="low-quota")
-    said = program.run("doctor", *REQUEST, "--instance", "g6e.xlarge", "--sandbox")
-    assert said.code == 1
-    assert "limit 0, in use 0, needed 4 vCPUs" in " ".join(said.out.split())
-    assert f"→ {QUOTA_REQUEST} --desired-value 4 --region us-east-1" in said.out
-    assert "error[quota_exceeded]" in said.err
+    result = program.run("doctor", *REQUEST, "--instance", "g6e.xlarge", "--sandbox")
+    assert result.code == 1
+    assert "limit 0, in use 0, needed 4 vCPUs" in " ".join(result.out.split())
+    assert f"→ {QUOTA_REQUEST} --desired-value 4 --region us-east-1" in result.out
+    assert "error[quota_exceeded]" in result.err
 
 
 def test_preflight_stops_before_anything_is_created(program):
     program.fault(action="DryRun:RunInstances", **DENIED)
-    said = program.here("up", *REQUEST, "--no-wait", "--yes")
-    assert said.code == 1
-    (error,) = said.json["errors"]
+    result = program.here("up", *REQUEST, "--no-wait", "--yes")
+    assert result.code == 1
+    (error,) = result.json["errors"]
     assert error["code"] == "permission_denied"
     assert "ec2:RunInstances is not allowed" in error["message"]
     assert program.calls("CreateSecurityGroup") == []
@@ -68,20 +68,20 @@ def test_preflight_makes_at_most_eight_calls(program):
 
 def test_doctor_warnings_are_in_the_envelope(program):
     program.fault(action="GetServiceQuota", code="AccessDeniedException", status=400, message="no")
-    said = program.here("up", *REQUEST, "--dry-run")
-    assert said.code == 0
-    (reported,) = [item["message"] for item in said.json["warnings"] if item["code"] == "quota_unknown"]
+    result = program.here("up", *REQUEST, "--dry-run")
+    assert result.code == 0
+    (reported,) = [item["message"] for item in result.json["warnings"] if item["code"] == "quota_unknown"]
     assert "servicequotas:GetServiceQuota is not allowed" in reported
 
 
 def test_a_quota_exceeded_at_launch_prints_the_increase_request(program):
     program.fault(name="quota", times=9)
-    said = program.here("up", *REQUEST, "--instance", "g6e.xlarge", "--no-wait", "--yes")
-    assert said.code == 1
-    (error,) = said.json["errors"]
+    result = program.here("up", *REQUEST, "--instance", "g6e.xlarge", "--no-wait", "--yes")
+    assert result.code == 1
+    (error,) = result.json["errors"]
     assert error["code"] == "quota_exceeded"
     assert f"{QUOTA_REQUEST} --desired-value 772 --region us-east-1" in error["hint"], "more than the limit of 768"
-    assert said.json["data"]["quotas"][0]["limit_vcpus"] == 768
+    assert result.json["data"]["quotas"][0]["limit_vcpus"] == 768
     assert len(program.calls("RunInstances")) == 1
 
 
@@ -99,10 +99,10 @@ def test_the_next_run_remembers_pools_without_capacity(program):
 
 def test_without_credentials_doctor_reports_the_rest(program, monkeypatch, tmp_path):
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
-    said = program.run("doctor", *REQUEST, "--json")
-    assert said.code == 1
-    assert said.json["errors"][0]["code"] == "no_credentials"
-    assert {"python", "state_folder", "extras"} <= found(said, "ok")
+    result = program.run("doctor", *REQUEST, "--json")
+    assert result.code == 1
+    assert result.json["errors"][0]["code"] == "no_credentials"
+    assert {"python", "state_folder", "extras"} <= found(result, "ok")
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_without_credentials_doctor_reports_the_rest(program, monkeypatch, tmp_p
     ],
 )
 def test_invalid_policy_options_are_rejected(program, words, code):
-    said = program.run("doctor", *words, "--json")
-    assert (said.code, said.json["errors"][0]["code"]) == (2, code)
+    result = program.run("doctor", *words, "--json")
+    assert (result.code, result.json["errors"][0]["code"]) == (2, code)
 
 
 def test_the_printed_policy_can_be_pasted(program):
@@ -143,8 +143,8 @@ def test_the_boundary_is_printed_with_the_policy_and_alone(program):
 def test_offline_does_not_contact_the_hub(program, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_nothing")
     monkeypatch.setattr(wiring, "_hub", lambda: pytest.fail("asked"))
-    said = program.here("doctor", "gemma2-2b", "--budget", "5", "--offline")
-    assert "hub_access_unknown" in found(said, "warning")
+    result = program.here("doctor", "gemma2-2b", "--budget", "5", "--offline")
+    assert "hub_access_unknown" in found(result, "warning")
 
 
 def test_without_a_free_address_no_machine_is_launched(program):
@@ -153,9 +153,9 @@ def test_without_a_free_address_no_machine_is_launched(program):
         ec2.allocate_address(Domain="vpc")
     assert "address_quota" in found(program.here("doctor", "llama3-13b", "--budget", "5", "--static-ip"), "error")
     for more in ((), ("--no-preflight",)):
-        said = program.here("up", "llama3-13b", "--budget", "5", "--yes", "--name", "demo", "--static-ip", *more)
-        (problem,) = said.json["errors"]
-        assert (said.code, problem["code"]) == (1, "address_quota")
+        result = program.here("up", "llama3-13b", "--budget", "5", "--yes", "--name", "demo", "--static-ip", *more)
+        (problem,) = result.json["errors"]
+        assert (result.code, problem["code"]) == (1, "address_quota")
         assert "--quota-code L-0263D0A3 --desired-value 6 --region us-east-1" in problem["hint"]
     assert program.control("GET", "machines")["machines"] == []
     assert program.here("list").json["data"]["deployments"] == []

@@ -37,9 +37,9 @@ class Fleet:
         self.ids: dict[str, str] = {}
 
     def up(self, name: str, *words: str) -> None:
-        said = self.program.here(*UP, "--name", name, *words)
-        assert said.code == 0, said.out
-        resources = said.json["data"]["deployment"]["resources"]
+        result = self.program.here(*UP, "--name", name, *words)
+        assert result.code == 0, result.out
+        resources = result.json["data"]["deployment"]["resources"]
         self.ids[name] = next(item["id"] for item in resources if item["kind"] == "instance")
 
     def machine(self, name: str) -> dict[str, Any]:
@@ -188,9 +188,11 @@ def test_a_spot_notice_drains_and_is_shown(fleet):
     fleet.until("the engine", lambda: _answers(f"{endpoint}/health"))
     document = {"name": "spot-reclaim", "instance_id": fleet.ids["taken"], "after_s": 30.0}
     fleet.program.control("POST", "faults", document)
-    said = fleet.until("the notice", lambda: re.search(r"spot-notice action=(\w+) time=(\S+)", fleet.console("taken")))
-    assert said[1] == "terminate"
-    assert datetime.fromisoformat(said[2]).tzinfo == UTC
+    result = fleet.until(
+        "the notice", lambda: re.search(r"spot-notice action=(\w+) time=(\S+)", fleet.console("taken"))
+    )
+    assert result[1] == "terminate"
+    assert datetime.fromisoformat(result[2]).tzinfo == UTC
     fleet.until("the drain", lambda: "starting graceful shutdown" in fleet.console("taken"))
     (shown,) = fleet.program.here("status", "taken").json["data"]["deployments"]
     assert shown["spot_notice"].startswith("the cloud reclaims the spot machine: terminate")

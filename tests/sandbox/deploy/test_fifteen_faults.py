@@ -57,11 +57,11 @@ def bring_up(program, case, *words):
     return program.run(*UP, "--ready", case["ready"], *case["options"], "--sandbox", *words)
 
 
-def check_told(said, case):
+def check_told(result, case):
     """Check phase, code, evidence and remedy against the case."""
-    assert said.code == case["exit"], said.out + said.err
-    (error,) = said.json["errors"]
-    data = said.json["data"]
+    assert result.code == case["exit"], result.out + result.err
+    (error,) = result.json["errors"]
+    data = result.json["data"]
     assert error["code"] in case["code"]
     assert data["phase"] in case["phase"]
     assert data["finding"] == case.get("finding")
@@ -94,9 +94,9 @@ def nothing_is_left(program):
 def test_each_fault_is_reported_and_nothing_is_left(program, monkeypatch, name):
     case = CASES[name]
     prepare(program, monkeypatch, case)
-    said = bring_up(program, case, "--on-failure", "remove", "--json")
-    check_told(said, case)
-    data = said.json["data"]
+    result = bring_up(program, case, "--on-failure", "remove", "--json")
+    check_told(result, case)
+    data = result.json["data"]
     assert (data["outcome"], data["still_billed"]) == ("removed", None)
     assert data["receipt"]["status"] == "removed"
     assert Decimal(data["receipt"]["cost"]["usd"]) > 0
@@ -109,9 +109,9 @@ def test_each_fault_is_reported_and_nothing_is_left(program, monkeypatch, name):
 def test_a_kept_machine_is_printed_with_cost_and_limits(program, monkeypatch, name):
     case = CASES[name]
     prepare(program, monkeypatch, case)
-    said = bring_up(program, case, "--on-failure", "keep")
-    assert said.code == case["exit"]
-    block = said.err[said.err.index("error[") :].splitlines()
+    result = bring_up(program, case, "--on-failure", "keep")
+    assert result.code == case["exit"]
+    block = result.err[result.err.index("error[") :].splitlines()
     labels = [line.split()[0] for line in block[1:] if line.startswith("  ") and line[2] != " "]
     assert labels == ["phase", "evidence", "do", "more", "costs"]
     assert block[1].split(maxsplit=1)[1] in [phase.replace("_", " ") for phase in case["phase"]]
@@ -130,9 +130,9 @@ def test_a_kept_machine_is_printed_with_cost_and_limits(program, monkeypatch, na
 def test_a_later_crash_is_explained_even_after_recovery(program, monkeypatch):
     case = CASES["08-crash-in-the-proof"]
     prepare(program, monkeypatch, case)
-    said = bring_up(program, {**case, "ready": "fast"}, "--json")
-    assert said.code == 0, said.out + said.err
-    url = said.json["data"]["deployment"]["endpoint"]
+    result = bring_up(program, {**case, "ready": "fast"}, "--json")
+    assert result.code == 0, result.out + result.err
+    url = result.json["data"]["deployment"]["endpoint"]
     long = {"inputs": "word " * 400, "parameters": {"max_new_tokens": 4}}
     assert HttpEngine(url).ask(post("/generate", long)).status == 424
     findings = eventually(lambda: program.here("diagnose", "one").json["data"]["findings"], pause_s=0.2)

@@ -12,24 +12,24 @@ UP = ("up", "tinyllama-1.1b", "--budget", "3", "--yes", "--heal", "--ready", "fa
 )
 def test_heal_fixes_the_failure_and_reports_it(program, fault, code, what):
     program.fault(name="engine", engine=fault)
-    said = program.here(*UP)
-    assert said.code == 0, said.out + said.err
-    (healed,) = said.json["data"]["healed"]
+    result = program.here(*UP)
+    assert result.code == 0, result.out + result.err
+    (healed,) = result.json["data"]["healed"]
     assert (healed["code"], healed["what"].startswith(what)) == (code, True)
-    assert [item["code"] for item in said.json["warnings"]].count("plan_adjusted") == 1
-    assert "healing" in said.err
+    assert [item["code"] for item in result.json["warnings"]].count("plan_adjusted") == 1
+    assert "healing" in result.err
     assert len(program.instances()) == 1
 
 
 def test_a_failure_that_heal_cannot_fix_leaves_nothing(program):
     program.fault(name="engine", engine="gated", times=5)
-    said = program.here(*UP)
-    assert (said.code, said.json["data"]["finding"]) == (5, "gated_no_token")
+    result = program.here(*UP)
+    assert (result.code, result.json["data"]["finding"]) == (5, "gated_no_token")
     assert program.instances() == []
 
 
 def test_heal_and_lock_exclude_each_other(program, tmp_path):
     lock = tmp_path / "plan.lock.json"
     assert program.run("plan", "tinyllama-1.1b", "--budget", "3", "--lock", str(lock)).code == 0
-    said = program.here("up", "--lock", str(lock), "--yes", "--heal")
-    assert (said.code, said.json["errors"][0]["code"]) == (2, "conflicting_options")
+    result = program.here("up", "--lock", str(lock), "--yes", "--heal")
+    assert (result.code, result.json["errors"][0]["code"]) == (2, "conflicting_options")

@@ -46,11 +46,11 @@ def test_nothing_is_spent_or_destroyed_without_an_answer_or_in_a_dry_run(program
     assert (dry.code, len(dry.json["data"]["changes"])) == (0, 3), dry.out
     assert program.calls("RunInstances") == program.instances() == []
 
-    said = program.run(*UP, "--no-wait", "--sandbox")
-    assert said.out.startswith("llama3-13b is running at http://127."), "only the result goes to stdout"
-    assert "creat" not in said.out
-    assert "created instance" in said.err
-    assert "$1.0218 an hour" in said.err
+    result = program.run(*UP, "--no-wait", "--sandbox")
+    assert result.out.startswith("llama3-13b is running at http://127."), "only the result goes to stdout"
+    assert "creat" not in result.out
+    assert "created instance" in result.err
+    assert "$1.0218 an hour" in result.err
 
     assert program.here(*UP[:-1], "--no-wait").code == 0, "there is nothing to do"
     asked = program.here("down", "llama3-13b")
@@ -75,15 +75,19 @@ def test_a_lost_reply_creates_one_machine(program):
 
 def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(program):
     program.here(*UP)
-    said = program.here(*UP, "--num-shard", "2")
-    assert said.code == 0
-    changes = {item["what"]: (item["before"], item["after"]) for item in said.json["data"]["update"]["changes"]}
+    result = program.here(*UP, "--num-shard", "2")
+    assert result.code == 0
+    changes = {item["what"]: (item["before"], item["after"]) for item in result.json["data"]["update"]["changes"]}
     assert changes["shards"] == ("1", "2")
-    assert said.json["data"]["deployment"]["revision"] == 2
-    said = program.here("rollback", "llama3-13b", "--yes")
-    assert said.code == 0
-    assert [item["state"] for item in said.json["data"]["deployment"]["revisions"]] == ["retired", "retired", "serving"]
-    assert said.json["data"]["deployment"]["chosen"]["num_shard"] == 1
+    assert result.json["data"]["deployment"]["revision"] == 2
+    result = program.here("rollback", "llama3-13b", "--yes")
+    assert result.code == 0
+    assert [item["state"] for item in result.json["data"]["deployment"]["revisions"]] == [
+        "retired",
+        "retired",
+        "serving",
+    ]
+    assert result.json["data"]["deployment"]["chosen"]["num_shard"] == 1
     assert [item["machine"] for item in program.instances()] == ["running"]
     assert len(program.calls("TerminateInstances")) == 2
 
@@ -95,9 +99,9 @@ def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(progra
 def test_a_failed_update_restores_the_old_revision(program, strategy, serves, number):
     program.here(*UP)
     program.fault(name="engine", engine="oom-warmup", times=1)
-    said = program.here(*UP, "--num-shard", "2", "--strategy", strategy)
-    assert said.code == 5
-    (error,) = said.json["errors"]
+    result = program.here(*UP, "--num-shard", "2", "--strategy", strategy)
+    assert result.code == 5
+    (error,) = result.json["errors"]
     assert serves in error["hint"]
     (status,) = program.here("status", "llama3-13b").json["data"]["deployments"]
     assert (status["healthy"], status["recorded"]["revision"], status["recorded"]["rollout"]) == (True, number, None)
@@ -107,10 +111,10 @@ def test_an_unreachable_cloud_is_one_line(program, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free.getsockname()[1]}")
-    said = program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
-    assert (said.code, said.json["errors"][0]["code"]) == (1, "cloud_unreachable")
-    said = program.run("list", "--json")
-    assert (said.code, said.json["warnings"][0]["code"]) == (0, "cloud_unreachable")
+    result = program.run(*UP, "--no-wait", "--allow-cidr", "127.0.0.1/32", "--json")
+    assert (result.code, result.json["errors"][0]["code"]) == (1, "cloud_unreachable")
+    result = program.run("list", "--json")
+    assert (result.code, result.json["warnings"][0]["code"]) == (0, "cloud_unreachable")
 
 
 @pytest.mark.parametrize(
@@ -122,10 +126,10 @@ def test_an_unreachable_cloud_is_one_line(program, monkeypatch):
     ],
 )
 def test_options_that_the_cloud_cannot_meet_are_errors(program, words, code):
-    said = program.here(*UP, "--no-wait", *words)
-    assert (said.code, said.json["errors"][0]["code"]) == (2, code)
-    assert said.json["errors"][0]["message"]
-    assert said.json["errors"][0]["hint"]
+    result = program.here(*UP, "--no-wait", *words)
+    assert (result.code, result.json["errors"][0]["code"]) == (2, code)
+    assert result.json["errors"][0]["message"]
+    assert result.json["errors"][0]["hint"]
     assert program.calls("CreateSecurityGroup") + program.calls("RunInstances") == []
 
 

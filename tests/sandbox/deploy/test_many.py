@@ -30,23 +30,23 @@ def fleet(program):
 
 def counted(program, *words):
     program.control("DELETE", "calls")
-    said = program.here(*words)
+    result = program.here(*words)
     calls = program.control("GET", "calls")["calls"]
-    return said, Counter(call["action"] for call in calls)
+    return result, Counter(call["action"] for call in calls)
 
 
 def test_many_deployments_are_searched_and_removed_together(program, fleet):
     pages = load_bench().pages(NUMBER)
-    said, calls = counted(program, "list")
-    assert len(said.json["data"]["deployments"]) == NUMBER
+    result, calls = counted(program, "list")
+    assert len(result.json["data"]["deployments"]) == NUMBER
     assert calls.total() <= pages + 2
-    said, calls = counted(program, "status")
-    assert len(said.json["data"]["deployments"]) == NUMBER
-    assert all(item["drift"] == [] for item in said.json["data"]["deployments"])
+    result, calls = counted(program, "status")
+    assert len(result.json["data"]["deployments"]) == NUMBER
+    assert all(item["drift"] == [] for item in result.json["data"]["deployments"])
     assert calls.total() <= pages + 2
-    said, calls = counted(program, "down", "--all", "--yes")
-    assert said.code == 0
-    assert len(said.json["data"]["receipts"]) == NUMBER
+    result, calls = counted(program, "down", "--all", "--yes")
+    assert result.code == 0
+    assert len(result.json["data"]["receipts"]) == NUMBER
     assert calls["TerminateInstances"] == 1
     assert calls["DeleteSecurityGroup"] <= NUMBER * 2, "one more look at most: a volume may outlive its machine a while"
     assert calls["DeleteLaunchTemplate"] == NUMBER
@@ -81,11 +81,11 @@ def test_an_unreadable_record_is_reported_and_the_others_are_handled(program):
     load_bench().Fleet.open(program.home).fill(3)
     record = program.home / "sandbox" / "records" / "deployments" / "demo-0001" / "deployment.json"
     record.write_text("{")
-    said = program.here("status")
-    assert (said.code, [item["code"] for item in said.json["warnings"]]) == (0, ["corrupt_record"])
-    assert len(said.json["data"]["deployments"]) == 3
-    said = program.here("down", "--all", "--yes")
-    assert (said.code, [item["code"] for item in said.json["errors"]]) == (1, ["corrupt_record"])
+    result = program.here("status")
+    assert (result.code, [item["code"] for item in result.json["warnings"]]) == (0, ["corrupt_record"])
+    assert len(result.json["data"]["deployments"]) == 3
+    result = program.here("down", "--all", "--yes")
+    assert (result.code, [item["code"] for item in result.json["errors"]]) == (1, ["corrupt_record"])
     assert [row["name"] for row in program.instances()] == ["demo-0001"]
     record.unlink()
     assert program.here("down", "--all", "--yes").code == 0

@@ -34,8 +34,8 @@ def race(program, folder, homes):
         timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    said = [json.loads((folder / f"{number}.json").read_text()) for number in range(RUNNERS)]
-    return [(one["exit_code"], one) for one in said]
+    result = [json.loads((folder / f"{number}.json").read_text()) for number in range(RUNNERS)]
+    return [(one["exit_code"], one) for one in result]
 
 
 def ids(program, action):
@@ -53,8 +53,8 @@ def ids(program, action):
 def test_eight_concurrent_ups_create_one_deployment(program, tmp_path, homes, monkeypatch):
     results = race(program, tmp_path / "race", homes)
     assert {code for code, _ in results} <= {0, 4}
-    winners = [said for code, said in results if code == 0 and said["data"]["changed"]]
-    losers = [said["errors"][0] for code, said in results if code == 4]
+    winners = [result for code, result in results if code == 0 and result["data"]["changed"]]
+    losers = [result["errors"][0] for code, result in results if code == 4]
     assert len(winners) == 1
     assert len(losers) >= RUNNERS - 2, "another one may have come after the end, and found it done"
     for error in losers:

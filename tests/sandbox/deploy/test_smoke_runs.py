@@ -25,9 +25,9 @@ def test_two_models_at_once_leave_nothing(program, tmp_path, monkeypatch):
     program.fault(name="engine", engine="oom-load", when={"InstanceType": "g6.xlarge"})
     report = tmp_path / "smoke.xml"
     words = (*SMOKE, "tinyllama-1.1b", "qwen2.5-0.5b", "-j", "2", "--junit", str(report), "--github")
-    said = program.run(*words)
-    assert said.code == 5, said.out + said.err
-    results = said.json["data"]["results"]
+    result = program.run(*words)
+    assert result.code == 5, result.out + result.err
+    results = result.json["data"]["results"]
     assert sorted(item["exit_code"] for item in results) == [0, 5]
     failed = next(item for item in results if item["exit_code"])
     (case,) = [case for case in failed["cases"] if case["failure"]]
@@ -38,7 +38,7 @@ def test_two_models_at_once_leave_nothing(program, tmp_path, monkeypatch):
     root = ET.fromstring(report.read_text())  # noqa: S314 -- our own file
     assert [suite.get("failures") for suite in root].count("1") == 1
     assert summary.read_text().count("\n| ") == 3
-    assert said.err.count("::error ") == said.err.count("::notice ") == 1
+    assert result.err.count("::error ") == result.err.count("::notice ") == 1
     assert left(program) == []
 
 
@@ -59,9 +59,9 @@ def test_a_canceled_job_leaves_nothing(program):
 
 def test_smoke_of_a_deployment_proves_it_and_changes_nothing(program):
     assert program.run("up", "tinyllama-1.1b", "--budget", "3", "--yes", "--sandbox", "--ready", "fast").code == 0
-    said = program.here("smoke", "tinyllama-1-1b")
-    assert said.code == 0, said.out
-    proof = said.json["data"]["proofs"]["tinyllama-1-1b"]
+    result = program.here("smoke", "tinyllama-1-1b")
+    assert result.code == 0, result.out
+    proof = result.json["data"]["proofs"]["tinyllama-1-1b"]
     assert proof["level"] == "full"
     assert proof["measured"]["requests"] == 8
     assert len(program.instances()) == 1
@@ -81,5 +81,5 @@ def test_smoke_of_a_deployment_proves_it_and_changes_nothing(program):
     ],
 )
 def test_an_unplannable_model_is_reported(program, words, code, error):
-    said = program.here(*words)
-    assert (said.code, said.json["errors"][0]["code"]) == (code, error)
+    result = program.here(*words)
+    assert (result.code, result.json["errors"][0]["code"]) == (code, error)

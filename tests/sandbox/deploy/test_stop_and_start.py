@@ -26,9 +26,9 @@ def console(program):
     return Path(machine["console"]).read_text(encoding="utf-8", errors="replace")
 
 
-def done(said):
-    assert said.code == 0, said.out + said.err
-    return said.json["data"]
+def done(result):
+    assert result.code == 0, result.out + result.err
+    return result.json["data"]
 
 
 def test_stop_start_restart_and_down_account_for_every_cent(program):
@@ -59,9 +59,9 @@ def test_without_capacity_it_stays_stopped_and_up_starts_it_later(program):
     first = done(program.here(*UP, "--name", "demo"))
     done(program.here("stop", "demo", "--yes"))
     program.fault(action="StartInstances", code="InsufficientInstanceCapacity")
-    said = program.here("start", "demo", "--yes")
-    assert said.code == 1
-    (problem,) = said.json["errors"]
+    result = program.here("start", "demo", "--yes")
+    assert result.code == 1
+    (problem,) = result.json["errors"]
     assert problem["code"] == "not_started"
     assert "'tgi-deploy start --sandbox demo' tries again" in problem["hint"]
     assert [row["phase"] for row in program.instances()] == ["stopped"]

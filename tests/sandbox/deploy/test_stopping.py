@@ -132,9 +132,9 @@ def test_an_interrupted_down_keeps_its_record_and_prints_the_command(program, nu
     answer = running.send(number).end()
     assert "tgi-deploy down --sandbox llama3-13b" in answer["errors"][0]["hint"]
     assert recorded(program) == ["llama3-13b"]
-    said = program.run(*DOWN)
-    assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])
-    assert said.json["data"]["receipt"]["cost"]["usd"] is not None
+    result = program.run(*DOWN)
+    assert (result.code, result.json["data"]["removed"]) == (0, ["llama3-13b"])
+    assert result.json["data"]["receipt"]["cost"]["usd"] is not None
     assert alive(program) == []
 
 
@@ -146,8 +146,8 @@ def test_gc_from_a_computer_without_records(program, monkeypatch):
     assert (kept["orphans"], len(kept["kept"])) == ([], 1)
     asked = program.run("gc", "--older-than", "0s", "--include-unrecorded", "--sandbox", "--json")
     assert (asked.code, asked.json["errors"][0]["code"]) == (2, "confirmation_needed")
-    said = program.run("gc", "--older-than", "0s", "--include-unrecorded", "--yes", "--sandbox", "--json")
-    assert (said.code, said.json["data"]["removed"]) == (0, ["llama3-13b"])
+    result = program.run("gc", "--older-than", "0s", "--include-unrecorded", "--yes", "--sandbox", "--json")
+    assert (result.code, result.json["data"]["removed"]) == (0, ["llama3-13b"])
     assert alive(program) == []
-    (path,) = said.json["data"]["receipt_files"]
+    (path,) = result.json["data"]["receipt_files"]
     assert is_untouched(json.loads(Path(path).read_text()))

@@ -16,8 +16,8 @@ KEY = "made-up-key-0123456789"
 @pytest.fixture
 def closed(program, monkeypatch):
     monkeypatch.setenv("KEY", KEY)
-    said = program.here(*UP, "--api-key-from-env", "KEY")
-    assert said.code == 0, said.out
+    result = program.here(*UP, "--api-key-from-env", "KEY")
+    assert result.code == 0, result.out
     return program
 
 

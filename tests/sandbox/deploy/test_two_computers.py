@@ -18,8 +18,8 @@ def second(program, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", program.url)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", program.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sandbox")
-    said = program.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
-    assert said.code == 0, said.out
+    result = program.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
+    assert result.code == 0, result.out
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(program.home / "elsewhere"))
     return program
 
@@ -81,15 +81,15 @@ def test_a_machine_terminated_by_others_exits_5_on_both(second, monkeypatch):
     client.terminate_instances(InstanceIds=[replica["id"]])
     for home in ("elsewhere", ""):
         monkeypatch.setenv("TGI_DEPLOY_HOME", str(second.home / home))
-        said = second.run("status", "shared", "--json")
-        assert (said.code, said.json["exit_code"]) == (5, 5), said.out
-        assert said.json["errors"][0]["code"] in {"machine_missing", "not_answering"}
-        assert "tgi-deploy down shared" in said.json["errors"][0]["hint"]
+        result = second.run("status", "shared", "--json")
+        assert (result.code, result.json["exit_code"]) == (5, 5), result.out
+        assert result.json["errors"][0]["code"] in {"machine_missing", "not_answering"}
+        assert "tgi-deploy down shared" in result.json["errors"][0]["hint"]
 
 
 def test_the_same_up_on_another_computer_launches_nothing(second):
     begun = launches(second)
-    said = second.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
-    assert (said.code, said.json["errors"][0]["code"]) == (4, "name_taken"), said.out
-    assert "the same command resumes it" in said.json["errors"][0]["hint"]
+    result = second.run(*UP, "--ready", "fast", "--allow-cidr", "127.0.0.1/32", "--json")
+    assert (result.code, result.json["errors"][0]["code"]) == (4, "name_taken"), result.out
+    assert "the same command resumes it" in result.json["errors"][0]["hint"]
     assert launches(second) == begun

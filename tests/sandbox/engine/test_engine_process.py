@@ -37,13 +37,13 @@ def test_a_signal_makes_it_exit_0(start_engine, number):
         engine.wait_until_ready()
         engine.process.send_signal(number)
         assert engine.end() == 0
-        said = [
+        result = [
             "Terminating webserver", "Waiting for webserver to gracefully shutdown",
             "signal received, starting graceful shutdown", "webserver terminated", "Shutting down shards",
             "Terminating shard", "Waiting for shard to gracefully shutdown", "shard terminated",
         ]  # fmt: skip
-        engine.wait_for(said[-1])
-        places = [engine.log.index(words) for words in said]
+        engine.wait_for(result[-1])
+        places = [engine.log.index(words) for words in result]
         assert places == sorted(places)
         assert engine.refuses()
 

@@ -94,11 +94,11 @@ def as_text(record):
     """Return a JSON record in the text form."""
     if not record.startswith("{"):
         return record
-    said = json.loads(record)
-    span, rank = said.get("span", {}).get("name"), said.get("span", {}).get("rank")
-    place = f"{said['filename']}:{said['line_number']}: " if "filename" in said else ""
-    message = said.get("message") or said["fields"]["message"]
-    head = f"{said['timestamp']} {said['level']} {f'{span}: ' if span else ''}{said['target']}: {place}{message}"
+    result = json.loads(record)
+    span, rank = result.get("span", {}).get("name"), result.get("span", {}).get("rank")
+    place = f"{result['filename']}:{result['line_number']}: " if "filename" in result else ""
+    message = result.get("message") or result["fields"]["message"]
+    head = f"{result['timestamp']} {result['level']} {f'{span}: ' if span else ''}{result['target']}: {place}{message}"
     return head if rank is None else f"{head} rank={rank}"
 
 

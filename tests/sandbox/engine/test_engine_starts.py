@@ -98,11 +98,11 @@ def test_a_port_in_use_is_detected_after_connecting(catalog):
         out, err = StringIO(), StringIO()
         options = Run(listen=taken.getsockname(), pace=Pace(speed=1e7), out=out, err=err, port_held=False)
         assert run(_container({}, catalog), ["--model-id", SMALL, "--num-shard", "1"], options) == 1
-    said = [
+    result = [
         "server.rs:2302: Connected", "Failed to bind to 127.0.0.1:", "Address already in use (os error 98)",
         'Error: WebServer(Axum(Os { code: 98, kind: AddrInUse, message: "Address already in use" }))',
         "Webserver Crashed", "Shutting down shards", "shard terminated",
     ]  # fmt: skip
-    places = [out.getvalue().index(words) for words in said]
+    places = [out.getvalue().index(words) for words in result]
     assert places == sorted(places)
     assert err.getvalue() == "Error: WebserverFailed\n"

@@ -37,7 +37,7 @@ def changed(tmp_path):
     return put
 
 
-def said(file, read):
+def result(file, read):
     with pytest.raises(InputError) as caught:
         read()
     assert caught.value.code == "bad_profile"
@@ -95,9 +95,11 @@ A_NUMBER = "should be a number, zero or more"
 )  # fmt: skip
 def test_broken_constants_of_speed(changed, change, message):
     catalog = changed(SPEED_FILE, change)
-    assert said(SPEED_FILE, lambda: plan(REQUEST, catalog, {})) == message
+    assert result(SPEED_FILE, lambda: plan(REQUEST, catalog, {})) == message
     assert (
-        said(SPEED_FILE, lambda: answer(PredictionRequest(model="llama3-8b", accelerator="L4", engine="tgi"), catalog))
+        result(
+            SPEED_FILE, lambda: answer(PredictionRequest(model="llama3-8b", accelerator="L4", engine="tgi"), catalog)
+        )
         == message
     )
 
@@ -133,7 +135,7 @@ def test_every_required_constant_is_used():
 )  # fmt: skip
 def test_broken_rules_of_memory(changed, change, message):
     catalog = changed(MEMORY_FILE, change)
-    assert said(MEMORY_FILE, lambda: catalog.predictions.memory("vllm")) == message
+    assert result(MEMORY_FILE, lambda: catalog.predictions.memory("vllm")) == message
 
 
 def test_user_constants_override_packaged_ones(changed):

@@ -26,14 +26,14 @@ CASES = REPOSITORY / "tests" / "cases" / "diagnosis"
 OOM = str(CASES / "oom-warmup-3x" / "log.txt")
 
 
-def said(capsys, *args):
+def result(capsys, *args):
     code = run(ROOT, args)
     out = capsys.readouterr()
     return code, out.out, out.err
 
 
 def test_a_file_is_diagnosed_as_json(capsys):
-    code, out, err = said(capsys, "diagnose", OOM, "--json")
+    code, out, err = result(capsys, "diagnose", OOM, "--json")
     document = json.loads(out)
     assert (code, err, document["status"]) == (0, "", "ok")
     (finding,) = document["data"]["findings"]
@@ -46,21 +46,21 @@ def test_a_file_is_diagnosed_as_json(capsys):
 
 def test_the_engine_is_read_from_the_log_unless_it_is_named(capsys):
     log = str(REPOSITORY / "tests/cases/engines/vllm/logs/kv_cache_too_small.log")
-    by_itself = json.loads(said(capsys, "diagnose", log, "--json")[1])["data"]["findings"]
-    named = json.loads(said(capsys, "diagnose", log, "--engine", "vllm", "--json")[1])["data"]["findings"]
+    by_itself = json.loads(result(capsys, "diagnose", log, "--json")[1])["data"]["findings"]
+    named = json.loads(result(capsys, "diagnose", log, "--engine", "vllm", "--json")[1])["data"]["findings"]
     assert [item["code"] for item in by_itself] == ["kv_cache_too_small"]
     assert named == by_itself
     assert "--gpu-memory-utilization" in named[0]["remedy"]
-    assert json.loads(said(capsys, "diagnose", log, "--engine", "tgi", "--json")[1])["data"]["findings"] != named
+    assert json.loads(result(capsys, "diagnose", log, "--engine", "tgi", "--json")[1])["data"]["findings"] != named
 
 
 def test_the_engine_of_a_deployment_is_on_record(capsys):
-    code, _, err = said(capsys, "diagnose", "chat", "--engine", "vllm")
+    code, _, err = result(capsys, "diagnose", "chat", "--engine", "vllm")
     assert (code, "error[conflicting_options]" in err) == (2, True)
 
 
 def test_a_diagnosis_shows_phase_code_line_cause_and_remedy(capsys):
-    code, out, _ = said(capsys, "diagnose", OOM)
+    code, out, _ = result(capsys, "diagnose", OOM)
     assert code == 0
     for part in ("oom_warmup_prefill", "phase warming_up", "line ", "cause: ", "remedy: ", "explain oom_"):
         assert part in out
@@ -82,23 +82,23 @@ def test_a_machine_that_does_not_run_is_reported_whatever_its_log_says(capsys, m
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
     found = Examined(reading=read("", GRAMMAR), machine=machine)
     monkeypatch.setattr(use_case, "diagnose_deployment", lambda *_: found)
-    code, out, _ = said(capsys, "diagnose", "demo")
+    code, out, _ = result(capsys, "diagnose", "demo")
     assert (code, out.splitlines()[-1]) == (0, last)
 
 
 def test_a_clean_log_says_so(capsys):
-    code, out, _ = said(capsys, "diagnose", str(CASES / "clean-stopped-by-sigterm" / "log.txt"))
+    code, out, _ = result(capsys, "diagnose", str(CASES / "clean-stopped-by-sigterm" / "log.txt"))
     assert (code, out) == (0, "Nothing wrong in this log.\n")
 
 
 def test_an_unknown_failure_is_not_called_clean(capsys):
-    _, out, _ = said(capsys, "diagnose", str(CASES / "unknown-error" / "log.txt"))
+    _, out, _ = result(capsys, "diagnose", str(CASES / "unknown-error" / "log.txt"))
     assert "matches a known cause" in out
     assert "AttributeError" in out
 
 
 def test_both_causes_of_one_line_are_shown(capsys):
-    _, out, _ = said(capsys, "diagnose", str(CASES / "disk-full-hf-transfer-alone" / "log.jsonl"))
+    _, out, _ = result(capsys, "diagnose", str(CASES / "disk-full-hf-transfer-alone" / "log.jsonl"))
     assert "or network" in out
     assert "apart: " in out
 
@@ -129,7 +129,7 @@ def test_a_named_pipe_is_read(capsys):
     reader, writer = os.pipe()
     os.write(writer, b"docker: Error response from daemon: manifest unknown\n")
     os.close(writer)
-    assert "image_not_found" in said(capsys, "diagnose", f"/dev/fd/{reader}")[1]
+    assert "image_not_found" in result(capsys, "diagnose", f"/dev/fd/{reader}")[1]
     os.close(reader)
 
 
@@ -137,7 +137,7 @@ def test_a_named_pipe_is_read(capsys):
 def test_an_empty_log_is_not_called_clean(capsys, tmp_path, content):
     file = tmp_path / "engine.log"
     file.write_text(content)
-    code, out, err = said(capsys, "diagnose", str(file))
+    code, out, err = result(capsys, "diagnose", str(file))
     assert (code, out) == (0, "The log is empty.\n")
     assert "warning[empty_log]" in err
     assert "2>&1" in err
@@ -147,20 +147,20 @@ def test_line_numbers_count_from_the_start_of_a_long_log(capsys, monkeypatch, tm
     monkeypatch.setattr("tgi_deploy.cli.diagnose._MAX_BYTES", 4096)
     log = tmp_path / "long.log"
     log.write_text("all is well\n" * 5000 + "torch.OutOfMemoryError: CUDA out of memory\nbye\n", encoding="utf-8")
-    (finding,) = json.loads(said(capsys, "diagnose", str(log), "--json")[1])["data"]["findings"]
+    (finding,) = json.loads(result(capsys, "diagnose", str(log), "--json")[1])["data"]["findings"]
     assert finding["line"] == 5001
     log.write_text("all is well\n" * 5000 + "AttributeError: x\nError: ShardCannotStart\n", encoding="utf-8")
-    assert json.loads(said(capsys, "diagnose", str(log), "--json")[1])["data"]["unexplained"]["line"] == 5001
+    assert json.loads(result(capsys, "diagnose", str(log), "--json")[1])["data"]["unexplained"]["line"] == 5001
 
 
 def test_a_folder_is_reported_as_a_folder(capsys, tmp_path):
-    code, _, err = said(capsys, "diagnose", str(tmp_path))
+    code, _, err = result(capsys, "diagnose", str(tmp_path))
     assert code == 2
     assert "Is a directory" in err
 
 
 def test_a_missing_file_is_bad_input(capsys):
-    code, _, err = said(capsys, "diagnose", "no/such.log")
+    code, _, err = result(capsys, "diagnose", "no/such.log")
     assert code == 2
     assert "error[unreadable_path]" in err
 
@@ -168,9 +168,9 @@ def test_a_missing_file_is_bad_input(capsys):
 def test_a_binary_file_is_read_anyway(capsys, tmp_path):
     file = tmp_path / "engine.log"
     file.write_bytes(b"\xff\xfe" + "docker: Error response from daemon: manifest unknown\n".encode("utf-16-le"))
-    assert "image_not_found" in said(capsys, "diagnose", str(file))[1]
+    assert "image_not_found" in result(capsys, "diagnose", str(file))[1]
     file.write_bytes(b"\x00\xf0\x9f junk \xc3\n")
-    assert said(capsys, "diagnose", str(file))[0] == 0
+    assert result(capsys, "diagnose", str(file))[0] == 0
 
 
 def test_every_code_is_explained_in_100_columns():
@@ -184,13 +184,13 @@ def test_explain_shows_the_change_that_heal_makes(capsys):
     fixes = read_edits()
     for item in all_codes("tgi"):
         assert item.plan_edit == next(iter(fixes.get(item.code, ())), ""), item.code
-    assert json.loads(said(capsys, "explain", "oom_load", "--json")[1])["data"]["plan_edit"] == "more_shards"
-    assert "plan_edit" not in json.loads(said(capsys, "explain", "left_behind", "--json")[1])["data"]
+    assert json.loads(result(capsys, "explain", "oom_load", "--json")[1])["data"]["plan_edit"] == "more_shards"
+    assert "plan_edit" not in json.loads(result(capsys, "explain", "left_behind", "--json")[1])["data"]
 
 
 def test_explain_without_a_code_lists_all(capsys):
-    _, out, _ = said(capsys, "explain")
-    _, listed, _ = said(capsys, "explain", "--json")
+    _, out, _ = result(capsys, "explain")
+    _, listed, _ = result(capsys, "explain", "--json")
     codes = [item["code"] for item in json.loads(listed)["data"]["codes"]]
     assert all(f"{code} " in out for code in codes)
     assert {"oom_load", "memory_weights", "left_behind"} <= set(codes)
@@ -199,7 +199,7 @@ def test_explain_without_a_code_lists_all(capsys):
 def test_a_code_can_be_a_diagnosis_and_a_rejection(capsys):
     found = explain("not_divisible", "tgi")
     assert found.page is not None
-    _, out, _ = said(capsys, "explain", "model_type_unsupported")
+    _, out, _ = result(capsys, "explain", "model_type_unsupported")
     assert "This release" in out
 
 

@@ -97,7 +97,7 @@ def test_interrupted(capsys, interruption):
 
 
 @pytest.mark.parametrize(
-    ("argv", "code", "said", "hint"),
+    ("argv", "code", "expected", "hint"),
     [
         (["shw"], "unknown_command", "no command 'shw'", "did you mean 'show'?"),
         (["in", "shw", "x"], "unknown_command", "no command 'shw'", "run 'tgi-deploy in --help'"),
@@ -109,12 +109,12 @@ def test_interrupted(capsys, interruption):
         (["in", "show", "x", "-q"], "unknown_option", "'-q'", "run 'tgi-deploy in show --help'"),
     ],
 )
-def test_bad_usage(capsys, argv, code, said, hint):
+def test_bad_usage(capsys, argv, code, expected, hint):
     assert frame.run(ROOT, argv) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith(f"error[{code}]: ")
-    assert said in lines[0]
+    assert expected in lines[0]
     assert hint in lines[1]
     assert frame.run(ROOT, ["--json", *argv]) == 2
     assert json.loads(capsys.readouterr().out)["errors"][0]["code"] == code
@@ -186,7 +186,7 @@ def test_verbose_prints_calls_without_parameters(capsys, monkeypatch):
     monkeypatch.setattr(CALLS, "level", logging.NOTSET)
     frame._show_calls()
     read_reply(client, "describe_vpcs", {"Secret": "sekret"}, lambda _reply: None)
-    said = capsys.readouterr().err
-    assert "ec2 describe_vpcs in eu-west-1" in said
-    assert "sekret" not in said
+    expected = capsys.readouterr().err
+    assert "ec2 describe_vpcs in eu-west-1" in expected
+    assert "sekret" not in expected
     CALLS.setLevel(logging.NOTSET)

@@ -14,7 +14,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.values.progress import NoteEvent, PhaseEvent
 
 
-def said(capsys, *events):
+def result(capsys, *events):
     with Progress() as progress:
         for phase, detail, elapsed_s, expected_s in events:
             progress(PhaseEvent(phase=phase, detail=detail, elapsed_s=elapsed_s, expected_s=expected_s))
@@ -23,12 +23,12 @@ def said(capsys, *events):
 
 def test_each_phase_is_reported_once(capsys):
     events = [("pulling", "", second, 100) for second in range(0, 90, 5)] + [("warming_up", "", 0, 0)]
-    assert said(capsys, *events) == ["pulling (about 100 s)", "warming up"]
+    assert result(capsys, *events) == ["pulling (about 100 s)", "warming up"]
 
 
 def test_progress_is_printed_every_half_minute_if_it_advances(capsys):
     events = [("pulling", f"{second * 10} of about 9,100 MB", second, 100) for second in range(0, 70, 5)]
-    assert said(capsys, *events) == [
+    assert result(capsys, *events) == [
         "pulling (about 100 s)",
         "pulling 30 s of about 100 s: 300 of about 9,100 MB",
         "pulling 60 s of about 100 s: 600 of about 9,100 MB",
@@ -37,12 +37,12 @@ def test_progress_is_printed_every_half_minute_if_it_advances(capsys):
 
 def test_unchanged_progress_is_not_repeated(capsys):
     events = [("loading", "1 of 2 shards ready", second, 0) for second in range(0, 200, 5)]
-    assert said(capsys, *events) == ["loading", "loading 30 s: 1 of 2 shards ready"]
+    assert result(capsys, *events) == ["loading", "loading 30 s: 1 of 2 shards ready"]
 
 
 def test_a_new_phase_counts_from_zero(capsys):
     events = [("pulling", "tgi:3.3.7", 40, 0), ("loading", "0 of 2 shards ready", 0, 0), ("loading", "1", 20, 0)]
-    assert said(capsys, *events) == ["pulling", "loading"]
+    assert result(capsys, *events) == ["pulling", "loading"]
 
 
 def test_a_closed_stderr_does_not_stop_the_command(monkeypatch):

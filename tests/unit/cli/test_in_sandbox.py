@@ -9,7 +9,7 @@ import click
 import pytest
 
 from tgi_deploy.cli import frame
-from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, said
+from tgi_deploy.cli.in_sandbox import COMMANDS, in_sandbox, with_option
 from tgi_deploy.cli.main import NAMES, ROOT
 from tgi_deploy.cli.options import sandbox_option
 from tgi_deploy.cli.output import Result
@@ -33,7 +33,7 @@ from tgi_deploy.errors import DeployError, Problem, warning
     ],
 )
 def test_a_line(line, reported):
-    assert said(line) == reported
+    assert with_option(line) == reported
 
 
 def test_the_list_covers_every_command_that_calls_a_cloud():

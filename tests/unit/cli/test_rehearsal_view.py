@@ -50,16 +50,16 @@ def test_the_timeline_has_minutes_and_seconds():
 
 
 def test_the_rehearsal_shows_the_output_of_up():
-    said = text(a_rehearsal())
-    assert "up: exit 5, error[engine_failed]\n    it is too big\n    hint: take a bigger one" in said
-    assert "down: exit 0" in said
+    result = text(a_rehearsal())
+    assert "up: exit 5, error[engine_failed]\n    it is too big\n    hint: take a bigger one" in result
+    assert "down: exit 0" in result
 
 
 def test_the_rehearsal_shows_calls_cost_and_leftovers():
-    said = text(a_rehearsal())
-    assert "Calls  13: DescribeInstances 12, RunInstances 1" in said
-    assert "Money  $0.3101 for 10 minutes of machines" in said
-    assert said.endswith("Left   nothing\n")
+    result = text(a_rehearsal())
+    assert "Calls  13: DescribeInstances 12, RunInstances 1" in result
+    assert "Money  $0.3101 for 10 minutes of machines" in result
+    assert result.endswith("Left   nothing\n")
 
 
 def test_leftovers_are_named():

@@ -175,7 +175,7 @@ def test_state_reasons_count_after_a_stop():
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("Nov 21 10:00:00 ip-10-0-0-1 tgi-deploy-engine[123]: hello", "hello"),
         ("2026-11-21T10:00:00+0000 host unit[1]: hello", "hello"),
@@ -193,8 +193,8 @@ def test_state_reasons_count_after_a_stop():
         ("2026-11-21T10:00:00.1Z ERROR x: hello", "2026-11-21T10:00:00.1Z ERROR x: hello"),
     ],
 )
-def test_log_forwarder_prefixes_are_stripped(line, said):
-    assert [item.text for item in read_lines(line, GRAMMAR)] == [said]
+def test_log_forwarder_prefixes_are_stripped(line, message):
+    assert [item.text for item in read_lines(line, GRAMMAR)] == [message]
 
 
 def test_lines_keep_their_number_and_the_level_of_their_record():
@@ -241,11 +241,11 @@ def test_a_requested_stop_is_not_a_failure(line):
 
 
 @pytest.mark.parametrize(
-    "said", ["Error: ArgumentValidation(x)", "docker: manifest unknown", "Error: ShardCannotStart"]
+    "message", ["Error: ArgumentValidation(x)", "docker: manifest unknown", "Error: ShardCannotStart"]
 )
-def test_continued_user_text_is_not_evidence(said):
+def test_continued_user_text_is_not_evidence(message):
     asked = "2025-09-14T08:22:30.1Z DEBUG x: Input: what is this?\n"
-    assert not read(READY + asked + said + "\n", GRAMMAR).failed
+    assert not read(READY + asked + message + "\n", GRAMMAR).failed
     assert codes(asked.replace("DEBUG", "INFO") + "docker: manifest unknown\n") == ["image_not_found"]
 
 
@@ -278,8 +278,8 @@ def test_a_very_long_line_is_judged_by_its_start_and_end():
 
 def test_a_long_json_record_is_read_completely():
     frames = "\\n".join('  File \\"/x/module.py\\", line 1747, in call' for _ in range(900))
-    said = f"Traceback:\\n{frames}\\ntorch.OutOfMemoryError: CUDA out of memory"
-    record = f'{{"level":"ERROR","fields":{{"message":"{said}"}}}}'
+    message = f"Traceback:\\n{frames}\\ntorch.OutOfMemoryError: CUDA out of memory"
+    record = f'{{"level":"ERROR","fields":{{"message":"{message}"}}}}'
     assert len(record) > 30_000
     assert codes(LOADING + record + "\n") == ["oom_load"]
 

@@ -166,8 +166,8 @@ def test_secrets_in_the_log_are_hidden():
     text = (
         'Args { model_id: "m", api_key: Some("k-secret-9") }\nAuthorization: Bearer abc.def\ntoken hf_AbCdEfGh12345\n'
     )
-    said = "\n".join(log_lines(text, GRAMMAR))
-    assert not any(secret in said for secret in ("k-secret-9", "abc.def", "AbCdEfGh"))
+    result = "\n".join(log_lines(text, GRAMMAR))
+    assert not any(secret in result for secret in ("k-secret-9", "abc.def", "AbCdEfGh"))
     assert read(text.splitlines()[0]).last_line == "Args { … }"
 
 

@@ -91,7 +91,7 @@ def test_the_naive_launcher_rejects_invalid_commands() -> None:
     }
     for complaint, args in spoilt.items():
         found = launcher.complaints(replaced(good, args=args), release, prefills_in_chunks=True)
-        assert any(complaint in said for said in found), (complaint, found)
+        assert any(complaint in result for result in found), (complaint, found)
     shorter = replaced(good, args=tuple("8193" if word == "8191" else word for word in good.args))
     assert launcher.complaints(shorter, release, prefills_in_chunks=False) != ()
 

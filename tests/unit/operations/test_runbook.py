@@ -87,8 +87,8 @@ def test_every_alert_has_three_complete_commands():
 
 def test_the_up_command_repeats_the_request():
     (line, *_) = commands(page(planned(flags={"--max-batch-size": "4"}, markets=("spot",))), "tgi-deploy up")
-    for said in ("--budget 5", "--context 8192", "--set max-batch-size=4", "--market spot", "--name demo"):
-        assert said in line
+    for expected in ("--budget 5", "--context 8192", "--set max-batch-size=4", "--market spot", "--name demo"):
+        assert expected in line
 
 
 def test_a_recorded_deployment_lists_resources_and_removal_commands(around):
@@ -115,7 +115,7 @@ def test_a_recorded_plan_gives_the_same_page():
 
 
 @pytest.mark.parametrize(
-    ("requested", "said"),
+    ("requested", "expected"),
     [
         ({"env": {"NCCL_P2P_DISABLE": "1"}}, "--env NCCL_P2P_DISABLE=1"),
         ({"disk_gib": 300}, "--disk 300"),
@@ -128,11 +128,11 @@ def test_a_recorded_plan_gives_the_same_page():
         ({"quality": "exact"}, "--quality exact"),
     ],
 )
-def test_the_up_command_includes_the_complete_request(requested, said):
+def test_the_up_command_includes_the_complete_request(requested, expected):
     subject = planned()
     subject = with_plan(subject, requirements=replaced(subject.plan.requirements, **requested))
     (line, *_) = commands(page(subject), "tgi-deploy up")
-    assert said in line
+    assert expected in line
 
 
 def test_every_field_of_a_request_is_covered():
@@ -209,8 +209,8 @@ def _has_dockers_own_commands(text, docker):
     """Check for Docker commands to inspect, to remove, and to verify, without any cloud command."""
     lines = [line.partition("   #")[0] for line in blocks(text)]
     label = "--filter label=tgi-deploy:deployment=demo"
-    for said in ("logs --tail 200", "inspect", "exec", "restart"):
-        assert any(line.startswith(f"{docker} {said} ") and "tgi-deploy-demo" in line for line in lines), said
+    for expected in ("logs --tail 200", "inspect", "exec", "restart"):
+        assert any(line.startswith(f"{docker} {expected} ") and "tgi-deploy-demo" in line for line in lines), expected
     assert [line for line in lines if line.startswith(f"{docker} ps --all {label}")]
     assert f"{docker} ps --all --quiet {label}" in lines
     assert {"tgi-deploy list --target docker", "tgi-deploy gc --target docker"} <= {line.strip() for line in lines}

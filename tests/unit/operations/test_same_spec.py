@@ -169,10 +169,10 @@ def test_added_networks_are_allowed_in_place(around):
     bring_up(around, settings={"allow_cidr": ("203.0.113.0/24",)})
     (group,) = around.world.there("security-group")
     both = {"allow_cidr": ("203.0.113.0/24", "198.51.100.7/32")}
-    (said,) = untouched(around, plan(), settings=both, dry_run=True).remarks
+    (result,) = untouched(around, plan(), settings=both, dry_run=True).remarks
     assert around.world.there("security-group") == [group]
     (added,) = untouched(around, plan(), settings=both).remarks
-    assert (said.code, added.code) == ("networks_added", "networks_added")
+    assert (result.code, added.code) == ("networks_added", "networks_added")
     assert around.world.properties[group.id]["allowed"] == ["198.51.100.7/32", "203.0.113.0/24"]
     assert untouched(around, plan(), settings=both).remarks == ()
 

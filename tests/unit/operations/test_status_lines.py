@@ -118,7 +118,7 @@ def test_list_keeps_the_price_if_the_cloud_is_unreachable(around):
 
 
 @pytest.mark.parametrize(
-    ("places", "asked", "said"),
+    ("places", "asked", "expected"),
     [
         (["us-east-1"], True, "no deployments in us-east-1; --region searches elsewhere"),
         (["a", "b", "c", "d", "e"], True, "no deployments in 5 regions"),
@@ -126,8 +126,8 @@ def test_list_keeps_the_price_if_the_cloud_is_unreachable(around):
         (["us-east-1"], False, "no recorded deployments"),
     ],
 )
-def test_no_deployments_names_the_searched_regions(places, asked, said):
-    assert none_text(places, asked=asked) == said
+def test_no_deployments_names_the_searched_regions(places, asked, expected):
+    assert none_text(places, asked=asked) == expected
 
 
 @pytest.mark.parametrize(("name", "suggested"), [("demos", ["demo"]), ("quite-another", [])])

@@ -286,7 +286,7 @@ def test_open_and_runbook_report_unencrypted_traffic(around):
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "notes", "said"),
+    ("endpoint", "notes", "expected"),
     [
         ("http://10.0.0.5:8080", {}, "inside the private network"),
         ("http://[2600:1f18::1]:8080", {}, "to a public address"),
@@ -296,12 +296,12 @@ def test_open_and_runbook_report_unencrypted_traffic(around):
         (None, {}, None),
     ],
 )
-def test_unencrypted_traffic_is_derived_from_endpoint_or_address(around, endpoint, notes, said):
+def test_unencrypted_traffic_is_derived_from_endpoint_or_address(around, endpoint, notes, expected):
     bring_up(around, plaintext=True)
     recorded = around.store.load("demo")
     machine = replaced(recorded.machine, notes=notes)
     found = unencrypted(replaced(recorded.with_record(machine), endpoint=endpoint))
-    assert (found is None) if said is None else (said in found)
+    assert (found is None) if expected is None else (expected in found)
 
 
 def test_status_and_open_wrap_the_traffic_warning(around):

@@ -43,9 +43,9 @@ def test_planning_twice_gives_the_same_plan(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "20240501"])
 def test_the_hash_seed_changes_nothing(seed: str) -> None:
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "import test_determinism; print(test_determinism.digest())"],
         env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(filter(None, sys.path)), "AWS_CONFIG_FILE": "/nonexistent"},
         check=True, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    assert said.stdout.strip() == digest()
+    assert result.stdout.strip() == digest()

@@ -207,8 +207,8 @@ def test_a_small_delay_is_not_a_stall():
 
 
 def test_the_clouds_reason_is_not_repeated():
-    said = "Server.InternalError: host failed"
-    tale = story(machines=[(0, RUNNING), (5, dead("Server.InternalError", said))])
+    result = "Server.InternalError: host failed"
+    tale = story(machines=[(0, RUNNING), (5, dead("Server.InternalError", result))])
     assert fails(tale).message.count("Server.InternalError") == 1
 
 

@@ -141,8 +141,8 @@ def test_a_pull_that_starts_over_makes_progress_from_there():
 
 
 def test_a_download_counts_down_the_engines_estimate():
-    said = ENGINE + "Download: [1/4] -- ETA: 0:01:30\n"
-    tale = story(consoles=[(0, ENGINE), (20, said), (50, WARM)], probes=[(0, REFUSED), (60, OK)])
+    result = ENGINE + "Download: [1/4] -- ETA: 0:01:30\n"
+    tale = story(consoles=[(0, ENGINE), (20, result), (50, WARM)], probes=[(0, REFUSED), (60, OK)])
     tale.wait()
     reported = [(detail, at_s) for phase, detail, at_s, _ in tale.recorder.phases if phase == "downloading"]
     assert reported[0] == ("about 50 s left", 0)
@@ -151,8 +151,8 @@ def test_a_download_counts_down_the_engines_estimate():
 
 
 def test_an_expired_estimate_is_not_shown():
-    said = ENGINE + "Download: [1/4] -- ETA: 0:00:10\n"
-    tale = story(consoles=[(0, said), (60, WARM)], probes=[(0, REFUSED), (70, OK)])
+    result = ENGINE + "Download: [1/4] -- ETA: 0:00:10\n"
+    tale = story(consoles=[(0, result), (60, WARM)], probes=[(0, REFUSED), (70, OK)])
     tale.wait()
     assert [item for item in tale.recorder.phases if item[0] == "downloading"][-1][1] == "1 of 4 files"
 

@@ -88,9 +88,9 @@ def test_other_warnings_of_a_start_do_not_forbid_it(line):
 
 
 def test_user_text_does_not_prevent_readiness():
-    said = SHARD_WARNS.format("System cpu doesn't support flash/paged attention")
-    assert read(WARM + "router: Connected\n" + said, GRAMMAR).forbids_ready is None
-    assert read(said, GRAMMAR).forbids_ready is None, "no start is in sight"
+    result = SHARD_WARNS.format("System cpu doesn't support flash/paged attention")
+    assert read(WARM + "router: Connected\n" + result, GRAMMAR).forbids_ready is None
+    assert read(result, GRAMMAR).forbids_ready is None, "no start is in sight"
 
 
 def test_a_default_is_not_a_measured_kv_cache():

@@ -230,10 +230,10 @@ def test_a_wrong_value_is_a_corrupt_record(store, key, value):
     assert caught.value.code == "corrupt_record"
 
 
-@pytest.mark.parametrize("said", [True, False])
-def test_plaintext_consent_is_stored_and_off_by_default(store, said):
-    store.save(deployment(plaintext=said), expected_serial=0)
-    assert store.load("demo").plaintext is said
+@pytest.mark.parametrize("given", [True, False])
+def test_plaintext_consent_is_stored_and_off_by_default(store, given):
+    store.save(deployment(plaintext=given), expected_serial=0)
+    assert store.load("demo").plaintext is given
     document = json.loads(path_of(store).read_text())
     del document["plaintext"]
     path_of(store).write_text(json.dumps(document))

@@ -303,7 +303,7 @@ def sweep(
     """
     known = {found.id: found for found in seen}
     left: dict[str, Found] = {}
-    said: set[str] = set()
+    reported: set[str] = set()
     for _ in looks(context.clock, patience):
         left = {found.id: found for place in places for found in context.cloud(place).find(tags)}
         now, name = context.clock.now(), tags.get(TAG_NAME, "")
@@ -316,19 +316,19 @@ def sweep(
         if not left:
             return
         for found in reversed(left.values()):
-            _delete_leftover(context, found, said)
+            _delete_leftover(context, found, reported)
     raise left_behind(list(left.values()), "it is still there")
 
 
-def _delete_leftover(context: Context, found: Found, said: set[str]) -> None:
-    """Start deleting it. Each resource that blocks it is reported once; `said` are the reported ids."""
+def _delete_leftover(context: Context, found: Found, reported: set[str]) -> None:
+    """Start deleting it. Each resource that blocks it is reported once; `reported` are the reported ids."""
     if not found.alive and found.state != "stopped":
         return
     try:
         context.cloud(found.place).handler(found.kind).delete(found.attributes)
     except InUseError as error:
-        if found.id not in said:
-            said.add(found.id)
+        if found.id not in reported:
+            reported.add(found.id)
             context.reporter.note(f"{error.message}; waiting")
 
 

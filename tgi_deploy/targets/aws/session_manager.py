@@ -107,15 +107,15 @@ class SessionManager:
         # In a session of its own, because Ctrl-C asks this program to end, which may need the tunnel for that.
         child = started(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                         errors="replace", start_new_session=True)  # fmt: skip
-        said, ports = deque[str](maxlen=_KEPT_LINES), Queue[int | None]()
-        threading.Thread(target=_read, args=(child, said, ports), name="tunnel", daemon=True).start()
+        output, ports = deque[str](maxlen=_KEPT_LINES), Queue[int | None]()
+        threading.Thread(target=_read, args=(child, output, ports), name="tunnel", daemon=True).start()
         try:
             port = ports.get(timeout=_OPEN_S)
         except Empty:
             port = None
         if port is None:
             _end(child)
-            raise _failed(end, "".join(said))
+            raise _failed(end, "".join(output))
         return _Forward(child=child, port=port)
 
     def shell(self, region: str, machine_id: str) -> int:
@@ -162,15 +162,15 @@ class SessionManager:
     def problem(self) -> str:
         """Return why the plugin can't be used here; empty if it can."""
         try:
-            said = subprocess.run(  # noqa: S603 -- a fixed program
+            output = subprocess.run(  # noqa: S603 -- a fixed program
                 [*self._plugin, "--version"], capture_output=True, text=True, timeout=_VERSION_S, check=False
             ).stdout
         except (OSError, subprocess.SubprocessError):
             return f"the program {self._plugin[0]!r} is not installed"
-        found = _VERSION.search(said)
+        found = _VERSION.search(output)
         if found is None or tuple(map(int, found.groups())) < _OLDEST:
             oldest = ".".join(map(str, _OLDEST))
-            return f"the program {self._plugin[0]!r} is older than {oldest} ({said.strip()[:40] or 'no version'})"
+            return f"the program {self._plugin[0]!r} is older than {oldest} ({output.strip()[:40] or 'no version'})"
         return ""
 
 
@@ -203,18 +203,18 @@ def plugin_missing(reason: str) -> DeployError:
     )
 
 
-def _read(child: subprocess.Popen[str], said: deque[str], ports: Queue[int | None]) -> None:
+def _read(child: subprocess.Popen[str], output: deque[str], ports: Queue[int | None]) -> None:
     """Pass on the port once it is open, and keep reading, because a full pipe would stop the plugin."""
     with child.stdout or StringIO() as lines:
         for line in lines:
-            said.append(line)
+            output.append(line)
             if found := _OPENED.search(line):
                 ports.put(int(found[1]))
     ports.put(None)
 
 
-def _failed(end: TunnelEnd, said: str) -> DeployError:
-    reason = " ".join(said.split())[-_SHOWN_CHARS:] or f"the plugin opened no port within {_OPEN_S:.0f} s"
+def _failed(end: TunnelEnd, output: str) -> DeployError:
+    reason = " ".join(output.split())[-_SHOWN_CHARS:] or f"the plugin opened no port within {_OPEN_S:.0f} s"
     return DeployError(
         "tunnel_failed",
         f"opening a tunnel to port {end.port} of {end.machine_id}: {reason}",

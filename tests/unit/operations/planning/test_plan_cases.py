@@ -120,9 +120,9 @@ def check_choice(made: Plan, expect: Mapping[str, Any]) -> None:
     assert fallbacks[: len(expect.get("fallbacks", ()))] == expect.get("fallbacks", [])
     for name in ("notices", "assumptions"):
         for fragment in expect.get(name, ()):
-            assert any(fragment in said for said in getattr(made, name)), fragment
+            assert any(fragment in result for result in getattr(made, name)), fragment
     for fragment in expect.get("unsaid", ()):
-        assert not any(fragment in said for said in (*made.notices, *made.assumptions)), fragment
+        assert not any(fragment in result for result in (*made.notices, *made.assumptions)), fragment
 
 
 def check_engine(made: Plan, expect: Mapping[str, Any]) -> None:

@@ -187,10 +187,10 @@ def test_the_filter_shows_only_matching_rows(opened):
 def test_copying_confirms(opened):
     page = opened("plan")
     page.evaluate("document.querySelector('.commands .copy').click()")
-    said = page.evaluate(
+    result = page.evaluate(
         """new Promise((done) => setTimeout(() => done(document.querySelector('.commands .copy').textContent), 100))"""
     )
-    assert said in {"Copied", "Selected"}
+    assert result in {"Copied", "Selected"}
     assert page.complaints == []
 
 

@@ -40,12 +40,12 @@ class Api:
 def plugin(tmp_path):
     """A program that writes down how it was started, and prints what the real one did in the recording."""
 
-    def make(ending="time.sleep(60)", said="Port 45913 opened for sessionId s-1.\nWaiting for connections...\n"):
+    def make(ending="time.sleep(60)", expected="Port 45913 opened for sessionId s-1.\nWaiting for connections...\n"):
         path = tmp_path / "plugin.py"
         path.write_text(
             "import json, os, sys, time\n"
             f"json.dump({{'argv': sys.argv[1:], 'env': dict(os.environ)}}, open({str(tmp_path / 'started')!r}, 'w'))\n"
-            f"print({said!r}, flush=True)\n{ending}\n"
+            f"print({expected!r}, flush=True)\n{ending}\n"
         )
         return (sys.executable, str(path))
 
@@ -91,9 +91,9 @@ def test_its_plugins_end_with_it(plugin):
 
 
 def test_a_plugin_that_ends_is_quoted(plugin):
-    said = "Cannot perform start session: invalid character 'A' looking for beginning of value"
-    manager = SessionManager(lambda _region: Api(), plugin=plugin(ending="", said=said))
-    with pytest.raises(DeployError, match=f"opening a tunnel to port 8080 of i-1: {said}") as raised:
+    expected = "Cannot perform start session: invalid character 'A' looking for beginning of value"
+    manager = SessionManager(lambda _region: Api(), plugin=plugin(ending="", expected=expected))
+    with pytest.raises(DeployError, match=f"opening a tunnel to port 8080 of i-1: {expected}") as raised:
         manager.local_port(END)
     assert raised.value.code == "tunnel_failed"
     assert TOKEN not in str(raised.value)
@@ -122,12 +122,12 @@ def test_without_the_plugin_its_installation_is_named():
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("expected", "problem"),
     [("1.2.536.0", ""), ("1.3.0.0", ""), ("1.2.535.9", "older than 1.2.536 (1.2.535.9)"), ("", "(no version)")],
 )
-def test_a_plugin_that_would_show_the_token_is_too_old(tmp_path, said, problem):
+def test_a_plugin_that_would_show_the_token_is_too_old(tmp_path, expected, problem):
     program = tmp_path / "plugin"
-    program.write_text(f"#!/bin/sh\necho {said}\n")
+    program.write_text(f"#!/bin/sh\necho {expected}\n")
     program.chmod(0o700)
     found = SessionManager(lambda _region: Api(), plugin=(str(program),)).problem()
     assert found.endswith(problem)

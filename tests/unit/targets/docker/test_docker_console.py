@@ -124,9 +124,9 @@ def test_container_secrets_are_removed_from_logs(docker):
     docker.containers_by_id[ID]["Config"]["Env"] = ["API_KEY=sk-planted", "HF_TOKEN=planted-token", "PORT=80", "X_KEY="]
     docker.log = line(1, "Args {") + line(1, "    api_key: Some(") + line(1, '        "sk-planted",')
     docker.log += line(2, "listening on 80 with planted-token")
-    said = cloud(docker).console(ID)
-    assert "planted" not in said
-    assert said.splitlines()[2:] == ['        "***",', "listening on 80 with ***"]
+    result = cloud(docker).console(ID)
+    assert "planted" not in result
+    assert result.splitlines()[2:] == ['        "***",', "listening on 80 with ***"]
 
 
 def test_following_shows_the_last_line_at_once(docker):

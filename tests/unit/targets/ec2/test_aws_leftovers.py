@@ -142,8 +142,8 @@ def test_no_address_is_left_in_the_region_and_the_error_has_the_command_for_more
     allocate(ec2, {"team": "ml"})
 
     def refuse(**_parameters):
-        said = {"Error": {"Code": "AddressLimitExceeded", "Message": "The maximum number has been reached."}}
-        raise ClientError(said, "AllocateAddress")
+        result = {"Error": {"Code": "AddressLimitExceeded", "Message": "The maximum number has been reached."}}
+        raise ClientError(result, "AllocateAddress")
 
     bench.sessions.client("ec2", "us-east-1", creating=True).allocate_address = refuse
     with pytest.raises(DeployError) as caught:
