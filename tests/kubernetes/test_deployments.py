@@ -21,9 +21,13 @@ PLURALS = {
 
 
 @pytest.fixture
-def run(namespace, monkeypatch, capsys):
+def run(namespace, monkeypatch, capsys, tmp_path):
     """Return a function that runs a command in the test's namespace and returns its exit code and its envelope."""
-    monkeypatch.setenv("KUBECONFIG", str(namespace.plane.kubeconfig))
+    document = json.loads(namespace.plane.kubeconfig.read_text(encoding="utf-8"))
+    document["contexts"][0]["context"]["namespace"] = namespace.name
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(document), encoding="utf-8")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
 
     def command(*words):
         code = frame.run(ROOT, (*words, "--json"))
