@@ -102,6 +102,20 @@ def test_several_replicas_are_all_ready_and_one_of_them_may_be_evicted(namespace
     assert labeled(namespace) == []
 
 
+def test_a_failed_update_restores_as_many_replicas_as_served(namespace, run):
+    up = ("up", NAME, "--target", "kubernetes", "--yes")
+    assert run(*up)[0] == 0
+    assert run("scale", NAME, "2")[0] == 0
+    namespace.plane.engines(faults={"3.3.6": ["oom-warmup"]})
+    code, failed = run(*up, "--engine-version", "3.3.6", "--on-failure", "remove")
+    assert (code, failed["status"]) == (5, "error")
+    images = {pod["spec"]["containers"][0]["image"].partition("@")[0] for pod in namespace.ready()}
+    assert len(images) == 1
+    assert not next(iter(images)).endswith(":3.3.6")
+    assert len(namespace.ready()) == 2
+    assert run("down", NAME, "--yes")[0] == 0
+
+
 def test_more_replicas_than_the_cluster_has_room_for_are_refused_before_anything_is_created(namespace, run):
     code, refused = run("up", NAME, "--target", "kubernetes", "--replicas", "5", "--yes")
     assert code != 0

@@ -28,18 +28,20 @@ def running(around, replicas):
 
 
 @pytest.mark.parametrize(
-    ("asked", "stays"),
+    ("asked", "planned", "stays"),
     [
-        (Replicas(), 3),
-        (Replicas(least=1, most=4), 3),
-        (Replicas(least=2, most=2), 2),
-        (Replicas(least=4, most=6), 2),
+        (Replicas(), 1, 3),
+        (Replicas(least=1, most=4), 2, 3),
+        (Replicas(least=1, most=4), 4, 4),
+        (Replicas(least=2, most=2), 2, 2),
+        (Replicas(least=4, most=6), 5, 5),
     ],
 )
-def test_a_number_that_the_request_allows_is_kept(around, asked, stays):
-    wanted = plan(chosen=candidate(replicas=2))
+def test_a_number_that_is_allowed_and_enough_is_kept(around, asked, planned, stays):
+    wanted = plan(chosen=candidate(replicas=planned))
     wanted = replaced(wanted, request=replaced(wanted.request, replicas=asked))
     assert keeping_size(wanted, running(around, 3)).chosen.replicas == stays
+    assert keeping_size(wanted, None).chosen.replicas == planned
 
 
 def test_a_deployment_on_a_machine_of_its_own_has_one_replica(around):

@@ -71,9 +71,9 @@ def size_of(deployment: Deployment) -> int:
 
 
 def keeping_size(plan: Plan, recorded: Deployment | None) -> Plan:
-    """Return the plan for as many replicas as recorded, if the request allows that many."""
-    allowed, size = plan.request.replicas, size_of(recorded) if recorded else 1
-    if not allowed.least <= size <= (allowed.most or size):
+    """Return the plan for as many replicas as recorded, if they are enough and the request allows that many."""
+    size = 0 if recorded is None else size_of(recorded)
+    if not plan.chosen.replicas <= size <= (plan.request.replicas.most or size):
         return plan
     return replaced(plan, chosen=replaced(plan.chosen, replicas=size))
 

@@ -49,7 +49,7 @@ def _as_it_ran(candidate: Candidate, revision: Revision, planned: PlanDocument) 
     engine = engine_as_planned(candidate.engine, planned)
     if revision.spec is not None:
         engine = replaced(engine, container=revision.spec.container)
-    return replaced(candidate, engine=engine, storage=planned.storage)
+    return replaced(candidate, engine=engine, storage=planned.storage, replicas=planned.chosen.replicas)
 
 
 def _gone(revision: Revision, why: str) -> ConflictError:
