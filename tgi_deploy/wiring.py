@@ -201,7 +201,7 @@ def _docker_target(_setup: Setup | None, _unsearched: dict[tuple[str, str], str]
     return docker_target(os.environ)
 
 
-def _kubernetes_target(setup: Setup | None, _unsearched: dict[tuple[str, str], str]) -> Target:
+def _kubernetes_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
     from tgi_deploy.targets.kubernetes.target import kubernetes_target  # noqa: PLC0415 -- see context()
 
     profiles_dir = setup.profiles_dir if setup else None
@@ -210,7 +210,7 @@ def _kubernetes_target(setup: Setup | None, _unsearched: dict[tuple[str, str], s
     def environ() -> Mapping[str, str]:
         return os.environ if local is None else {**os.environ, "KUBECONFIG": str(_sandbox_cluster(local))}
 
-    return kubernetes_target(environ, lambda: open_catalog(profiles_dir))
+    return kubernetes_target(environ, lambda: open_catalog(profiles_dir), unsearched)
 
 
 # By name; the first is the default.

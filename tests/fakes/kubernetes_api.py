@@ -81,9 +81,7 @@ class FakeCluster:
             assert method == "POST" or query["fieldManager"] == "tgi-deploy"
             dry = "dryRun" in query
             return (
-                self._review(plural, sent)
-                if method == "POST"
-                else self._patch(plural, name, sent, content_type, dry=dry)
+                self._post(plural, sent) if method == "POST" else self._patch(plural, name, sent, content_type, dry=dry)
             )
         if method == "DELETE":
             return self._delete(plural, name, dict(body or {}))
@@ -95,8 +93,16 @@ class FakeCluster:
         chosen = [item for item in self._every(plural).values() if _fits(item, query)]
         return _ok({"kind": "List", "items": chosen, "metadata": {}})
 
-    def _review(self, plural: str, body: Object) -> Answer:
-        assert plural == "selfsubjectaccessreviews"
+    def _post(self, plural: str, body: Object) -> Answer:
+        if plural == "selfsubjectaccessreviews":
+            return self._review(body)
+        name = body["metadata"]["name"]
+        taken = (plural, name) in self.objects
+        return (
+            failure(409, f'{plural} "{name}" already exists') if taken else self._apply(plural, name, body, dry=False)
+        )
+
+    def _review(self, body: Object) -> Answer:
         asked = body["spec"]["resourceAttributes"]
         words = f"{asked['verb']} {asked['resource']}{'/' if asked['subresource'] else ''}{asked['subresource']}"
         return _ok({**body, "status": {"allowed": words not in self.denied}})
@@ -124,7 +130,7 @@ class FakeCluster:
 
     def _patch(self, plural: str, name: str, body: Object, content_type: str, *, dry: bool) -> Answer:
         if content_type == "application/merge-patch+json":
-            return self._resize(name, body)
+            return self._resize(name, body) if "spec" in body else self._annotate(plural, name, body)
         assert content_type == "application/apply-patch+yaml"
         return self._apply(plural, name, body, dry=dry)
 
@@ -152,6 +158,11 @@ class FakeCluster:
         if self.after_call is not None:
             self.after_call(f"{'change' if known else 'create'} {plural}")
         return _ok(wanted)
+
+    def _annotate(self, plural: str, name: str, changes: Object) -> Answer:
+        found = self.objects[plural, name]
+        found["metadata"].setdefault("annotations", {}).update(changes["metadata"]["annotations"])
+        return _ok(found)
 
     def _resize(self, name: str, changes: Object) -> Answer:
         found = self.objects["deployments", name]
@@ -186,6 +197,9 @@ class FakeCluster:
             return failure(409, "the UID in the precondition does not match the UID in record")
         del self.objects[plural, name]
         owned = [key for key, item in self.objects.items() if item.get("owner") == name and plural == "deployments"]
+        uid = found["metadata"]["uid"]
+        owners = {key: item["metadata"].get("ownerReferences", ()) for key, item in self.objects.items()}
+        owned += [key for key, items in owners.items() if uid in {item["uid"] for item in items}]
         for key in owned:
             del self.objects[key]
         return _ok({"kind": "Status", "status": "Success"})

@@ -156,7 +156,7 @@ def other_limits(deployment: Deployment, wanted: WantedEnds) -> WantedEnds | Non
         idle_s=None if wanted.idle_s == ends.idle_s else wanted.idle_s,
         lease_s=None if wanted.lease_s == ends.lease_s else wanted.lease_s,
     )
-    return None if found == WantedEnds() or deployment.usd_per_hour is None else found
+    return None if found == WantedEnds() else found
 
 
 def limit_options(wanted: WantedEnds) -> tuple[str, ...]:

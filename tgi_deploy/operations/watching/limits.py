@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 # Renewed after this part of the lease, so two renewals may fail before it ends.
 _BEAT: Final = 1 / 3
+# By option, the field of WantedEnds.
+_FIELDS: Final = {"ttl": "ttl_s", "max_spend": "max_spend_usd", "idle_timeout": "idle_s", "lease": "lease_s"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +89,9 @@ def with_tags(machine: Found, tags: dict[str, str]) -> Found:
 
 def _check_moves(context: Context, running: Running, wanted: WantedEnds) -> None:
     machine, name = running.machine, running.name
+    asked = {option for option, field in _FIELDS.items() if getattr(wanted, field) is not None}
     for refusal in context.target_at(machine.place).facts.refuses:
-        if "ttl" in refusal.options:
+        if asked.intersection(refusal.options):
             raise InputError(refusal.code, f"'{name}': {refusal.why}", hint=refusal.hint)
     has_lease = any(end.reason == "lease" for end in ends_of(running.recorded, [machine.tags]))
     renews = has_lease and bool(wanted.lease_s) and wanted == WantedEnds(lease_s=wanted.lease_s)

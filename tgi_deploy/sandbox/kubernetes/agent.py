@@ -15,6 +15,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from urllib3 import PoolManager
 from urllib3.exceptions import HTTPError
@@ -107,6 +108,21 @@ class Cluster:
         if key not in data:
             raise ConfigError(f"couldn't find key {key} in {kind} {namespace}/{name}")
         return base64.b64decode(data[key]).decode() if kind == "secret" else str(data[key])
+
+    def token(self, pod: Mapping[str, Any], seconds: int) -> str:
+        about, account = pod["metadata"], pod["spec"]["serviceAccountName"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": about["name"], "uid": about["uid"]}
+        spec = {"expirationSeconds": seconds, "boundObjectRef": bound}
+        path = f"/api/v1/namespaces/{about['namespace']}/serviceaccounts/{account}/token"
+        try:
+            return str(self.call("POST", path, {"spec": spec})["status"]["token"])
+        except ApiError as problem:
+            raise ConfigError(f"no token for the service account {account}: {problem}") from problem
+
+    @property
+    def address(self) -> tuple[str, str]:
+        found = urlsplit(self._server)
+        return str(found.hostname), str(found.port)
 
     def beat(self, name: str) -> None:
         """Renew a node's lease and its status."""

@@ -1,4 +1,7 @@
-"""One pod on a node: its container runs as a stub server; its status, probes, restarts and end are the kubelet's."""
+"""One pod on a node: its container runs as a stub server, or as the program of its own that `command` names.
+
+Its status, probes, restarts and end are the kubelet's.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,13 @@ class Api(Protocol):
 
     def value(self, namespace: str, kind: str, name: str, key: str) -> str:
         """Return a value of a secret or configmap. Raises ConfigError."""
+
+    def token(self, pod: Mapping[str, Any], seconds: int) -> str:
+        """Return a token of the pod's service account. Raises ConfigError."""
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """The host and the port that pods use."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,15 +148,17 @@ class Pod:
 
     def _attempt(self, settings: Settings) -> int | None:
         """Run the container once; return its exit code, or None if it could not be created."""
-        try:
-            environment = dict(self._environment())
-        except ConfigError as problem:
-            self._waiting("CreateContainerConfigError", str(problem))
-            return None
         if self._restarts:
             self.former_logs, self.logs = self.logs, Log()
         began = now()
-        job = self._start(environment, settings)
+        try:
+            job = self._start(dict(self._environment()), settings)
+        except ConfigError as problem:
+            self._waiting("CreateContainerConfigError", str(problem))
+            return None
+        except OSError as problem:
+            self._waiting("RunContainerError", str(problem))
+            return None
         self._report(self._running(began), ready=False)
         reason = self._watch(job, settings, began)
         status = job.wait()
@@ -159,6 +171,8 @@ class Pod:
         return code
 
     def _start(self, environment: dict[str, str], settings: Settings) -> Job:
+        if "command" in self._spec:
+            return self._start_program(environment, settings)
         arguments = [_expanded(word, environment) for word in self._spec.get("args", ())]
         port = int(value_of("--port", arguments) or environment.get("PORT") or _DEFAULT_PORT)
         listen = (self.address, port) if can_bind(self.address, port) else ("127.0.0.1", free_ports(1)[0])
@@ -184,6 +198,47 @@ class Pod:
                 environment={"PYTHONPATH": str(Path(tgi_deploy.__file__).resolve().parent.parent), "HOME": home} | path,
                 stdin=variables,
             )
+
+    def _start_program(self, environment: dict[str, str], settings: Settings) -> Job:
+        """Start the container's own command, as a process of this computer: its volumes are folders of the pod."""
+        home, path = self._spawner.environment["HOME"], {"PATH": self._spawner.environment["PATH"]}
+        folders = dict(self._volumes())
+        host, port = self._api.address
+        known = {**environment, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+        self.place = Place(
+            address=("127.0.0.1", 0), ports={"": 0}, environment=known | path, folder=home, speed=settings.speed
+        )
+        words = [_expanded(word, known) for word in (*self._spec["command"], *self._spec.get("args", ()))]
+        return self._spawner.start(
+            [folders.get(word, word) for word in words], line=self.logs.add, environment={"HOME": home} | known | path
+        )
+
+    def _volumes(self) -> Iterator[tuple[str, str]]:
+        """Write the projected volumes; yield the path in the container, and the folder. Raises ConfigError."""
+        volumes = {
+            item["name"]: item["projected"]["sources"]
+            for item in self.pod["spec"].get("volumes", ())
+            if "projected" in item
+        }
+        for mount in self._spec.get("volumeMounts", ()):
+            if mount["name"] in volumes:
+                folder = Path(self._spawner.environment["HOME"], "volumes", self.pod["metadata"]["uid"], mount["name"])
+                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                for source in volumes[mount["name"]]:
+                    for name, text in self._projected(source):
+                        (folder / name).write_text(text, encoding="utf-8")
+                yield mount["mountPath"], str(folder)
+
+    def _projected(self, source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """Yield the files of one source."""
+        namespace = self.pod["metadata"]["namespace"]
+        if "serviceAccountToken" in source:
+            wanted = source["serviceAccountToken"]
+            yield wanted["path"], self._api.token(self.pod, wanted["expirationSeconds"])
+        for item in source.get("configMap", {}).get("items", ()):
+            yield item["path"], self._api.value(namespace, "configmap", source["configMap"]["name"], item["key"])
+        for item in source.get("downwardAPI", {}).get("items", ()):
+            yield item["path"], self._field(item["fieldRef"]["fieldPath"])
 
     def _visible(self) -> tuple[str, ...]:
         gpus = str(self._spec.get("resources", {}).get("limits", {}).get(GPU, "0"))

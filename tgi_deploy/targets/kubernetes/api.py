@@ -84,6 +84,10 @@ class Api:
         query = {**_STRICTLY, "dryRun": "All"}
         self._ask("PATCH", path, doing, lambda _reply: None, query=query, body=manifest, content_type=_APPLY)
 
+    def create(self, path: str, doing: str, manifest: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:
+        """Create an object; one that has its name already is a refusal."""
+        return _present(self._ask("POST", path, doing, read, query=_STRICTLY, body=manifest))
+
     def review(self, path: str, doing: str, question: Mapping[str, Any], read: Callable[[Reply], _T]) -> _T:
         """Post a question, which creates nothing, and return what `read` makes of the answer."""
         return _present(self._ask("POST", path, doing, read, body=question))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.errors import DeployError
+from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
+from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.objects import Objects
 from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, pod_console, replicas_of
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, KINDS, SERVICE, name_of
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, SERVICE, name_of
 from tgi_deploy.values.resource import TAG_ID, MachineState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from tgi_deploy.targets.kubernetes.api import Api
@@ -19,9 +23,15 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 
+_HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {DEPLOYMENT: Workloads, ENFORCER: Enforcers}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesCloud:
+    """`unsearched` collects (place, kind) → why the search failed."""
+
     api: Api
+    unsearched: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def region(self) -> str:
@@ -32,11 +42,24 @@ class KubernetesCloud:
         return KINDS
 
     def handler(self, kind: str) -> Objects:
-        return Objects(self.api, kind)
+        return _HANDLERS.get(kind, partial(Objects, kind=kind))(self.api)
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         wanted = {TAG_ID: "", **tags}
-        return tuple(found for kind in KINDS for found in self.handler(kind).find(wanted))
+        return tuple(found for kind in KINDS for found in self._find(kind, wanted))
+
+    def _find(self, kind: str, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """Search one kind. Only limits need service accounts: that they may not be listed is noted once."""
+        if (self.region, kind) in self.unsearched:
+            return ()
+        handler = self.handler(kind)
+        try:
+            return handler.find(tags)
+        except DeployError as error:
+            if not handler.rare or error.code != FORBIDDEN_CODE:
+                raise
+            self.unsearched[self.region, kind] = error.message
+        return ()
 
     def machine(self, instance_id: str) -> MachineState:
         found = self.workload(instance_id)

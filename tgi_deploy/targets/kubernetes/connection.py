@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class Clusters:
     """Clusters by place, with credentials from the kubeconfig at the time of the first call.
 
-    `environ` is called at the same time, and returns the variables that name the kubeconfig.
+    `environ` is called at the same time, and returns the variables that name the kubeconfig. `unsearched` collects
+    (place, kind) → why the search failed.
     """
 
-    def __init__(self, environ: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, environ: Callable[[], Mapping[str, str]], unsearched: dict[tuple[str, str], str]) -> None:
+        self._unsearched = unsearched
         self._environ = cache(environ)
         self.cloud: Callable[[str], KubernetesCloud] = cache(self._cloud)
         self.transport: Callable[[str], Transport] = cache(self._transport)
@@ -48,7 +50,8 @@ class Clusters:
         from tgi_deploy.targets.kubernetes.api import Api  # noqa: PLC0415 -- most commands ask no cluster
         from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud  # noqa: PLC0415 -- startup time
 
-        return KubernetesCloud(api=Api(place=Place.of(place), sender=self.transport(place)))
+        api = Api(place=Place.of(place), sender=self.transport(place))
+        return KubernetesCloud(api=api, unsearched=self._unsearched)
 
     def _transport(self, place: str) -> Transport:
         try:

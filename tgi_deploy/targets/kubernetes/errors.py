@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
+FORBIDDEN_CODE: Final = "cluster_forbidden"
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 INVALID: Final = 422
@@ -67,7 +68,7 @@ def _by_status(status: int, message: str, said: str, *, changing: bool) -> Deplo
         )
     if status == FORBIDDEN:
         hint = "'kubectl auth can-i --list' shows what you may do; docs/kubernetes.md lists what is needed"
-        return ClusterRefusedError("cluster_forbidden", message, hint=hint)
+        return ClusterRefusedError(FORBIDDEN_CODE, message, hint=hint)
     if status == NOT_FOUND:
         return GoneError(message)
     if status == TOO_MANY or status >= _SERVER:

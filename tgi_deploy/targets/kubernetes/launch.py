@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.errors import DeployError, Problem, error
 from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.ends import expiry
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, manifests, workload
 from tgi_deploy.targets.kubernetes.nodes import room
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, resources
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
 from tgi_deploy.text import plural
+from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
 from tgi_deploy.values.serving import TUNNEL_NOTE, YES
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
     from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
     from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.resource import ChangeSet, Found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,13 +72,18 @@ class KubernetesLaunch:
 
     @property
     def rare_kinds(self) -> bool:
-        return False
+        return self.request.ends != WantedEnds()
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
         """Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`."""
         deployment, seen = look()
-        wanted = self._workload(deployment)
-        found = resources(wanted, Place.of(self.place), deployment.wanted.number, self._notes)
+        wanted, place = self._workload(deployment), Place.of(self.place)
+        found = resources(wanted, place, deployment.wanted.number, self._notes)
+        ends = self._ends(deployment, seen, diff(found, deployment.resources, seen))
+        documents = manifests(wanted)
+        if ends.any or any(item.kind == ENFORCER for item in seen):
+            limits = enforcer(documents[0], place)
+            found, documents = (limits, *found), (*limits.properties["manifests"], *documents)
         yield Attempt(
             candidate=self.request.plan.chosen,
             place=self.place,
@@ -83,7 +92,19 @@ class KubernetesLaunch:
             cidrs=(),
             wanted=found,
             changes=diff(found, deployment.resources, seen),
-            artifacts=((FILE, as_yaml(manifests(wanted))),),
+            artifacts=((FILE, as_yaml(documents)),),
+            ends=ends,
+        )
+
+    def _ends(self, deployment: Deployment, seen: Sequence[Found], changes: ChangeSet) -> Ends:
+        """Return the limits. A Deployment that stays keeps its own: new ones don't replace it."""
+        asked = self.request.ends
+        alive = any(found.is_machine and found.alive for found in seen)
+        if alive and (asked == WantedEnds() or not _creates(changes)):
+            return deployment.ends
+        expires = expiry(deployment, asked.ttl_s, seen, self.around.clock)
+        return Ends(
+            ttl_s=asked.ttl_s, expires_at=expires, asked_ttl_s=asked.ttl_s, ttl_until=expires, lease_s=asked.lease_s
         )
 
     def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a namespace is the only pool
@@ -109,7 +130,7 @@ class KubernetesLaunch:
     def _without_gpus(self, attempt: Attempt, name: str) -> Iterator[Problem]:
         candidate = attempt.candidate
         chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
-        if not any(step.kind == DEPLOYMENT and step.action == "create" for step in attempt.changes.steps):
+        if not _creates(attempt.changes):
             return
         nodes = [node for node in self.nodes(name) if node.accelerator == chip]
         fits = room(nodes, chip, number)
@@ -172,3 +193,8 @@ class KubernetesLaunch:
         """Return how the cluster's own labels select the accelerator, whether or not one is free now."""
         found = (node.selector for node in self.nodes(name) if node.accelerator == accelerator)
         return next(filter(None, found), None) or Cards.packaged().selector(accelerator)
+
+
+def _creates(changes: ChangeSet) -> bool:
+    """Return whether a Deployment will be created."""
+    return any(step.kind == DEPLOYMENT and step.action == "create" for step in changes.steps)

@@ -28,6 +28,7 @@ Manifest = dict[str, Any]
 
 HUB_TOKEN_SECRET: Final = "hf-token"  # noqa: S105 -- the Secret's name, not a token
 CONTAINER: Final = "engine"
+CONTAINER_SECURITY: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 HTTP: Final = "http"
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 TOOL: Final = "tgi-deploy"
@@ -171,9 +172,14 @@ def _pod(wanted: Workload) -> Manifest:
 
 
 def _pod_security(container: HostedContainer) -> Manifest:
-    """Return the pod's security context; a port below 1024 is opened to ordinary users in this pod alone."""
+    """Return the engine's security context; a port below 1024 is opened to ordinary users in this pod alone."""
     low = container.container_port < _LOWEST_FREE_PORT
     port = {"sysctls": [{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]} if low else {}
+    return {**user_security(), **port}
+
+
+def user_security() -> Manifest:
+    """Return the security context of a pod that runs as an ordinary user."""
     return {
         "runAsNonRoot": True,
         "runAsUser": _USER,
@@ -181,7 +187,6 @@ def _pod_security(container: HostedContainer) -> Manifest:
         "fsGroup": _USER,
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
-        **port,
     }
 
 
@@ -199,13 +204,13 @@ def _container(wanted: Workload) -> Manifest:
     return {
         "name": CONTAINER,
         "image": _image(container),
-        "args": [_unexpanded(arg) for arg in container.args],
+        "args": [unexpanded(arg) for arg in container.args],
         "env": list(_env(wanted)),
         "ports": [{"name": HTTP, "containerPort": container.container_port, "protocol": "TCP"}],
         "resources": _resources(wanted),
         **_probes(container.health, wanted.ready_deadline_s),
         "lifecycle": {"preStop": {"exec": {"command": ["sleep", str(_OUT_OF_SERVICE_S)]}}},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "securityContext": dict(CONTAINER_SECURITY),
         "volumeMounts": list(_volume_mounts(container)),
     }
 
@@ -215,7 +220,7 @@ def _image(container: HostedContainer) -> str:
     return container.image if digest is None or "@" in container.image else f"{container.image}@{digest}"
 
 
-def _unexpanded(text: str) -> str:
+def unexpanded(text: str) -> str:
     """Return a text for `args` or `env` that Kubernetes passes on unchanged: it replaces $(NAME), and $$ by $."""
     return text.replace("$", "$$")
 
@@ -224,7 +229,7 @@ def _env(wanted: Workload) -> Iterator[Manifest]:
     """Yield the variables; libraries look for a home folder and a user's name, which an arbitrary user lacks."""
     own = {"HOME": _HOME, "NUMBA_CACHE_DIR": _HOME, "USER": TOOL}
     for name, value in sorted({**own, **dict(wanted.container.env)}.items()):
-        yield {"name": name, "value": _unexpanded(value)}
+        yield {"name": name, "value": unexpanded(value)}
     for name in wanted.container.secret_env:
         yield {"name": name, "valueFrom": {"secretKeyRef": {"name": wanted.hub_token_secret, "key": name}}}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.targets.kubernetes.manifests import label
 from tgi_deploy.targets.kubernetes.pods import replicas_of
-from tgi_deploy.targets.kubernetes.resources import BUDGET, DEPLOYMENT, SERVICE, name_of
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, PATHS, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.reply import Reply
 
-_PATHS: Final = {
-    DEPLOYMENT: ("/apis/apps/v1", "deployments"),
-    SERVICE: ("/api/v1", "services"),
-    BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
-}
 _LABELS: Final = (TAG_NAME, TAG_ID)
 _OURS: Final = label(TAG_PREFIX)
 
@@ -57,7 +52,7 @@ class Objects:
         name = properties["name"]
         present = self.api.get(self.path(name), f"looking for the {self.kind}", self._found)
         if present is not None:
-            return _same(present, tags)
+            return same(present, tags)
         return self._apply(name, properties["manifest"], tags, f"creating the {self.kind}")
 
     def rehearse(self, properties: Mapping[str, Any]) -> None:
@@ -94,14 +89,11 @@ class Objects:
             self.api.delete(self.path(attributes["id"]), f"deleting the {self.kind}", uid=attributes.get("uid", ""))
 
     def _apply(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str], doing: str) -> Found:
-        metadata = dict(manifest["metadata"])
-        metadata["labels"] = {**metadata["labels"], **{label(tag): tags[tag] for tag in _LABELS if tag in tags}}
-        metadata["annotations"] = {label(tag): value for tag, value in tags.items() if tag.startswith(TAG_PREFIX)}
-        return self.api.apply(self.path(name), doing, {**manifest, "metadata": metadata}, self._found)
+        return self.api.apply(self.path(name), doing, tagged(manifest, tags), self._found)
 
     def path(self, name: str = "") -> str:
         """Return the path of all, or of one by its name or id."""
-        return self.api.path(*_PATHS[self.kind], name_of(name))
+        return self.api.path(*PATHS[self.kind], name_of(name))
 
     def _found(self, item: Reply) -> Found:
         metadata = item.part("metadata")
@@ -127,7 +119,15 @@ class Objects:
         )
 
 
-def _same(found: Found, tags: Mapping[str, str]) -> Found:
+def tagged(manifest: Mapping[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return a manifest with tags: annotations, and labels to find it by."""
+    metadata = dict(manifest["metadata"])
+    metadata["labels"] = {**metadata["labels"], **{label(tag): tags[tag] for tag in _LABELS if tag in tags}}
+    metadata["annotations"] = {label(tag): value for tag, value in tags.items() if tag.startswith(TAG_PREFIX)}
+    return {**manifest, "metadata": metadata}
+
+
+def same(found: Found, tags: Mapping[str, str]) -> Found:
     """Return an object that has the name already, if its tags match."""
     if found.alive and all(found.tags.get(tag) == tags.get(tag) for tag in (TAG_ID, TAG_KEY, TAG_SPEC)):
         return found

@@ -16,7 +16,20 @@ if TYPE_CHECKING:
 DEPLOYMENT: Final = "deployment"
 SERVICE: Final = "service"
 BUDGET: Final = "poddisruptionbudget"
-KINDS: Final = (DEPLOYMENT, SERVICE, BUDGET)
+ENFORCER: Final = "serviceaccount"
+# By the paths of the API, in order of creation: limits are enforced from before the Deployment exists until it is gone.
+PATHS: Final = {
+    ENFORCER: ("/api/v1", "serviceaccounts"),
+    DEPLOYMENT: ("/apis/apps/v1", "deployments"),
+    SERVICE: ("/api/v1", "services"),
+    BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
+}
+KINDS: Final = tuple(PATHS)
+
+
+def object_path(kind: str, namespace: str, name: str) -> str:
+    group, plural = PATHS[kind]
+    return f"{group}/namespaces/{namespace}/{plural}/{name}"
 
 
 def name_of(object_id: str) -> str:

@@ -10,7 +10,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.kubernetes.connection import Clusters
 from tgi_deploy.targets.kubernetes.options import NAME, KubernetesOptions
 from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
-from tgi_deploy.values.plan_options import END_FIELDS, MOST_REPLICAS
+from tgi_deploy.values.plan_options import MOST_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,10 +45,10 @@ FACTS: Final = TargetFacts(
     regions=False,
     refuses=(
         Refusal(
-            options=END_FIELDS,
+            options=("max_spend", "idle_timeout"),
             code="no_limits_on_kubernetes",
-            why="nothing in the cluster ends a deployment on a schedule yet",
-            hint="omit it, and remove the deployment with 'tgi-deploy down NAME'",
+            why="nothing in the cluster knows the price of a pod, or when its last request was",
+            hint="set its end with --ttl or --lease",
         ),
     ),
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"}),
@@ -173,9 +173,13 @@ class KubernetesTarget:
         return exec_words(place, machine_id, words, terminal=terminal)
 
 
-def kubernetes_target(environ: Callable[[], Mapping[str, str]], catalog: Callable[[], Catalog]) -> KubernetesTarget:
+def kubernetes_target(
+    environ: Callable[[], Mapping[str, str]],
+    catalog: Callable[[], Catalog],
+    unsearched: dict[tuple[str, str], str],
+) -> KubernetesTarget:
     """Return the target without contacting any cluster. `environ` returns the variables at the first contact."""
-    clusters = Clusters(environ)
+    clusters = Clusters(environ, unsearched)
     return KubernetesTarget(
         chosen=clusters.place,
         cloud=clusters.cloud,

@@ -1,0 +1,118 @@
+"""Limits hold without the caller: the real control plane runs the Job that `up --ttl` creates."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from builders.control_plane import eventually
+from urllib3 import PoolManager
+
+from tgi_deploy.cli import frame
+from tgi_deploy.cli.main import ROOT
+from tgi_deploy.sandbox.kubernetes import CERTIFICATE
+
+pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+NAME = "llama3-13b"
+OWN = f"tgi-deploy-{NAME}"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PLURALS = {
+    "serviceaccounts": "/api/v1", "services": "/api/v1", "deployments": "/apis/apps/v1", "jobs": "/apis/batch/v1",
+    "poddisruptionbudgets": "/apis/policy/v1", "roles": RBAC, "rolebindings": RBAC,
+}  # fmt: skip
+
+
+@pytest.fixture
+def run(namespace, monkeypatch, capsys):
+    """Return a function that runs a command in the test's namespace and returns its exit code and its envelope."""
+    monkeypatch.setenv("KUBECONFIG", str(namespace.plane.kubeconfig))
+
+    def command(*words):
+        code = frame.run(ROOT, (*words, "--json"))
+        return code, json.loads(capsys.readouterr().out)
+
+    return command
+
+
+def up(namespace, run, *limits):
+    code, made = run("up", NAME, "--target", "kubernetes", "--namespace", namespace.name, *limits, "--yes")
+    assert code == 0, made["errors"]
+    return made
+
+
+def labeled(namespace):
+    """Return the plural of everything with the deployment's label."""
+    query = f"?labelSelector=tgi-deploy/deployment={NAME}"
+    paths = {plural: namespace.path(plural, "", group) + query for plural, group in PLURALS.items()}
+    return {plural for plural, path in paths.items() if namespace.plane.call("GET", path)["items"]}
+
+
+def jobs(namespace):
+    items = namespace.plane.call("GET", namespace.path("jobs", "", "/apis/batch/v1"))["items"]
+    return [item["metadata"]["uid"] for item in items]
+
+
+def annotate(namespace, **limits):
+    """Set limits as `extend` does."""
+    annotations = {f"tgi-deploy/{name.replace('_', '-')}": value for name, value in limits.items()}
+    body = {"metadata": {"annotations": annotations}}
+    namespace.plane.call("PATCH", namespace.deployments(OWN), body, "application/merge-patch+json")
+
+
+def ends(shown):
+    return {end["reason"]: datetime.fromisoformat(end["at"]) for end in shown["data"]["deployments"][0]["ends"]}
+
+
+def as_the_job(namespace):
+    """Return a function that sends a request with the Job's own token, and returns the status."""
+    path = namespace.path("serviceaccounts", f"{OWN}/token")
+    token = namespace.plane.call("POST", path, {"spec": {"expirationSeconds": 600}})["status"]["token"]
+    http = PoolManager(ca_certs=str(namespace.plane.home / CERTIFICATE), retries=False)
+    headers = {"Authorization": f"Bearer {token}"}
+    return lambda method, path: http.request(method, namespace.plane.server + path, headers=headers).status
+
+
+def test_a_deployment_ends_at_its_ttl_without_the_caller(namespace, run):
+    up(namespace, run, "--ttl", "2h")
+    assert labeled(namespace) == set(PLURALS)
+    code, shown = run("status", NAME)
+    assert (code, ends(shown)["ttl"] - datetime.now(UTC) < timedelta(hours=2)) == (0, True)
+    code, moved = run("extend", NAME, "--ttl", "4h")
+    assert code == 0, moved["errors"]
+    code, shown = run("status", NAME)
+    assert ends(shown)["ttl"] - datetime.now(UTC) > timedelta(hours=3)
+    assert namespace.ready()
+    annotate(namespace, expires=datetime.now(UTC).isoformat(timespec="seconds"))
+    eventually(lambda: not labeled(namespace) and not namespace.pods())
+    code, shown = run("status", NAME)
+    assert code != 0
+    assert run("down", NAME, "--yes")[0] == 0
+
+
+def test_the_job_may_end_its_own_deployment_and_nothing_else(namespace, run):
+    up(namespace, run, "--lease", "1h")
+    ask = as_the_job(namespace)
+    other = namespace.deployments("other")
+    assert ask("GET", namespace.deployments(OWN)) == 200
+    for method, path in (
+        ("DELETE", other), ("GET", other), ("GET", namespace.deployments()), ("DELETE", namespace.deployments()),
+        ("PATCH", namespace.deployments(OWN)), ("GET", namespace.path("secrets", "hf-token")),
+        ("GET", namespace.path("pods")), ("DELETE", namespace.path("services", "other")),
+    ):  # fmt: skip
+        assert ask(method, path) == 403, (method, path)
+    assert run("down", NAME, "--yes")[0] == 0
+    assert labeled(namespace) == set()
+
+
+def test_extend_gives_the_first_limit_to_a_deployment_without_one_and_down_removes_it(namespace, run):
+    up(namespace, run)
+    assert labeled(namespace) == {"services", "deployments", "poddisruptionbudgets"}
+    code, moved = run("extend", NAME, "--lease", "30m")
+    assert code == 0, moved["errors"]
+    assert labeled(namespace) == set(PLURALS)
+    before = jobs(namespace)
+    up(namespace, run)
+    assert jobs(namespace) == before
+    assert run("down", NAME, "--yes")[0] == 0
+    assert labeled(namespace) == set()

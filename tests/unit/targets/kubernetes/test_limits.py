@@ -1,0 +1,172 @@
+"""What enforces limits in a cluster: its permissions, its pod, its program, and how it comes and goes."""
+
+from __future__ import annotations
+
+import runpy
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders import plans
+from fakes.kubernetes_api import FakeCluster, failure
+
+from tgi_deploy.errors import ConflictError
+from tgi_deploy.targets.kubernetes.api import Api
+from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+from tgi_deploy.targets.kubernetes.limits import enforcer, limit_manifests
+from tgi_deploy.targets.kubernetes.manifests import deployment, workload
+from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.resources import KINDS, PATHS
+from tgi_deploy.templating import render_text
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLACE = Place.of("kubernetes:team-a@dev")
+NODES = Cards.packaged().selector("L40S")
+NAME = "tgi-deploy-demo"
+TAGS = {TAG_NAME: "demo", TAG_ID: "id1", TAG_KEY: "serviceaccount", TAG_SPEC: "abc"}
+NOW = datetime(2026, 1, 9, 12, 0, tzinfo=UTC)
+SETS = {TAG_EXPIRES: "2026-01-09T14:00:00+00:00 7200"}
+
+
+def engine(**changes: Any) -> dict[str, Any]:
+    deployable = plans.deployable(name="demo", candidate=plans.candidate(engine=plans.engine(**changes)))
+    return deployment(workload(deployable, NODES, deployment_id="id1"))
+
+
+def manifests() -> dict[str, Any]:
+    return {item["kind"]: item for item in limit_manifests(engine(), "team-a")}
+
+
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = manifests()["Job"]["spec"]["template"]["spec"]
+    return spec
+
+
+def cloud(cluster: FakeCluster) -> KubernetesCloud:
+    return KubernetesCloud(api=Api(place=PLACE, sender=cluster))
+
+
+def kinds(cluster: FakeCluster) -> set[str]:
+    return {plural for plural, _ in cluster.objects if plural != "pods"}
+
+
+def test_its_role_allows_only_to_read_the_deployment_and_to_delete_what_is_named_after_it():
+    rules = manifests()["Role"]["rules"]
+    assert {(*rule["apiGroups"], *rule["resources"], *rule["verbs"]) for rule in rules} == {
+        ("", "serviceaccounts", "delete"), ("apps", "deployments", "get", "delete"), ("", "services", "delete"),
+        ("policy", "poddisruptionbudgets", "delete"),
+    }  # fmt: skip
+    assert {tuple(rule["resourceNames"]) for rule in rules} == {(NAME,)}
+    (subject,) = manifests()["RoleBinding"]["subjects"]
+    assert subject == {"kind": "ServiceAccount", "name": NAME, "namespace": "team-a"}
+
+
+def test_its_pod_runs_the_engines_image_on_the_engines_nodes_without_a_gpu():
+    wanted, (container,) = engine()["spec"]["template"]["spec"], pod()["containers"]
+    assert container["image"] == wanted["containers"][0]["image"]
+    assert pod()["nodeSelector"] == wanted["nodeSelector"]
+    assert wanted["tolerations"][0] in pod()["tolerations"]
+    assert "nvidia.com/gpu" not in container["resources"]["limits"]
+    assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container["env"]
+    assert pod()["securityContext"]["runAsNonRoot"] is True
+    assert pod()["restartPolicy"] == "OnFailure"
+
+
+def test_the_service_does_not_select_its_pod():
+    labels = manifests()["Job"]["spec"]["template"]["metadata"]["labels"]
+    assert not labels.keys() & engine()["spec"]["selector"]["matchLabels"].keys()
+
+
+def test_it_deletes_everything_else_last_what_allows_it_to():
+    _, first, *rest = pod()["containers"][0]["args"]
+    assert first == f"/apis/apps/v1/namespaces/team-a/deployments/{NAME}"
+    assert rest[-1] == f"/api/v1/namespaces/team-a/serviceaccounts/{NAME}"
+    assert {path.split("/")[-2] for path in (first, *rest)} == {plural for _, plural in PATHS.values()}
+
+
+def test_limits_are_enforced_from_before_the_deployment_exists_until_it_is_gone():
+    assert KINDS.index("serviceaccount") < KINDS.index("deployment")
+
+
+def made(cluster: FakeCluster) -> None:
+    wanted = engine()
+    properties = {"name": NAME, "manifest": wanted}
+    cloud(cluster).handler("deployment").create(properties, tags={**TAGS, TAG_KEY: "deployment@1.1"}, token="t")
+
+
+def test_the_first_limit_creates_what_enforces_it_and_the_next_changes_only_the_annotation():
+    cluster = FakeCluster()
+    made(cluster)
+    handler = cloud(cluster).handler("deployment")
+    handler.update({"id": f"deployment/{NAME}"}, {"tags": SETS})
+    assert kinds(cluster) == {"deployments", "serviceaccounts", "roles", "rolebindings", "jobs"}
+    before = [item["metadata"]["uid"] for (plural, _), item in cluster.objects.items() if plural == "jobs"]
+    handler.update({"id": f"deployment/{NAME}"}, {"tags": {TAG_EXPIRES: "none"}})
+    notes = cluster.objects["deployments", NAME]["metadata"]["annotations"]
+    assert (notes["tgi-deploy/expires"], notes["tgi-deploy/limits"]) == ("none", "tags")
+    assert [item["metadata"]["uid"] for (plural, _), item in cluster.objects.items() if plural == "jobs"] == before
+
+
+def test_everything_that_enforces_limits_is_deleted_with_its_account():
+    cluster = FakeCluster()
+    made(cluster)
+    there = cloud(cluster)
+    there.handler("deployment").update({"id": f"deployment/{NAME}"}, {"tags": SETS})
+    (found,) = there.handler("serviceaccount").find({TAG_NAME: "demo"})
+    there.handler("serviceaccount").delete(found.attributes)
+    assert kinds(cluster) == {"deployments"}
+
+
+def test_a_new_image_gets_a_new_job_before_the_former_one_goes():
+    cluster = FakeCluster()
+    accounts = cloud(cluster).handler("serviceaccount")
+    found = accounts.create(enforcer(engine(), PLACE).properties, tags=TAGS, token="t")
+    (former,) = (name for plural, name in cluster.objects if plural == "jobs")
+    accounts.update(found.attributes, enforcer(engine(num_shard=1, image="x:2"), PLACE).properties)
+    (now,) = (name for plural, name in cluster.objects if plural == "jobs")
+    assert now != former
+    assert cluster.calls.index("DELETE jobs") > max(at for at, call in enumerate(cluster.calls) if call == "PATCH jobs")
+
+
+def test_the_limits_of_another_deployment_are_not_taken_over():
+    cluster = FakeCluster()
+    accounts, properties = cloud(cluster).handler("serviceaccount"), enforcer(engine(), PLACE).properties
+    accounts.create(properties, tags=TAGS, token="t")
+    with pytest.raises(ConflictError) as caught:
+        accounts.create(properties, tags={**TAGS, TAG_ID: "id2"}, token="t")
+    assert caught.value.code == "name_taken"
+
+
+def test_without_permission_to_list_accounts_everything_else_is_found_and_that_is_noted():
+    cluster = FakeCluster(refusals={"GET serviceaccounts": failure(403, "serviceaccounts is forbidden")})
+    made(cluster)
+    there = cloud(cluster)
+    assert [found.kind for found in there.find({})] == ["deployment"]
+    assert list(there.unsearched) == [(str(PLACE), "serviceaccount")]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> dict[str, Any]:
+    path = tmp_path / "program.py"
+    path.write_text(render_text("kubernetes/enforce-limits.py.j2", {}, templates_dir=None), encoding="utf-8")
+    return runpy.run_path(str(path))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "limit"),
+    [
+        ({}, None),
+        ({"tgi-deploy/expires": "none"}, None),
+        ({"tgi-deploy/expires": "2026-01-09T12:00:01+00:00"}, None),
+        ({"tgi-deploy/expires": "2026-01-09T12:00:00+00:00 7200"}, "expires"),
+        ({"tgi-deploy/expires": "none", "tgi-deploy/lease-until": "2026-01-09T11:00:00+00:00"}, "lease-until"),
+    ],
+)
+def test_a_limit_is_reached_at_its_time_by_the_api_servers_clock(
+    program: dict[str, Any], annotations: dict[str, str], limit: str | None
+):
+    assert program["reached"](annotations, NOW) == limit

@@ -1,0 +1,120 @@
+"""Handlers of what limits need: the Deployment, whose annotations they are, and the account that enforces them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tgi_deploy.reconcile.ends import NO_LIMIT, READS_TAGS, TAG_LEASE
+from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.targets.kubernetes.limits import DEPENDENT_PATHS, enforcer
+from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, name_of
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, TAG_NAME, TAG_SPEC
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tgi_deploy.targets.kubernetes.manifests import Manifest
+    from tgi_deploy.values.resource import Found
+
+_LIMITS: Final = frozenset({TAG_EXPIRES, TAG_LEASE})
+_NOT_SHARED: Final = _LIMITS | {READS_TAGS[0]}
+
+
+@dataclass(frozen=True, slots=True)
+class Enforcers(Objects):
+    """A service account with the Job, the Role and the RoleBinding that belong to it."""
+
+    kind: str = ENFORCER
+    rare: ClassVar[bool] = True
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
+        """Create it, or return the one that an earlier request of ours has created. Raises ConflictError `name_taken`.
+
+        Of two creating at once, the cluster refuses the second: nobody's limits are overwritten.
+        """
+        account, *rest = properties["manifests"]
+        found = self.api.get(self.path(properties["name"]), "looking for the service account", self._found)
+        if found is None:
+            found = self.api.create(self.path(), "creating the service account", tagged(account, tags), self._found)
+        else:
+            same(found, tags)
+        self._complete(found, rest)
+        return found
+
+    def rehearse(self, properties: Mapping[str, Any]) -> None:
+        account, *rest = properties["manifests"]
+        self.api.rehearse(self.path(properties["name"]), "checking the service account", account)
+        for item in rest:
+            self.api.rehearse(self._path_of(item), f"checking the {item['kind']}", item)
+
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        found = self.read(attributes)
+        if found is not None:
+            self._complete(found, properties["manifests"][1:])
+
+    def _complete(self, account: Found, rest: Sequence[Manifest]) -> None:
+        """Apply what belongs to it. A new Job is there before the former one goes."""
+        owner = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "name": name_of(account.id),
+            "uid": account.attributes["uid"],
+            "blockOwnerDeletion": True,
+        }
+        *access, job = rest
+        for item in access:
+            self._apply_owned(item, owner, account)
+        group, plural = DEPENDENT_PATHS["Job"]
+        query = {"labelSelector": f"{label(TAG_NAME)}={account.tags[TAG_NAME]}"}
+        jobs = [
+            (item.part("metadata").text("name"), item.part("metadata").text("uid"))
+            for item in self.api.items(self.api.path(group, plural), "looking for the Job", query=query)
+        ]
+        if job["metadata"]["name"] not in dict(jobs):
+            self._apply_owned(job, owner, account)
+        for name, uid in jobs:
+            if name != job["metadata"]["name"]:
+                self.api.delete(self.api.path(group, plural, name), "deleting the former Job", uid=uid)
+
+    def _apply_owned(self, manifest: Manifest, owner: Mapping[str, Any], account: Found) -> None:
+        item = tagged(manifest, account.tags)
+        item["metadata"]["ownerReferences"] = [owner]
+        self.api.apply(self._path_of(item), f"applying the {item['kind']}", item, lambda _reply: True)
+
+    def _path_of(self, manifest: Manifest) -> str:
+        return self.api.path(*DEPENDENT_PATHS[manifest["kind"]], manifest["metadata"]["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class Workloads(Objects):
+    """Deployments, whose limits are annotations."""
+
+    kind: str = DEPLOYMENT
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
+        name, value = READS_TAGS
+        return Objects.create(self, properties, tags={**tags, name: value}, token=token)
+
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Change the number of replicas, or the `tags` that are limits; the first limit needs what enforces it."""
+        tags = properties.get("tags")
+        if tags is None:
+            Objects.update(self, attributes, properties)
+            return
+        path = self.path(attributes["id"])
+        live = self.api.get(path, "reading the deployment", lambda item: (item.content, self._found(item)))
+        if live is None:
+            raise GoneError(f"there is no {attributes['id']} in {self.api.place.namespace}")
+        if any(tags.get(name, NO_LIMIT) != NO_LIMIT for name in _LIMITS):
+            self._enforce(*live)
+        annotations = {label(name): value for name, value in tags.items()}
+        self.api.merge(path, "changing the limits", {"metadata": {"annotations": annotations}})
+
+    def _enforce(self, manifest: Mapping[str, Any], found: Found) -> None:
+        wanted = enforcer(manifest, self.api.place)
+        own = {name: value for name, value in found.tags.items() if name not in _NOT_SHARED}
+        tags = {**own, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
+        Enforcers(self.api).create(wanted.properties, tags=tags, token="")

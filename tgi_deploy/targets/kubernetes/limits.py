@@ -1,0 +1,123 @@
+"""What enforces a deployment's limits inside its cluster: a Job that deletes its objects. Pure.
+
+The Job reads the limits from the Deployment's annotations, which `extend` changes. Its pod is started again wherever it
+is lost, on another node if necessary, until the deployment is gone. A CronJob would do that, too, but with a new pod
+for each look, and none of them would know what the one before has seen.
+
+The Job, the Role and the RoleBinding belong to the service account, so that the cluster deletes them with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.targets.kubernetes.manifests import CONTAINER_SECURITY, label, unexpanded, user_security
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, PATHS, object_path
+from tgi_deploy.templating import render_text
+from tgi_deploy.values.resource import TAG_PREFIX, Resource, digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.kubernetes.manifests import Manifest
+    from tgi_deploy.targets.kubernetes.place import Place
+
+DEPENDENT_PATHS: Final = {
+    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    "Job": ("/apis/batch/v1", "jobs"),
+}
+_PROGRAM: Final = "kubernetes/enforce-limits.py.j2"
+_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_RBAC: Final = "rbac.authorization.k8s.io"
+_RBAC_VERSION: Final = "rbac.authorization.k8s.io/v1"
+# Its pod must not have the labels by which the Service finds the engine's.
+_POD_LABEL: Final = label(f"{TAG_PREFIX}limits-of")
+_ANY_NUMBER_OF_TIMES: Final = 2**31 - 1
+_MOST_NAME: Final = 54
+_MOVE_AFTER_S: Final = 30
+_LOST_NODE: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+def enforcer(engine: Mapping[str, Any], place: Place) -> Resource:
+    """Return the resource for a Deployment, as applied or as read from the cluster."""
+    name = engine["metadata"]["name"]
+    properties = {"name": name, "manifests": limit_manifests(engine, place.namespace)}
+    return Resource(key=ENFORCER, kind=ENFORCER, place=str(place), properties=properties, mutable=("manifests",))
+
+
+def limit_manifests(engine: Mapping[str, Any], namespace: str) -> list[Manifest]:
+    """Return the service account, and what belongs to it."""
+    name, labels = engine["metadata"]["name"], engine["metadata"]["labels"]
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+    role = {"apiGroup": _RBAC, "kind": "Role", "name": name}
+
+    def made(version: str, kind: str, **content: object) -> Manifest:
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": dict(labels)}, **content}
+
+    job = _job(engine, namespace)
+    return [
+        made("v1", "ServiceAccount", automountServiceAccountToken=False),
+        made(_RBAC_VERSION, "Role", rules=list(_rules(name))),
+        made(_RBAC_VERSION, "RoleBinding", subjects=[subject], roleRef=role),
+        made("batch/v1", "Job", spec=job) | {"metadata": {"name": _job_name(name, job), "labels": dict(labels)}},
+    ]
+
+
+def _rules(name: str) -> list[Manifest]:
+    """Return what the Job may do: read the Deployment, and delete it and what is named after it."""
+    return [
+        {
+            "apiGroups": [group.removeprefix("/api").removeprefix("s/").rpartition("/")[0].strip("/")],
+            "resources": [plural],
+            "resourceNames": [name],
+            "verbs": ["get", "delete"] if kind == DEPLOYMENT else ["delete"],
+        }
+        for kind, (group, plural) in PATHS.items()
+    ]
+
+
+def _job_name(name: str, job: Manifest) -> str:
+    """Return a name for this content, because a Job's pod can't be changed."""
+    return f"{name[:_MOST_NAME]}-{digest(job)[:8]}"
+
+
+def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
+    name = engine["metadata"]["name"]
+    rest = (kind for kind in reversed(KINDS) if kind not in {DEPLOYMENT, ENFORCER})
+    paths = [object_path(kind, namespace, name) for kind in (DEPLOYMENT, *rest, ENFORCER)]
+    pod = engine["spec"]["template"]["spec"]
+    container = {
+        "name": "limits",
+        "image": pod["containers"][0]["image"],
+        "command": ["python3", "-c", unexpanded(render_text(_PROGRAM, {}, templates_dir=None))],
+        "args": [_ACCOUNT, *paths],
+        # Engines' images ask for all GPUs, which some runtimes grant without a limit in the pod.
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "securityContext": {**CONTAINER_SECURITY, "readOnlyRootFilesystem": True},
+    }
+    lost = [
+        {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _MOVE_AFTER_S}
+        for key in _LOST_NODE
+    ]
+    spec = {
+        "serviceAccountName": name,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "restartPolicy": "OnFailure",
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": user_security(),
+        **({"nodeSelector": pod["nodeSelector"]} if "nodeSelector" in pod else {}),
+        "affinity": {**pod.get("affinity", {}), "podAffinity": _beside(engine)},
+        "tolerations": [*pod.get("tolerations", ()), *lost],
+        "containers": [container],
+    }
+    template = {"metadata": {"labels": {_POD_LABEL: name}}, "spec": spec}
+    return {"backoffLimit": _ANY_NUMBER_OF_TIMES, "template": template}
+
+
+def _beside(engine: Mapping[str, Any]) -> Manifest:
+    """Return the affinity for nodes that have the image already."""
+    term = {"labelSelector": engine["spec"]["selector"], "topologyKey": "kubernetes.io/hostname"}
+    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
