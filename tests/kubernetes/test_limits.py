@@ -116,3 +116,13 @@ def test_extend_gives_the_first_limit_to_a_deployment_without_one_and_down_remov
     assert jobs(namespace) == before
     assert run("down", NAME, "--yes")[0] == 0
     assert labeled(namespace) == set()
+
+
+def test_a_deployment_ends_when_its_pods_had_no_request_for_a_while(namespace, run):
+    up(namespace, run, "--idle-timeout", "30m")
+    _, shown = run("status", NAME)
+    assert shown["data"]["deployments"][0]["ends"] == [{"reason": "idle", "at": None, "seconds": 1800}]
+    assert namespace.ready()
+    annotate(namespace, idle_s="5")
+    eventually(lambda: not labeled(namespace) and not namespace.pods())
+    assert run("down", NAME, "--yes")[0] == 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tgi_deploy.reconcile.ends import NO_LIMIT, READS_TAGS, TAG_LEASE
+from tgi_deploy.errors import InputError
+from tgi_deploy.reconcile.ends import NO_LIMIT, READS_TAGS, TAG_IDLE_S, TAG_LEASE
 from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.targets.kubernetes.limits import DEPENDENT_PATHS, enforcer
-from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.kubernetes.manifests import REQUESTS, label
 from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, name_of
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, TAG_NAME, TAG_SPEC
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.values.resource import Found
 
-_LIMITS: Final = frozenset({TAG_EXPIRES, TAG_LEASE})
+_LIMITS: Final = frozenset({TAG_EXPIRES, TAG_IDLE_S, TAG_LEASE})
 _NOT_SHARED: Final = _LIMITS | {READS_TAGS[0]}
 
 
@@ -109,11 +110,18 @@ class Workloads(Objects):
         if live is None:
             raise GoneError(f"there is no {attributes['id']} in {self.api.place.namespace}")
         if any(tags.get(name, NO_LIMIT) != NO_LIMIT for name in _LIMITS):
-            self._enforce(*live)
+            self._enforce(*live, counts=tags.get(TAG_IDLE_S, NO_LIMIT) != NO_LIMIT)
         annotations = {label(name): value for name, value in tags.items()}
         self.api.merge(path, "changing the limits", {"metadata": {"annotations": annotations}})
 
-    def _enforce(self, manifest: Mapping[str, Any], found: Found) -> None:
+    def _enforce(self, manifest: Mapping[str, Any], found: Found, *, counts: bool) -> None:
+        """Create what enforces limits; `counts`: one of them depends on the number of requests."""
+        if counts and not manifest["metadata"].get("annotations", {}).get(REQUESTS):
+            raise InputError(
+                "idle_timeout_unsupported",
+                f"it is unknown how the engine of {found.id} counts its requests",
+                hint="set its end with --ttl or --lease",
+            )
         wanted = enforcer(manifest, self.api.place)
         own = {name: value for name, value in found.tags.items() if name not in _NOT_SHARED}
         tags = {**own, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}

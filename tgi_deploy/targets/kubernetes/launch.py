@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.errors import DeployError, Problem, error
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import expiry
-from tgi_deploy.targets.deployable import HUB_TOKEN
+from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.limits import enforcer
@@ -104,7 +104,12 @@ class KubernetesLaunch:
             return deployment.ends
         expires = expiry(deployment, asked.ttl_s, seen, self.around.clock)
         return Ends(
-            ttl_s=asked.ttl_s, expires_at=expires, asked_ttl_s=asked.ttl_s, ttl_until=expires, lease_s=asked.lease_s
+            ttl_s=asked.ttl_s,
+            expires_at=expires,
+            asked_ttl_s=asked.ttl_s,
+            ttl_until=expires,
+            idle_s=asked.idle_s,
+            lease_s=asked.lease_s,
         )
 
     def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a namespace is the only pool
@@ -180,7 +185,9 @@ class KubernetesLaunch:
             model=self.request.plan.request.model,
             log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
             ready_deadline_s=self.around.ready_deadline_s(candidate),
+            idle_s=self.request.ends.idle_s,
         )
+        check(deployable)
         return workload(
             deployable,
             self._selector(deployment.name, candidate.offer.instance_type.accelerator.name),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.targets.kubernetes.manifests import CONTAINER_SECURITY, label, unexpanded, user_security
+from tgi_deploy.targets.kubernetes.manifests import CONTAINER_SECURITY, REQUESTS, label, unexpanded, user_security
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, PATHS, object_path
 from tgi_deploy.templating import render_text
 from tgi_deploy.values.resource import TAG_PREFIX, Resource, digest
@@ -27,6 +27,7 @@ DEPENDENT_PATHS: Final = {
     "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
     "Job": ("/apis/batch/v1", "jobs"),
 }
+_ENDPOINTS: Final = "/api/v1/namespaces/{}/endpoints/{}"
 _PROGRAM: Final = "kubernetes/enforce-limits.py.j2"
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -58,23 +59,25 @@ def limit_manifests(engine: Mapping[str, Any], namespace: str) -> list[Manifest]
     job = _job(engine, namespace)
     return [
         made("v1", "ServiceAccount", automountServiceAccountToken=False),
-        made(_RBAC_VERSION, "Role", rules=list(_rules(name))),
+        made(_RBAC_VERSION, "Role", rules=_rules(name)),
         made(_RBAC_VERSION, "RoleBinding", subjects=[subject], roleRef=role),
         made("batch/v1", "Job", spec=job) | {"metadata": {"name": _job_name(name, job), "labels": dict(labels)}},
     ]
 
 
 def _rules(name: str) -> list[Manifest]:
-    """Return what the Job may do: read the Deployment, and delete it and what is named after it."""
+    """Return what the Job may do: read the Deployment and where its pods are, and delete what is named after it."""
+    read = {DEPLOYMENT: ("get",)}
     return [
-        {
-            "apiGroups": [group.removeprefix("/api").removeprefix("s/").rpartition("/")[0].strip("/")],
-            "resources": [plural],
-            "resourceNames": [name],
-            "verbs": ["get", "delete"] if kind == DEPLOYMENT else ["delete"],
-        }
-        for kind, (group, plural) in PATHS.items()
+        _rule("/api/v1", "endpoints", name, "get"),
+        *(_rule(*PATHS[kind], name, *read.get(kind, ()), "delete") for kind in KINDS),
     ]
+
+
+def _rule(path: str, plural: str, name: str, *verbs: str) -> Manifest:
+    """Return a rule for one object; `path` is `/api/v1` or `/apis/GROUP/v1`."""
+    group = path.removeprefix("/apis/").rpartition("/")[0] if path.startswith("/apis/") else ""
+    return {"apiGroups": [group], "resources": [plural], "resourceNames": [name], "verbs": list(verbs)}
 
 
 def _job_name(name: str, job: Manifest) -> str:
@@ -86,12 +89,12 @@ def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
     name = engine["metadata"]["name"]
     rest = (kind for kind in reversed(KINDS) if kind not in {DEPLOYMENT, ENFORCER})
     paths = [object_path(kind, namespace, name) for kind in (DEPLOYMENT, *rest, ENFORCER)]
-    pod = engine["spec"]["template"]["spec"]
+    pod, requests = engine["spec"]["template"]["spec"], engine["metadata"].get("annotations", {}).get(REQUESTS, "")
     container = {
         "name": "limits",
         "image": pod["containers"][0]["image"],
         "command": ["python3", "-c", unexpanded(render_text(_PROGRAM, {}, templates_dir=None))],
-        "args": [_ACCOUNT, *paths],
+        "args": [_ACCOUNT, _ENDPOINTS.format(namespace, name), requests, *paths],
         # Engines' images ask for all GPUs, which some runtimes grant without a limit in the pod.
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},

@@ -32,6 +32,8 @@ CONTAINER_SECURITY: Final = {"allowPrivilegeEscalation": False, "capabilities": 
 HTTP: Final = "http"
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 TOOL: Final = "tgi-deploy"
+# The annotation of a Deployment with its `Workload.requests`.
+REQUESTS: Final = f"{TOOL}/requests-on"
 _WEIGHTS: Final = "weights"
 _USER: Final = 1000
 _HOME: Final = "/tmp"  # noqa: S108 -- an emptyDir of the pod
@@ -54,7 +56,7 @@ _SPREAD_OVER: Final = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
 class Workload(Frozen, frozen=True, kw_only=True):
     """What to run. `identity` are the labels that its pods alone have; `weights_claim` is empty for an emptyDir.
 
-    `port` is the Service's.
+    `port` is the Service's. `requests`: the page of metrics and the counters on it that grow only with requests.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Workload(Frozen, frozen=True, kw_only=True):
     replicas: int = 1
     hub_token_secret: str = HUB_TOKEN_SECRET
     weights_claim: str = ""
+    requests: str = ""
 
     @property
     def object_name(self) -> str:
@@ -98,6 +101,7 @@ def workload(deployable: Deployable, nodes: NodeSelector, *, deployment_id: str 
             f"pods are given NVIDIA GPUs only so far, and the plan is for {chip}",
             hint="plan for an NVIDIA GPU with --hardware NxGPU",
         )
+    metrics = deployable.candidate.engine.metrics
     identity = {TAG_NAME: deployable.name} | ({TAG_ID: deployment_id} if deployment_id else {})
     return Workload(
         name=deployable.name,
@@ -107,6 +111,7 @@ def workload(deployable: Deployable, nodes: NodeSelector, *, deployment_id: str 
         ready_deadline_s=deployable.ready_deadline_s,
         weights_bytes=deployable.candidate.storage.weights_bytes,
         replicas=deployable.candidate.replicas,
+        requests=" ".join((metrics.path, *metrics.request_counters)) if metrics.path else "",
         **options,
     )
 
@@ -118,7 +123,7 @@ def manifests(wanted: Workload) -> tuple[Manifest, ...]:
 
 def deployment(wanted: Workload) -> Manifest:
     """Return the Deployment. An update first removes a pod, because a spare GPU for another one may not exist."""
-    return _object(
+    made = _object(
         wanted,
         "apps/v1",
         "Deployment",
@@ -131,6 +136,9 @@ def deployment(wanted: Workload) -> Manifest:
             "template": {"metadata": {"labels": _labels(wanted)}, "spec": _pod(wanted)},
         },
     )
+    if wanted.requests:
+        made["metadata"]["annotations"] = {REQUESTS: wanted.requests}
+    return made
 
 
 def service(wanted: Workload) -> Manifest:

@@ -123,7 +123,8 @@ def tagged(manifest: Mapping[str, Any], tags: Mapping[str, str]) -> dict[str, An
     """Return a manifest with tags: annotations, and labels to find it by."""
     metadata = dict(manifest["metadata"])
     metadata["labels"] = {**metadata["labels"], **{label(tag): tags[tag] for tag in _LABELS if tag in tags}}
-    metadata["annotations"] = {label(tag): value for tag, value in tags.items() if tag.startswith(TAG_PREFIX)}
+    own = {label(tag): value for tag, value in tags.items() if tag.startswith(TAG_PREFIX)}
+    metadata["annotations"] = {**metadata.get("annotations", {}), **own}
     return {**manifest, "metadata": metadata}
 
 

@@ -45,10 +45,10 @@ FACTS: Final = TargetFacts(
     regions=False,
     refuses=(
         Refusal(
-            options=("max_spend", "idle_timeout"),
+            options=("max_spend",),
             code="no_limits_on_kubernetes",
-            why="nothing in the cluster knows the price of a pod, or when its last request was",
-            hint="set its end with --ttl or --lease",
+            why="the plan has no price: the nodes are yours",
+            hint="set its end with --ttl, --idle-timeout or --lease",
         ),
     ),
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--instance", "--market", "--region"}),

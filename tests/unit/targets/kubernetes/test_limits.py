@@ -10,7 +10,8 @@ import pytest
 from builders import plans
 from fakes.kubernetes_api import FakeCluster, failure
 
-from tgi_deploy.errors import ConflictError
+from tgi_deploy.errors import ConflictError, InputError
+from tgi_deploy.reconcile.ends import TAG_IDLE_S
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
@@ -57,8 +58,8 @@ def kinds(cluster: FakeCluster) -> set[str]:
 def test_its_role_allows_only_to_read_the_deployment_and_to_delete_what_is_named_after_it():
     rules = manifests()["Role"]["rules"]
     assert {(*rule["apiGroups"], *rule["resources"], *rule["verbs"]) for rule in rules} == {
-        ("", "serviceaccounts", "delete"), ("apps", "deployments", "get", "delete"), ("", "services", "delete"),
-        ("policy", "poddisruptionbudgets", "delete"),
+        ("", "endpoints", "get"), ("", "serviceaccounts", "delete"), ("apps", "deployments", "get", "delete"),
+        ("", "services", "delete"), ("policy", "poddisruptionbudgets", "delete"),
     }  # fmt: skip
     assert {tuple(rule["resourceNames"]) for rule in rules} == {(NAME,)}
     (subject,) = manifests()["RoleBinding"]["subjects"]
@@ -82,7 +83,8 @@ def test_the_service_does_not_select_its_pod():
 
 
 def test_it_deletes_everything_else_last_what_allows_it_to():
-    _, first, *rest = pod()["containers"][0]["args"]
+    *_, first, budget, service, account = pod()["containers"][0]["args"]
+    rest = (budget, service, account)
     assert first == f"/apis/apps/v1/namespaces/team-a/deployments/{NAME}"
     assert rest[-1] == f"/api/v1/namespaces/team-a/serviceaccounts/{NAME}"
     assert {path.split("/")[-2] for path in (first, *rest)} == {plural for _, plural in PATHS.values()}
@@ -170,3 +172,61 @@ def test_a_limit_is_reached_at_its_time_by_the_api_servers_clock(
     program: dict[str, Any], annotations: dict[str, str], limit: str | None
 ):
     assert program["reached"](annotations, NOW) == limit
+
+
+def test_an_idle_timeout_is_refused_where_the_engine_counts_no_requests():
+    cluster = FakeCluster()
+    made(cluster)
+    cluster.objects["deployments", NAME]["metadata"]["annotations"].pop("tgi-deploy/requests-on", None)
+    with pytest.raises(InputError) as caught:
+        cloud(cluster).handler("deployment").update({"id": f"deployment/{NAME}"}, {"tags": {TAG_IDLE_S: "600"}})
+    assert caught.value.code == "idle_timeout_unsupported"
+    assert kinds(cluster) == {"deployments"}
+
+
+def page(count: int) -> dict[str, str]:
+    return {"10.0.0.1": f'# TYPE requests counter\nrequests{{method="x"}} {count}\nother 7\n'}
+
+
+@pytest.mark.parametrize(
+    ("looks", "ends_at_s"),
+    [
+        ([page(0)] * 20, 120),
+        ([page(1)] * 3 + [page(2)] * 17, 150),
+        ([page(5)] * 3 + [page(0)] * 17, 120),
+        ([{}] * 4 + [page(0)] * 16, 150),
+        ([{}] * 20, 170),
+        ([page(0), None, None, *[page(0)] * 17], 140),
+        ([None] * 20, None),
+    ],
+    ids=[
+        "no request",
+        "a request",
+        "a restart is no request",
+        "not ready yet",
+        "never ready",
+        "unreadable once",
+        "unreadable",
+    ],
+)
+def test_a_deployment_is_idle_only_while_requests_are_possible_and_counted(
+    program: dict[str, Any], looks: list[dict[str, str] | None], ends_at_s: int | None
+):
+    """A look every 10 s; the limit is 120 s, and the engine may take 60 s to become ready."""
+    idle = program["Idle"](["requests"])
+    idle.ready = 0
+
+    def read(found: dict[str, str] | None) -> dict[str, str]:
+        if found is None:
+            raise OSError("blocked")
+        return found
+
+    ended = (at * 10 for at, found in enumerate(looks) if idle.look(120, 60, lambda found=found: read(found), at * 10))
+    assert next(ended, None) == ends_at_s
+
+
+def test_a_changed_idle_timeout_counts_from_then(program: dict[str, Any]):
+    idle = program["Idle"](["requests"])
+    assert not idle.look(None, 60, dict, 0)
+    assert not idle.look(120, 60, lambda: page(0), 1000)
+    assert idle.look(120, 60, lambda: page(0), 1120)
