@@ -8,9 +8,6 @@ import pytest
 import yaml
 from builders.control_plane import APPLY, eventually
 
-from tgi_deploy.cli import frame
-from tgi_deploy.cli.main import ROOT
-
 pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
 NAME = "llama3-13b"
 PLURALS = {
@@ -18,22 +15,6 @@ PLURALS = {
     "Service": ("services", "/api/v1"),
     "PodDisruptionBudget": ("poddisruptionbudgets", "/apis/policy/v1"),
 }
-
-
-@pytest.fixture
-def run(namespace, monkeypatch, capsys, tmp_path):
-    """Return a function that runs a command in the test's namespace and returns its exit code and its envelope."""
-    document = json.loads(namespace.plane.kubeconfig.read_text(encoding="utf-8"))
-    document["contexts"][0]["context"]["namespace"] = namespace.name
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(document), encoding="utf-8")
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
-
-    def command(*words):
-        code = frame.run(ROOT, (*words, "--json"))
-        return code, json.loads(capsys.readouterr().out)
-
-    return command
 
 
 def labeled(namespace):

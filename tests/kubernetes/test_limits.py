@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from builders.control_plane import eventually
 from urllib3 import PoolManager
 
-from tgi_deploy.cli import frame
-from tgi_deploy.cli.main import ROOT
 from tgi_deploy.sandbox.kubernetes import CERTIFICATE
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
@@ -21,18 +18,6 @@ PLURALS = {
     "serviceaccounts": "/api/v1", "services": "/api/v1", "deployments": "/apis/apps/v1", "jobs": "/apis/batch/v1",
     "poddisruptionbudgets": "/apis/policy/v1", "roles": RBAC, "rolebindings": RBAC,
 }  # fmt: skip
-
-
-@pytest.fixture
-def run(namespace, monkeypatch, capsys):
-    """Return a function that runs a command in the test's namespace and returns its exit code and its envelope."""
-    monkeypatch.setenv("KUBECONFIG", str(namespace.plane.kubeconfig))
-
-    def command(*words):
-        code = frame.run(ROOT, (*words, "--json"))
-        return code, json.loads(capsys.readouterr().out)
-
-    return command
 
 
 def up(namespace, run, *limits):
@@ -73,7 +58,7 @@ def as_the_job(namespace):
     return lambda method, path: http.request(method, namespace.plane.server + path, headers=headers).status
 
 
-def test_a_deployment_ends_at_its_ttl_without_the_caller(namespace, run):
+def test_a_deployment_ends_at_its_ttl_without_the_caller_even_if_the_pod_of_the_job_is_lost(namespace, run):
     up(namespace, run, "--ttl", "2h")
     assert labeled(namespace) == set(PLURALS)
     code, shown = run("status", NAME)
@@ -82,7 +67,14 @@ def test_a_deployment_ends_at_its_ttl_without_the_caller(namespace, run):
     assert code == 0, moved["errors"]
     code, shown = run("status", NAME)
     assert ends(shown)["ttl"] - datetime.now(UTC) > timedelta(hours=3)
+    before = jobs(namespace)
+    up(namespace, run, "--context", "2048", "--strategy", "recreate")
+    assert (jobs(namespace), "ttl" in ends(run("status", NAME)[1])) == (before, True)
     assert namespace.ready()
+    (lost,) = (
+        pod["metadata"]["name"] for pod in namespace.pods() if "tgi-deploy/limits-of" in pod["metadata"]["labels"]
+    )
+    namespace.plane.call("DELETE", namespace.path("pods", lost) + "?gracePeriodSeconds=0")
     annotate(namespace, expires=datetime.now(UTC).isoformat(timespec="seconds"))
     eventually(lambda: not labeled(namespace) and not namespace.pods())
     code, shown = run("status", NAME)
@@ -126,3 +118,23 @@ def test_a_deployment_ends_when_its_pods_had_no_request_for_a_while(namespace, r
     annotate(namespace, idle_s="5")
     eventually(lambda: not labeled(namespace) and not namespace.pods())
     assert run("down", NAME, "--yes")[0] == 0
+
+
+def kept(looked):
+    """Return what `gc` kept, which was everything."""
+    code, found = looked
+    assert (code, found["data"]["removed"]) == (0, [])
+    return [group["deployment"] for group in found["data"]["kept"]]
+
+
+def test_gc_removes_what_is_left_of_a_deployment_and_spares_what_runs(namespace, run, monkeypatch, tmp_path):
+    gc = ("gc", "--target", "kubernetes", "--older-than", "0s", "--yes")
+    up(namespace, run, "--lease", "1h")
+    assert kept(run(*gc)) == [NAME]
+    monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path / "another computer"))
+    assert kept(run(*gc)) == [NAME]
+    namespace.plane.call("DELETE", namespace.deployments(OWN) + "?propagationPolicy=Background")
+    assert labeled(namespace) == set(PLURALS) - {"deployments"}
+    code, looked = run(*gc)
+    assert (code, looked["data"]["removed"]) == (0, [NAME]), looked
+    assert labeled(namespace) == set()

@@ -39,6 +39,7 @@ from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
 from tgi_deploy.targets.protocol import Account, Examined, Failover, ImagePull, LocalHost, Locating, Supplied, Target
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import KEPT, TAG_NAME
 from tgi_deploy.wiring import open_catalog
 
@@ -226,6 +227,25 @@ def test_resources_of_a_killed_run_are_adopted(bench, creation):
     deployment = bench.up()
     assert {record.state for record in deployment.resources} == {"created"}
     assert bench.machines() == 1
+
+
+@pytest.mark.parametrize("creation", range(1, 8))
+def test_what_enforces_limits_in_a_cluster_is_complete_after_a_killed_run_and_removed(tmp_path, creation):
+    bench = on_kubernetes(tmp_path / "state")
+    bench.request = replaced(bench.request, ends=WantedEnds(ttl_s=7200))
+    objects = bench.target.cloud(bench.place).api.sender.objects
+    bench.kill_at(creation)
+    with pytest.raises(KilledError):
+        bench.up()
+    if bench.machines():
+        assert {"serviceaccounts", "roles", "rolebindings", "jobs"} <= {plural for plural, _ in objects}
+    bench.kill_at(None)
+    assert bench.up().ends.ttl_s == 7200
+    assert sorted(plural for plural, _ in objects if plural != "pods") == [
+        "deployments", "jobs", "poddisruptionbudgets", "rolebindings", "roles", "serviceaccounts", "services",
+    ]  # fmt: skip
+    bench.down()
+    assert objects == {}
 
 
 def test_removal_leaves_only_kept_resources(bench):
