@@ -37,6 +37,7 @@ _NETWORK: Final = "network"
 _USERS: Final = {
     "admin": ",system:masters", "system:kube-controller-manager": "", "system:kube-scheduler": "",
 }  # fmt: skip
+_NOT_READY: Final = "node.kubernetes.io/not-ready"
 _START_S: Final = 120.0
 _POLL_S: Final = 0.1
 # Gated models need a token; any is accepted, because nothing contacts the hub.
@@ -170,9 +171,8 @@ class _Plane:
     def _is_complete(self) -> bool:
         account = "/api/v1/namespaces/default/serviceaccounts/default"
         nodes = json.loads((self._home / NODES).read_text(encoding="utf-8"))
-        return _answers(self._home, account) and all(
-            _answers(self._home, f"/api/v1/nodes/{one['name']}") for one in nodes
-        )
+        found = (_reply(self._home, f"/api/v1/nodes/{one['name']}") for one in nodes)
+        return _answers(self._home, account) and all(node is not None and _takes_pods(node) for node in found)
 
     def _etcd_options(self) -> Sequence[str]:
         client, peer = f"https://127.0.0.1:{self._etcd}", f"https://127.0.0.1:{self._peers}"
@@ -262,8 +262,18 @@ def _last_line(log: Path) -> list[str]:
     return log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
 
 
+def _takes_pods(node: bytes) -> bool:
+    """Return whether the controllers have removed the taint that every new node has."""
+    return _NOT_READY not in {taint["key"] for taint in json.loads(node)["spec"].get("taints", ())}
+
+
 def _answers(home: Path, path: str, new: object = None) -> bool:
     """Return whether the API server of a folder answers with success when its owner reads, or creates `new`."""
+    return _reply(home, path, new) is not None
+
+
+def _reply(home: Path, path: str, new: object = None) -> bytes | None:
+    """Return the body of a successful answer; None for any other."""
     try:
         server, token = access(home)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -271,9 +281,9 @@ def _answers(home: Path, path: str, new: object = None) -> bool:
         request = urllib.request.Request(server + path, data, headers)  # noqa: S310 -- https, from our own file
         context = ssl.create_default_context(cafile=str(home / CERTIFICATE))
         with urllib.request.urlopen(request, timeout=5, context=context) as reply:  # noqa: S310 -- as above
-            return bool(reply.status < HTTPStatus.MULTIPLE_CHOICES)
+            return bytes(reply.read()) if reply.status < HTTPStatus.MULTIPLE_CHOICES else None
     except (OSError, ValueError, LookupError):
-        return False
+        return None
 
 
 def _loopback(action: str, network: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tgi_deploy.errors import DeployError, error, ok
+from tgi_deploy.errors import DeployError, error, ok, warning
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
 from tgi_deploy.values.base import replaced
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_RBAC: Final = "rbac.authorization.k8s.io"
 _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 # What a deployment uses of a ResourceQuota.
@@ -64,6 +65,13 @@ NEEDED: Final = (
     Access("list", "", "nodes", everywhere=True),
     Access("list", "", "pods", everywhere=True),
 )
+# Only for limits.
+FOR_LIMITS: Final = (
+    Access("get", "", "endpoints"),
+    *(Access(verb, "", "serviceaccounts") for verb in _CHANGED),
+    *(Access(verb, "batch", "jobs") for verb in ("list", "create", "patch", "delete")),
+    *(Access(verb, _RBAC, resource) for resource in ("roles", "rolebindings") for verb in ("create", "patch")),
+)
 
 
 def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator[Problem]:
@@ -73,7 +81,7 @@ def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator
     except DeployError as problem:  # then no other request has a chance
         yield replaced(problem.problem, severity="error")
         return
-    for check in (_namespace(api), _gpus(api, catalog), _quotas(api), _claim(api, options.weights_claim)):
+    for check in (_limits(api), _namespace(api), _gpus(api, catalog), _quotas(api), _claim(api, options.weights_claim)):
         try:
             yield from check
         except DeployError as problem:
@@ -113,6 +121,18 @@ def _allowed(api: Api, item: Access) -> bool:
     }
     doing = "asking what the credentials allow"
     return api.review(_REVIEWS, doing, body, lambda reply: reply.part("status").flag("allowed"))
+
+
+def _limits(api: Api) -> Iterator[Problem]:
+    missing = [item.words for item in FOR_LIMITS if not _allowed(api, item)]
+    if missing:
+        yield warning(
+            "limits_forbidden",
+            f"--ttl, --idle-timeout, --lease and 'smoke' will be refused in {api.place.namespace}: these credentials "
+            f"may not {', '.join(missing)}",
+            hint="ask the administrator for a Role with these verbs, or remove deployments with 'tgi-deploy down NAME'",
+            missing=missing,
+        )
 
 
 def _namespace(api: Api) -> Iterator[Problem]:

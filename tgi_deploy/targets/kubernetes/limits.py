@@ -111,8 +111,7 @@ def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
         "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": 1,
         "securityContext": user_security(),
-        **({"nodeSelector": pod["nodeSelector"]} if "nodeSelector" in pod else {}),
-        "affinity": {**pod.get("affinity", {}), "podAffinity": _beside(engine)},
+        "affinity": {"podAffinity": _beside(engine)},
         "tolerations": [*pod.get("tolerations", ()), *lost],
         "containers": [container],
     }
@@ -121,6 +120,9 @@ def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
 
 
 def _beside(engine: Mapping[str, Any]) -> Manifest:
-    """Return the affinity for nodes that have the image already."""
+    """Return the affinity for a node that runs the engine, which has the image, too. Without one, nothing is used.
+
+    A preference would not do: the Job's pod exists first, and would be the only one on some other node.
+    """
     term = {"labelSelector": engine["spec"]["selector"], "topologyKey": "kubernetes.io/hostname"}
-    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}

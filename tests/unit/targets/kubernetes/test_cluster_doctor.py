@@ -68,6 +68,13 @@ def test_a_missing_permission_is_named(denied: set[str], options: dict[str, str]
     assert (severity, words in message) == ("error", True)
 
 
+def test_a_permission_that_only_limits_need_is_a_warning():
+    found = findings(cluster(denied=frozenset({"create roles", "list serviceaccounts"})))
+    assert found["cluster_access"][0] == "ok"
+    severity, message = found["limits_forbidden"]
+    assert (severity, message.endswith("may not list serviceaccounts, create roles")) == ("warning", True)
+
+
 @pytest.mark.parametrize(
     ("denied", "options"), [({"create pods/portforward"}, {}), ({"get secrets", "get persistentvolumeclaims"}, {})]
 )

@@ -66,10 +66,11 @@ def test_its_role_allows_only_to_read_the_deployment_and_to_delete_what_is_named
     assert subject == {"kind": "ServiceAccount", "name": NAME, "namespace": "team-a"}
 
 
-def test_its_pod_runs_the_engines_image_on_the_engines_nodes_without_a_gpu():
+def test_its_pod_runs_the_engines_image_beside_the_engine_without_a_gpu():
     wanted, (container,) = engine()["spec"]["template"]["spec"], pod()["containers"]
     assert container["image"] == wanted["containers"][0]["image"]
-    assert pod()["nodeSelector"] == wanted["nodeSelector"]
+    (beside,) = pod()["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert beside["labelSelector"] == engine()["spec"]["selector"]
     assert wanted["tolerations"][0] in pod()["tolerations"]
     assert "nvidia.com/gpu" not in container["resources"]["limits"]
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container["env"]
