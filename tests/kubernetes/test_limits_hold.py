@@ -104,7 +104,8 @@ def test_extend_gives_the_first_limit_to_a_deployment_without_one_and_down_remov
     assert code == 0, moved["errors"]
     assert labeled(namespace) == set(PLURALS)
     before = jobs(namespace)
-    up(namespace, run)
+    up(namespace, run, "--ttl", "2h")
+    assert ends(run("status", NAME)[1]).keys() == {"lease", "ttl"}
     assert jobs(namespace) == before
     assert run("down", NAME, "--yes")[0] == 0
     assert labeled(namespace) == set()
