@@ -83,18 +83,57 @@ def test_several_replicas_are_all_ready_and_one_of_them_may_be_evicted(namespace
     assert labeled(namespace) == []
 
 
-def test_a_failed_update_restores_as_many_replicas_as_served(namespace, run):
+def images(namespace):
+    """Return the releases of the pods that are ready."""
+    pods = namespace.ready()
+    return {pod["spec"]["containers"][0]["image"].partition("@")[0].rpartition(":")[2] for pod in pods}
+
+
+def test_an_update_serves_from_the_new_pod_once_it_is_proved_and_rollback_goes_back(namespace, run):
+    up = ("up", NAME, "--target", "kubernetes", "--yes")
+    code, first = run(*up)
+    assert code == 0, first["errors"]
+    (before,) = images(namespace)
+    code, updated = run(*up, "--engine-version", "3.3.6")
+    assert code == 0, updated["errors"]
+    assert images(namespace) == {"3.3.6"}
+    eventually(lambda: endpoints(namespace) == {pod["status"]["podIP"] for pod in namespace.ready()})
+    code, answered = run("ask", NAME, "Hello")
+    assert code == 0, answered["errors"]
+    code, back = run("rollback", NAME, "--yes")
+    assert code == 0, back["errors"]
+    assert images(namespace) == {before}
+    assert run("down", NAME, "--yes")[0] == 0
+    assert labeled(namespace) == []
+
+
+def test_a_failed_update_leaves_the_pods_that_serve(namespace, run):
     up = ("up", NAME, "--target", "kubernetes", "--yes")
     assert run(*up)[0] == 0
     assert run("scale", NAME, "2")[0] == 0
+    before = {pod["metadata"]["uid"] for pod in namespace.ready()}
     namespace.plane.engines(faults={"3.3.6": ["oom-warmup"]})
     code, failed = run(*up, "--engine-version", "3.3.6", "--on-failure", "remove")
     assert (code, failed["status"]) == (5, "error")
-    images = {pod["spec"]["containers"][0]["image"].partition("@")[0] for pod in namespace.ready()}
-    assert len(images) == 1
-    assert not next(iter(images)).endswith(":3.3.6")
-    assert len(namespace.ready()) == 2
+    assert len(before) == 2
+    assert {pod["metadata"]["uid"] for pod in namespace.ready()} == before
     assert run("down", NAME, "--yes")[0] == 0
+
+
+def test_without_room_next_to_what_serves_an_update_is_refused_or_recreates(namespace, run):
+    up = ("up", NAME, "--target", "kubernetes", "--replicas", "3", "--yes")
+    assert run(*up)[0] == 0
+    before = {pod["metadata"]["uid"] for pod in namespace.ready()}
+    code, refused = run(*up, "--engine-version", "3.3.6", "--strategy", "rolling")
+    assert (code, refused["errors"][0]["code"]) == (4, "rolling_unavailable")
+    assert "room" in refused["errors"][0]["message"]
+    assert {pod["metadata"]["uid"] for pod in namespace.ready()} == before
+    code, updated = run(*up, "--engine-version", "3.3.6")
+    assert code == 0, updated["errors"]
+    assert images(namespace) == {"3.3.6"}
+    eventually(lambda: endpoints(namespace) == {pod["status"]["podIP"] for pod in namespace.ready()})
+    assert run("down", NAME, "--yes")[0] == 0
+    assert labeled(namespace) == []
 
 
 def test_more_replicas_than_the_cluster_has_room_for_are_refused_before_anything_is_created(namespace, run):

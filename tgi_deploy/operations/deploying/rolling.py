@@ -93,6 +93,8 @@ def begin(
     why = _obstacle(context, rolling, seen, wait=wait)
     if asked == "rolling" and why:
         raise _rolling_unavailable(recorded, why)
+    if why and asked is None:
+        context.reporter.note(f"the new revision can't run next to the serving one: {why}")
     return begin_update(recorded, revision, "recreate") if why or asked == "recreate" else rolling
 
 

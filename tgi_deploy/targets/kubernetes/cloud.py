@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
+from tgi_deploy.targets.kubernetes.front import Services
+from tgi_deploy.targets.kubernetes.manifests import label, object_name
 from tgi_deploy.targets.kubernetes.objects import Objects
 from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, pod_console, replicas_of
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, SERVICE, name_of
-from tgi_deploy.values.resource import TAG_ID, MachineState
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, SERVICE
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME, MachineState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 
-_HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {DEPLOYMENT: Workloads, ENFORCER: Enforcers}
+_HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {
+    DEPLOYMENT: Workloads,
+    ENFORCER: Enforcers,
+    SERVICE: Services,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +69,10 @@ class KubernetesCloud:
 
     def machine(self, instance_id: str) -> MachineState:
         found = self.workload(instance_id)
-        return MachineState(state="missing") if found is None else machine_state(*found, self.address(instance_id))
+        if found is None:
+            return MachineState(state="missing")
+        name = found[0].part("metadata").part("labels").text(label(TAG_NAME))
+        return machine_state(*found, self.address(name))
 
     def console(self, instance_id: str) -> str:
         found = self.workload(instance_id)
@@ -92,8 +101,9 @@ class KubernetesCloud:
         found = self.workload(instance_id)
         return 0 if found is None else replicas_of(found[0])
 
-    def address(self, instance_id: str) -> str:
-        """Return the address of its Service inside the cluster, or its name there while it has none."""
-        path = self.handler(SERVICE).path(instance_id)
+    def address(self, name: str) -> str:
+        """Return the address of a deployment's Service inside the cluster, or its name there while it has none."""
+        service = object_name(name)
+        path = self.handler(SERVICE).path(service)
         found = self.api.get(path, "reading the service", lambda item: item.part("spec").address("clusterIP"))
-        return found or f"{name_of(instance_id)}.{self.api.place.namespace}.svc"
+        return found or f"{service}.{self.api.place.namespace}.svc"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.targets.kubernetes.manifests import CONTAINER, label, object_name
+from tgi_deploy.targets.kubernetes.manifests import CONTAINER, HTTP, label, object_name
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, KINDS, SERVICE, name_of
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, KINDS
 from tgi_deploy.targets.protocol import Commands
 from tgi_deploy.values.resource import TAG_NAME
 
@@ -31,9 +31,10 @@ def _object(kind: str, thing_id: str) -> str:
     return shlex.quote(thing_id if "/" in thing_id else f"{kind}/{thing_id}")
 
 
-def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> Commands:  # noqa: ARG001 -- the protocol's
-    """Return commands by the Deployment's name, which is known before it exists."""
-    kubectl, own = _kubectl(place), f"{DEPLOYMENT}/{object_name(name)}"
+def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> Commands:
+    """Return commands by the Deployment's id or, before it exists, by the name of the first one."""
+    known = machine_id if machine_id.startswith(f"{DEPLOYMENT}/") else f"{DEPLOYMENT}/{object_name(name)}"
+    kubectl, own = _kubectl(place), shlex.quote(known)
     filtered = f"--selector {label(TAG_NAME)}={name}"
     every = f"{','.join(KINDS)} {filtered}"
     smi = (f"exec {own} -- nvidia-smi",) if nvidia else ()
@@ -61,9 +62,8 @@ def exec_words(place: str, machine_id: str, words: tuple[str, ...], *, terminal:
 
 
 def tunnel(end: TunnelEnd) -> str:
-    """Return the command that forwards the port of this computer to the Service."""
-    name = name_of(end.machine_id)
-    return f"{_kubectl(end.place)} port-forward {SERVICE}/{name} {end.port}:{end.port}"
+    """Return the command that forwards the port of this computer to a pod of the serving Deployment."""
+    return f"{_kubectl(end.place)} port-forward {shlex.quote(end.machine_id)} {end.port}:{HTTP}"
 
 
 def _kubectl(place: str) -> str:

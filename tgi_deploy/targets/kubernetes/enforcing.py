@@ -37,9 +37,9 @@ class Enforcers(Objects):
         Of two creating at once, the cluster refuses the second: nobody's limits are overwritten.
         """
         account, *rest = properties["manifests"]
-        found = self.api.get(self.path(properties["name"]), "looking for the service account", self._found)
+        found = self.api.get(self.path(properties["name"]), "looking for the service account", self.found)
         if found is None:
-            found = self.api.create(self.path(), "creating the service account", tagged(account, tags), self._found)
+            found = self.api.create(self.path(), "creating the service account", tagged(account, tags), self.found)
         else:
             same(found, tags)
         self._complete(found, rest)
@@ -106,7 +106,7 @@ class Workloads(Objects):
             Objects.update(self, attributes, properties)
             return
         path = self.path(attributes["id"])
-        live = self.api.get(path, "reading the deployment", lambda item: (item.content, self._found(item)))
+        live = self.api.get(path, "reading the deployment", lambda item: (item.content, self.found(item)))
         if live is None:
             raise GoneError(f"there is no {attributes['id']} in {self.api.place.namespace}")
         if any(tags.get(name, NO_LIMIT) != NO_LIMIT for name in _LIMITS):

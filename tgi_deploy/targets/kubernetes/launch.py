@@ -116,7 +116,7 @@ class KubernetesLaunch:
         record = deployment.machine
         if record is None:
             raise ValueError("the record has no deployment")
-        return self.cloud(record.place).address(record.attributes["id"])
+        return self.cloud(record.place).address(deployment.name)
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
         """Return what is missing: a free GPU, a Secret, a claim, or the cluster's consent to these objects."""
@@ -192,6 +192,7 @@ class KubernetesLaunch:
             deployable,
             self._selector(deployment.name, candidate.offer.instance_type.accelerator.name),
             deployment_id=deployment.id,
+            revision=deployment.wanted.number,
             hub_token_secret=self.options.hub_token_secret or HUB_TOKEN_SECRET,
             weights_claim=self.options.weights_claim or "",
         )

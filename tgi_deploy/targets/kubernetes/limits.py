@@ -11,10 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.targets.kubernetes.manifests import CONTAINER_SECURITY, REQUESTS, label, unexpanded, user_security
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, PATHS, object_path
+from tgi_deploy.targets.kubernetes.manifests import (
+    CONTAINER_SECURITY,
+    REQUESTS,
+    REVISION,
+    SHARED_NAME,
+    label,
+    unexpanded,
+    user_security,
+)
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, PATHS, SERVICE, object_path
 from tgi_deploy.templating import render_text
-from tgi_deploy.values.resource import TAG_PREFIX, Resource, digest
+from tgi_deploy.values.resource import TAG_PREFIX, Resource, digest, revision_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +52,14 @@ def enforcer(engine: Mapping[str, Any], place: Place) -> Resource:
     """Return the resource for a Deployment, as applied or as read from the cluster."""
     name = engine["metadata"]["name"]
     properties = {"name": name, "manifests": limit_manifests(engine, place.namespace)}
-    return Resource(key=ENFORCER, kind=ENFORCER, place=str(place), properties=properties, mutable=("manifests",))
+    revision = engine["spec"]["selector"]["matchLabels"][REVISION]
+    return Resource(
+        key=revision_key(ENFORCER, int(revision)),
+        kind=ENFORCER,
+        place=str(place),
+        properties=properties,
+        mutable=("manifests",),
+    )
 
 
 def limit_manifests(engine: Mapping[str, Any], namespace: str) -> list[Manifest]:
@@ -59,18 +74,25 @@ def limit_manifests(engine: Mapping[str, Any], namespace: str) -> list[Manifest]
     job = _job(engine, namespace)
     return [
         made("v1", "ServiceAccount", automountServiceAccountToken=False),
-        made(_RBAC_VERSION, "Role", rules=_rules(name)),
+        made(_RBAC_VERSION, "Role", rules=_rules(engine)),
         made(_RBAC_VERSION, "RoleBinding", subjects=[subject], roleRef=role),
         made("batch/v1", "Job", spec=job) | {"metadata": {"name": _job_name(name, job), "labels": dict(labels)}},
     ]
 
 
-def _rules(name: str) -> list[Manifest]:
-    """Return what the Job may do: read the Deployment and where its pods are, and delete what is named after it."""
+def _name_of(kind: str, engine: Mapping[str, Any]) -> str:
+    """Return the name of an object of the deployment: the revision's, or that of all revisions."""
+    about = engine["metadata"]
+    name: str = about["name"] if kind in {DEPLOYMENT, ENFORCER} else about["labels"][SHARED_NAME]
+    return name
+
+
+def _rules(engine: Mapping[str, Any]) -> list[Manifest]:
+    """Return what the Job may do: read the Deployment and where its pods are, and delete what belongs to it."""
     read = {DEPLOYMENT: ("get",)}
     return [
-        _rule("/api/v1", "endpoints", name, "get"),
-        *(_rule(*PATHS[kind], name, *read.get(kind, ()), "delete") for kind in KINDS),
+        _rule("/api/v1", "endpoints", _name_of(SERVICE, engine), "get"),
+        *(_rule(*PATHS[kind], _name_of(kind, engine), *read.get(kind, ()), "delete") for kind in KINDS),
     ]
 
 
@@ -88,13 +110,13 @@ def _job_name(name: str, job: Manifest) -> str:
 def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
     name = engine["metadata"]["name"]
     rest = (kind for kind in reversed(KINDS) if kind not in {DEPLOYMENT, ENFORCER})
-    paths = [object_path(kind, namespace, name) for kind in (DEPLOYMENT, *rest, ENFORCER)]
+    paths = [object_path(kind, namespace, _name_of(kind, engine)) for kind in (DEPLOYMENT, *rest, ENFORCER)]
     pod, requests = engine["spec"]["template"]["spec"], engine["metadata"].get("annotations", {}).get(REQUESTS, "")
     container = {
         "name": "limits",
         "image": pod["containers"][0]["image"],
         "command": ["python3", "-c", unexpanded(render_text(_PROGRAM, {}, templates_dir=None))],
-        "args": [_ACCOUNT, _ENDPOINTS.format(namespace, name), requests, *paths],
+        "args": [_ACCOUNT, _ENDPOINTS.format(namespace, _name_of(SERVICE, engine)), requests, *paths],
         # Engines' images ask for all GPUs, which some runtimes grant without a limit in the pod.
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},

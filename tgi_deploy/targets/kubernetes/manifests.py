@@ -30,7 +30,9 @@ HUB_TOKEN_SECRET: Final = "hf-token"  # noqa: S105 -- the Secret's name, not a t
 CONTAINER: Final = "engine"
 CONTAINER_SECURITY: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 HTTP: Final = "http"
+REVISION: Final = "tgi-deploy/revision"
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+SHARED_NAME: Final = "app.kubernetes.io/name"
 TOOL: Final = "tgi-deploy"
 # The annotation of a Deployment with its `Workload.requests`.
 REQUESTS: Final = f"{TOOL}/requests-on"
@@ -56,7 +58,7 @@ _SPREAD_OVER: Final = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
 class Workload(Frozen, frozen=True, kw_only=True):
     """What to run. `identity` are the labels that its pods alone have; `weights_claim` is empty for an emptyDir.
 
-    `port` is the Service's. `requests`: the page of metrics and the counters on it that grow only with requests.
+    `requests`: the page of metrics and the counters on it that grow only with requests.
     """
 
     name: str
@@ -66,14 +68,25 @@ class Workload(Frozen, frozen=True, kw_only=True):
     ready_deadline_s: int
     weights_bytes: int
     replicas: int = 1
+    revision: int = 1
     hub_token_secret: str = HUB_TOKEN_SECRET
     weights_claim: str = ""
     requests: str = ""
 
     @property
     def object_name(self) -> str:
-        """The name of its objects, unique in a namespace, so that it reserves the deployment's name."""
+        """The name of the objects of all revisions and, unique in a namespace, of the first Deployment."""
         return object_name(self.name)
+
+    @property
+    def revision_name(self) -> str:
+        """The name of the revision's Deployment."""
+        return self.object_name if self.revision == 1 else f"{self.object_name}-r{self.revision}"
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The labels that only the revision's pods have."""
+        return {**self.identity, REVISION: str(self.revision)}
 
 
 def object_name(name: str) -> str:
@@ -85,7 +98,9 @@ def label(tag: str) -> str:
     return tag.replace(":", "/", 1)
 
 
-def workload(deployable: Deployable, nodes: NodeSelector, *, deployment_id: str = "", **options: str) -> Workload:
+def workload(
+    deployable: Deployable, nodes: NodeSelector, *, deployment_id: str = "", revision: int = 1, **options: str
+) -> Workload:
     """Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`."""
     container = container_for(deployable)
     if container.model_dir is not None:
@@ -111,6 +126,7 @@ def workload(deployable: Deployable, nodes: NodeSelector, *, deployment_id: str 
         ready_deadline_s=deployable.ready_deadline_s,
         weights_bytes=deployable.candidate.storage.weights_bytes,
         replicas=deployable.candidate.replicas,
+        revision=revision,
         requests=" ".join((metrics.path, *metrics.request_counters)) if metrics.path else "",
         **options,
     )
@@ -122,18 +138,19 @@ def manifests(wanted: Workload) -> tuple[Manifest, ...]:
 
 
 def deployment(wanted: Workload) -> Manifest:
-    """Return the Deployment. An update first removes a pod, because a spare GPU for another one may not exist."""
+    """Return a revision's Deployment. A restart first removes a pod, because a spare GPU may not exist."""
     made = _object(
         wanted,
         "apps/v1",
         "Deployment",
-        {
+        name=wanted.revision_name,
+        spec={
             "replicas": wanted.replicas,
             "revisionHistoryLimit": 10,
             "progressDeadlineSeconds": wanted.ready_deadline_s + _NODE_S,
-            "selector": {"matchLabels": dict(wanted.identity)},
+            "selector": {"matchLabels": wanted.selector},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": {"metadata": {"labels": _labels(wanted)}, "spec": _pod(wanted)},
+            "template": {"metadata": {"labels": _labels(wanted) | wanted.selector}, "spec": _pod(wanted)},
         },
     )
     if wanted.requests:
@@ -142,9 +159,10 @@ def deployment(wanted: Workload) -> Manifest:
 
 
 def service(wanted: Workload) -> Manifest:
+    """Return the Service, which sends requests to the pods of one revision."""
     ports = [{"name": HTTP, "port": wanted.container.port, "targetPort": HTTP, "protocol": "TCP"}]
-    spec = {"type": "ClusterIP", "selector": dict(wanted.identity), "ports": ports}
-    return _object(wanted, "v1", "Service", spec)
+    spec = {"type": "ClusterIP", "selector": wanted.selector, "ports": ports}
+    return _object(wanted, "v1", "Service", name=wanted.object_name, spec=spec)
 
 
 def disruption_budget(wanted: Workload) -> Manifest:
@@ -153,16 +171,16 @@ def disruption_budget(wanted: Workload) -> Manifest:
     It allows what `minAvailable` of all but one would, whatever the number of replicas.
     """
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": dict(wanted.identity)}}
-    return _object(wanted, "policy/v1", "PodDisruptionBudget", spec)
+    return _object(wanted, "policy/v1", "PodDisruptionBudget", name=wanted.object_name, spec=spec)
 
 
-def _object(wanted: Workload, version: str, kind: str, spec: Mapping[str, Any]) -> Manifest:
-    metadata = {"name": wanted.object_name, "labels": _labels(wanted)}
+def _object(wanted: Workload, version: str, kind: str, *, name: str, spec: Mapping[str, Any]) -> Manifest:
+    metadata = {"name": name, "labels": _labels(wanted)}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": dict(spec)}
 
 
 def _labels(wanted: Workload) -> dict[str, str]:
-    return {**wanted.identity, "app.kubernetes.io/name": wanted.object_name, _MANAGED_BY: TOOL}
+    return {**wanted.identity, SHARED_NAME: wanted.object_name, _MANAGED_BY: TOOL}
 
 
 def _pod(wanted: Workload) -> Manifest:
@@ -203,7 +221,7 @@ def _spread(wanted: Workload, key: str) -> Manifest:
         "maxSkew": 1,
         "topologyKey": key,
         "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": dict(wanted.identity)},
+        "labelSelector": {"matchLabels": wanted.selector},
     }
 
 

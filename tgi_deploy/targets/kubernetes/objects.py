@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import ConflictError
-from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.kubernetes.manifests import label, object_name
 from tgi_deploy.targets.kubernetes.pods import replicas_of
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, PATHS, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
@@ -40,7 +40,7 @@ class Objects:
         selector = [f"{label(tag)}={value}" if value else label(tag) for tag, value in tags.items() if tag in _LABELS]
         query = {"labelSelector": ",".join(selector or [label(TAG_ID)])}
         items = self.api.items(self.path(), f"looking for the {self.kind}", query=query)
-        found = (self._found(item) for item in items)
+        found = (self.found(item) for item in items)
         return tuple(item for item in found if all(item.tags.get(tag) == value for tag, value in tags.items() if value))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
@@ -50,7 +50,7 @@ class Objects:
         and can't be changed, so that of two creating at once, the cluster refuses the second.
         """
         name = properties["name"]
-        present = self.api.get(self.path(name), f"looking for the {self.kind}", self._found)
+        present = self.api.get(self.path(name), f"looking for the {self.kind}", self.found)
         if present is not None:
             return same(present, tags)
         return self._apply(name, properties["manifest"], tags, f"creating the {self.kind}")
@@ -67,7 +67,7 @@ class Objects:
         name = name_of(attributes["id"])
         if self.kind == DEPLOYMENT:
             return self._resize(name, properties["replicas"])
-        tags = self.api.get(self.path(name), f"reading the {self.kind}", lambda item: self._found(item).tags)
+        tags = self.api.get(self.path(name), f"reading the {self.kind}", lambda item: self.found(item).tags)
         if tags is not None:
             self._apply(name, properties["manifest"], tags, f"updating the {self.kind}")
         return None
@@ -78,7 +78,7 @@ class Objects:
             self.api.merge(self.path(name), f"scaling the {self.kind}", {"spec": {"replicas": replicas}})
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        found = self.api.get(self.path(attributes["id"]), f"reading the {self.kind}", self._found)
+        found = self.api.get(self.path(attributes["id"]), f"reading the {self.kind}", self.found)
         if found is None or found.attributes["uid"] != attributes.get("uid", found.attributes["uid"]):
             return None
         return found
@@ -89,19 +89,20 @@ class Objects:
             self.api.delete(self.path(attributes["id"]), f"deleting the {self.kind}", uid=attributes.get("uid", ""))
 
     def _apply(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str], doing: str) -> Found:
-        return self.api.apply(self.path(name), doing, tagged(manifest, tags), self._found)
+        return self.api.apply(self.path(name), doing, tagged(manifest, tags), self.found)
 
     def path(self, name: str = "") -> str:
         """Return the path of all, or of one by its name or id."""
         return self.api.path(*PATHS[self.kind], name_of(name))
 
-    def _found(self, item: Reply) -> Found:
+    def found(self, item: Reply) -> Found:
         metadata = item.part("metadata")
         noted = metadata.optional_part("annotations")
         tags = {
             name.replace("/", ":", 1): noted.optional_text(name) for name in noted.content if name.startswith(_OURS)
         }
         ending = metadata.has("deletionTimestamp")
+        host = f"{object_name(tags.get(TAG_NAME, ''))}.{self.api.place.namespace}.svc"
         return Found(
             key=tags.get(TAG_KEY, self.kind),
             kind=self.kind,
@@ -110,7 +111,7 @@ class Objects:
                 "id": f"{self.kind}/{metadata.text('name')}",
                 "uid": metadata.text("uid"),
                 "created": metadata.optional_text("creationTimestamp"),
-                **({"address": f"{metadata.text('name')}.{self.api.place.namespace}.svc"} if self.runs_engines else {}),
+                **({"address": host} if self.runs_engines else {}),
             },
             tags=tags,
             state="shutting-down" if ending else "running",

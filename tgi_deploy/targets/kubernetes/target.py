@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan_document import PlanDocument
     from tgi_deploy.values.serving import TunnelEnd
 
 FACTS: Final = TargetFacts(
@@ -103,12 +104,14 @@ class KubernetesTarget:
         return self.cloud(machine.place).replicas(machine.attributes["id"]) if machine else 0
 
     def room(self, deployment: Deployment) -> int:
+        machine, plan = deployment.machine, deployment.plan
+        return 0 if machine is None or plan is None else self._room(machine.place, plan)
+
+    def _room(self, place: str, plan: PlanDocument) -> int:
+        """Return how many more replicas of a plan the nodes have room for, next to everything that runs."""
         from tgi_deploy.targets.kubernetes.nodes import room  # noqa: PLC0415 -- startup time
 
-        machine, plan = deployment.machine, deployment.plan
-        if machine is None or plan is None:
-            return 0
-        nodes = self._nodes(machine.place, self.catalog(), lambda _labels: False)
+        nodes = self._nodes(place, self.catalog(), lambda _labels: False)
         return room(nodes, plan.chosen.accelerator, plan.chosen.num_shard)
 
     def refusal(self, plan: Plan) -> InputError | None:
@@ -144,8 +147,14 @@ class KubernetesTarget:
         return read_nodes(self.cloud(place).api, Cards.packaged(), catalog, ours=ours)
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
-        """Return None: two Deployments of a name can't exist, so an update replaces one."""
-        return None
+        """Return the Service; None inside the cluster, where a revision can be reached only once the Service has it."""
+        from tgi_deploy.targets.kubernetes.front import ServiceFront  # noqa: PLC0415 -- planning loads nothing that acts
+        from tgi_deploy.targets.kubernetes.place import Place  # noqa: PLC0415
+
+        place = deployment.region
+        if not Place.of(place).context:
+            return None
+        return ServiceFront(api=self.cloud(place).api, room=lambda wanted: self._room(place, wanted))
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:  # noqa: ARG002 -- it has no template
         from tgi_deploy.targets.kubernetes.artifacts import written  # noqa: PLC0415 -- startup time

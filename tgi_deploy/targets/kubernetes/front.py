@@ -1,0 +1,88 @@
+"""The Service of a deployment, which sends requests to one of its revisions, each of which is a Deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tgi_deploy.targets.kubernetes.manifests import REVISION, label, object_name
+from tgi_deploy.targets.kubernetes.objects import Objects
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, SERVICE, name_of
+from tgi_deploy.text import plural
+from tgi_deploy.values.resource import TAG_ID, revision_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+    from tgi_deploy.values.plan_document import PlanDocument
+
+# Of a Service's spec, what is applied; the rest are the cluster's defaults.
+_APPLIED: Final = ("type", "selector", "ports")
+
+
+@dataclass(frozen=True, slots=True)
+class Services(Objects):
+    kind: str = SERVICE
+
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Apply it; it keeps sending requests where it does until that Deployment is gone, or `select` is called."""
+        manifest = properties["manifest"]
+        live = self._selector(attributes["id"])
+        if live is not None and live != manifest["spec"]["selector"] and self._is_there(live):
+            manifest = {**manifest, "spec": {**manifest["spec"], "selector": dict(live)}}
+        Objects.update(self, attributes, {**properties, "manifest": manifest})
+
+    def select(self, name: str, revision: int) -> None:
+        """Send new requests to the pods of a revision; open ones stay where they are."""
+        doing = "switching the service"
+        live = self.api.get(self.path(name), doing, lambda item: item.content)
+        if live is None or live["spec"]["selector"].get(REVISION) == str(revision):
+            return
+        spec = {member: live["spec"][member] for member in _APPLIED}
+        about = {member: live["metadata"][member] for member in ("name", "labels", "annotations")}
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": about,
+            "spec": {**spec, "selector": {**spec["selector"], REVISION: str(revision)}},
+        }
+        self.api.apply(self.path(name), doing, manifest, lambda _reply: True)
+
+    def _selector(self, object_id: str) -> Mapping[str, Any] | None:
+        path = self.path(name_of(object_id))
+        return self.api.get(path, "reading the service", lambda item: item.part("spec").table("selector"))
+
+    def _is_there(self, selector: Mapping[str, Any]) -> bool:
+        """Return whether a Deployment has the pods of a selector."""
+        path = Objects(self.api, DEPLOYMENT).path()
+        query = {"labelSelector": f"{label(TAG_ID)}={selector.get(label(TAG_ID), '')}"}
+        items = self.api.items(path, "looking for the serving deployment", query=query)
+        return any(item.part("spec").part("selector").table("matchLabels") == selector for item in items)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServiceFront:
+    """`room` returns how many more replicas of a plan the nodes have room for."""
+
+    api: Api
+    room: Callable[[PlanDocument], int]
+    stable: ClassVar = True
+    cuts: ClassVar = False
+
+    def no_room(self, deployment: Deployment) -> str:
+        plan = deployment.wanted.plan
+        if plan is None:
+            return "the record lacks what the new one needs"
+        needed, fits = plan.chosen.replicas, self.room(plan)
+        asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator}"
+        return f"{asked} would need room, and the cluster has it for {fits} more" if fits < needed else ""
+
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
+        Services(self.api).select(object_name(deployment.name), revision_of(machine.key) or 1)
+        return None
+
+    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
+        """End at once: a pod finishes its open requests after its Deployment is deleted."""
+        yield from ()
