@@ -136,6 +136,19 @@ def test_without_room_next_to_what_serves_an_update_is_refused_or_recreates(name
     assert labeled(namespace) == []
 
 
+def test_a_restart_replaces_each_pod_and_a_stop_is_refused(namespace, run):
+    assert run("up", NAME, "--target", "kubernetes", "--replicas", "2", "--yes")[0] == 0
+    before = {pod["metadata"]["uid"] for pod in namespace.ready()}
+    code, restarted = run("restart", NAME, "--yes")
+    assert code == 0, restarted["errors"]
+    after = {pod["metadata"]["uid"] for pod in namespace.ready()}
+    assert (len(after), before & after) == (2, set())
+    code, refused = run("stop", NAME, "--yes")
+    assert (code, refused["errors"][0]["code"]) == (2, "not_stoppable"), refused["errors"]
+    assert len(namespace.ready()) == 2
+    assert run("down", NAME, "--yes")[0] == 0
+
+
 def test_more_replicas_than_the_cluster_has_room_for_are_refused_before_anything_is_created(namespace, run):
     code, refused = run("up", NAME, "--target", "kubernetes", "--replicas", "5", "--yes")
     assert code != 0

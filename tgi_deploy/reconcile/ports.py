@@ -77,7 +77,7 @@ class SizedHandler(Protocol):
 
 @runtime_checkable
 class Pausing(Protocol):
-    """A handler of machines that can be stopped and restarted with their disks.
+    """A handler of machines that can be stopped and restarted with their disks; see `TargetFacts.stops`.
 
     Calls are idempotent. The machine's state shows their outcome.
     """
@@ -89,7 +89,7 @@ class Pausing(Protocol):
         """Start it. Raises NoCapacityError if there is no room for it."""
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
-        """Begin a restart; return whether the old run has already finished."""
+        """Begin a restart; return whether the old run has already finished, or does not count any more."""
 
 
 class Cloud(Protocol):

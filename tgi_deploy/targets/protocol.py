@@ -91,7 +91,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
     parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
     `extra`: the package that the extra with the target's name installs; empty if none.
-    `most_replicas`: how many replicas a deployment may have.
+    `most_replicas`: how many replicas a deployment may have. `stops`: what runs can be stopped and kept.
     """
 
     begins: str
@@ -107,6 +107,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     unpriced: str = ""
     extra: str = ""
     most_replicas: int = 1
+    stops: bool = True
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):

@@ -115,7 +115,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
     """Stop the machine once its in-flight requests have finished. The disk is kept and billed.
 
     Raises:
-        InputError: `unknown_deployment`; `spot_not_stoppable` for a machine that cannot be stopped.
+        InputError: `unknown_deployment`; `spot_not_stoppable`, `not_stoppable` for a machine that cannot be stopped.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
         DeployError: `no_machine`, `not_stopped`, and what the cloud raises.
     """
@@ -126,6 +126,12 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
                 "spot_not_stoppable",
                 f"'{at.name}' runs on a spot machine, which cannot be stopped and started again",
                 hint=f"'tgi-deploy down {at.name}' removes it; an on-demand machine can be stopped",
+            )
+        if not context.target_at(at.machine.place).facts.stops:
+            raise InputError(
+                "not_stoppable",
+                f"'{at.name}' runs on {at.machine.place}, where nothing can be stopped and kept",
+                hint=f"'tgi-deploy down {at.name}' removes it; the same 'up' brings it up again",
             )
         settled = at.recorded is None or at.recorded.status == "stopped"
         if at.machine.state == "stopped" and settled and not _is_under_way(at.recorded):

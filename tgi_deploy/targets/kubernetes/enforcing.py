@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import InputError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.values.resource import Found
 
+_RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
 _LIMITS: Final = frozenset({TAG_EXPIRES, TAG_IDLE_S, TAG_LEASE})
 _NOT_SHARED: Final = _LIMITS | {READS_TAGS[0]}
 
@@ -113,6 +115,13 @@ class Workloads(Objects):
             self._enforce(*live, counts=tags.get(TAG_IDLE_S, NO_LIMIT) != NO_LIMIT)
         annotations = {label(name): value for name, value in tags.items()}
         self.api.merge(path, "changing the limits", {"metadata": {"annotations": annotations}})
+
+    def restart(self, attributes: Mapping[str, str]) -> bool:
+        """Have the cluster replace the pods one by one, as `kubectl rollout restart` does."""
+        about = {"annotations": {_RESTARTED: datetime.now(UTC).isoformat(timespec="seconds")}}
+        changes = {"spec": {"template": {"metadata": about}}}
+        self.api.merge(self.path(attributes["id"]), "restarting the pods", changes)
+        return True
 
     def _enforce(self, manifest: Mapping[str, Any], found: Found, *, counts: bool) -> None:
         """Create what enforces limits; `counts`: one of them depends on the number of requests."""

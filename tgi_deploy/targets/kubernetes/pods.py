@@ -133,7 +133,7 @@ def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> Machi
         return MachineState(state="shutting-down")
     pod, counted = last(pods), [pod for pod in pods if pod.counts]
     wanted = replicas_of(deployment)
-    complete = len(counted) >= wanted
+    complete = len(counted) >= wanted and not _is_restarting(deployment)
     code, reason = (pod.trouble if pod and complete else _refusal(deployment)) or (None, None)
     up = all(pod.ready for pod in counted) if wanted > 1 else pod is not None and pod.has_run
     return MachineState(
@@ -144,6 +144,16 @@ def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> Machi
         remedy=_REMEDIES.get(code or "", ""),
         replicas=tuple(ReplicaState(id=f"pod/{item.name}", status=item.status, created=item.created) for item in pods),
     )
+
+
+def _is_restarting(deployment: Reply) -> bool:
+    """Return whether pods of the former template still run."""
+    status = deployment.optional_part("status")
+    if not status.has("observedGeneration"):
+        return False
+    updated = status.integer("updatedReplicas") if status.has("updatedReplicas") else 0
+    is_stale = status.integer("observedGeneration") < deployment.part("metadata").integer("generation")
+    return is_stale or updated < replicas_of(deployment)
 
 
 def _refusal(deployment: Reply) -> tuple[str, str] | None:

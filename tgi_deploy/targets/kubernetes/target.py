@@ -44,6 +44,7 @@ FACTS: Final = TargetFacts(
     who_connects="its Service is reachable inside the cluster, and 'open' prints the command for a port-forward",
     shows_at_once=True,
     regions=False,
+    stops=False,
     refuses=(
         Refusal(
             options=("max_spend",),
