@@ -156,6 +156,34 @@ def test_more_replicas_than_the_cluster_has_room_for_are_refused_before_anything
     assert labeled(namespace) == []
 
 
+def test_a_quota_is_compared_before_anything_is_created_and_ends_a_wait(namespace, run):
+    path = namespace.path("resourcequotas", "team")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}}
+
+    def allow(gpus):
+        namespace.apply(path, {**quota, "spec": {"hard": {"requests.nvidia.com/gpu": str(gpus)}}})
+        hard = {"requests.nvidia.com/gpu": str(gpus)}
+        eventually(lambda: namespace.plane.call("GET", path).get("status", {}).get("hard") == hard)
+
+    allow(1)
+    up = ("up", NAME, "--target", "kubernetes", "--replicas", "2", "--yes")
+    code, refused = run(*up)
+    assert (code, refused["errors"][0]["code"]) == (1, "cluster_quota")
+    assert labeled(namespace) == []
+    code, waited = run(*up, "--no-preflight")
+    assert (code, waited["errors"][0]["code"]) == (1, "cluster_quota")
+    assert labeled(namespace) == []
+    code, made = run(*up[:4], "--yes")
+    assert code == 0, made["errors"]
+    code, refused = run("scale", NAME, "2")
+    assert (code, refused["errors"][0]["code"]) == (1, "cluster_quota")
+    assert len(namespace.pods()) == 1
+    allow(2)
+    code, scaled = run("scale", NAME, "2")
+    assert code == 0, scaled["errors"]
+    assert run("down", NAME, "--yes")[0] == 0
+
+
 def test_rendered_manifests_pass_a_strict_dry_run(namespace, run):
     code, rendered = run("render", NAME, "--hardware", "1xL40S", "--as", "kubernetes")
     assert code == 0, rendered["errors"]

@@ -41,6 +41,17 @@ def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployErr
     )
 
 
+def not_created(track: Track, sighting: Sighting) -> DeployError:
+    machine = sighting.machine
+    return DeployError(
+        machine.refusal,
+        f"waiting for the engine, phase {track.phase}: {machine.why}",
+        hint=machine.remedy,
+        data=_data(track, sighting),
+        failure=_failure(track.phase, sighting, sighting.state_cause),
+    )
+
+
 def _death_hint(machine: MachineState, cause: Finding | None) -> str:
     """Return the target's remedy, else the table's remedy for the state's reason, and where to read more."""
     if cause is None or machine.remedy:

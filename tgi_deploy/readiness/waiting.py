@@ -19,6 +19,7 @@ from tgi_deploy.readiness.not_ready import (
     diagnose_hint,
     engine_failed,
     machine_died,
+    not_created,
     reclaimed,
     started_on_wrong_device,
     timed_out,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 _OK: Final = 200
 _UNHEALTHY: Final = 503
 _GONE: Final = frozenset({"stopping", "stopped", "shutting-down", "terminated", "missing"})
+# A refusal counts once it has lasted as long: what was just removed may still have been in use.
+_REFUSED_S: Final = 15.0
 # States that a stale reply may still show of a machine that was just restarted.
 _PAUSED: Final = frozenset({"stopping", "stopped"})
 _RESTARTS_ALLOWED: Final = 1
@@ -120,8 +123,8 @@ class Sighting:
 class Track:
     """State between two polls. `seen`: the machine has existed.
 
-    `unseen_since_s`: invisible, or shown as stopped, since then. `moved_s`: when the phase began or last made
-    progress; `moving`: it has made some; `stretched`: past phases that made some.
+    `unseen_since_s`: invisible, or shown as stopped, since then; `refused_since_s`: its creation refused. `moved_s`:
+    when the phase began or last made progress; `moving`: it has made some; `stretched`: past phases that made some.
     """
 
     phase: str = STARTUP_PHASES[0]
@@ -129,6 +132,7 @@ class Track:
     evident: bool = True
     seen: bool = False
     unseen_since_s: float | None = None
+    refused_since_s: float | None = None
     late_noted: bool = False
     stall_noted: bool = False
     passed: tuple[PhaseTiming, ...] = ()
@@ -141,6 +145,8 @@ class Track:
 def advance(track: Track, sighting: Sighting) -> Track:
     """Return the state after a poll. Only the log can go back to an earlier phase: the engine was restarted."""
     machine, reading = sighting.machine, sighting.reading
+    since = sighting.at_s if track.refused_since_s is None else track.refused_since_s
+    track = replace(track, refused_since_s=since if machine.refusal else None)
     if machine.state == "missing" or machine.state in _PAUSED:
         since_s = sighting.at_s if track.unseen_since_s is None else track.unseen_since_s
         return replace(track, seen=track.seen or machine.state in _PAUSED, unseen_since_s=since_s)
@@ -195,6 +201,8 @@ def _reclaimed(track: Track, sighting: Sighting) -> DeployError | None:
 
 def _death_error(track: Track, sighting: Sighting) -> DeployError | None:
     reading = sighting.reading
+    if track.refused_since_s is not None and sighting.at_s - track.refused_since_s >= _REFUSED_S:
+        return not_created(track, sighting)
     if reading.cause_of_end is not None:
         return engine_failed(track, sighting, reading.cause_of_end)
     if _is_gone(track, sighting):

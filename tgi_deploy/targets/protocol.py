@@ -271,8 +271,8 @@ class Scaling(Protocol):
     def running(self, deployment: Deployment) -> int:
         """Return how many replicas it is to have at present."""
 
-    def room(self, deployment: Deployment) -> int:
-        """Return how many more there is room for."""
+    def shortage(self, deployment: Deployment, more: int) -> Problem | None:
+        """Return why there is no room for so many more; None if there is."""
 
 
 @runtime_checkable

@@ -211,7 +211,8 @@ class ReplicaState(Value, frozen=True, kw_only=True):
 class MachineState(Value, frozen=True, kw_only=True):
     """A machine's state as reported by its cloud. `address` is the engine's, in the form for `probe`.
 
-    `reclaimed`: the cloud reclaimed a spot machine. `remedy` is what to do about its end, empty if only the tables of
+    `reclaimed`: the cloud reclaimed a spot machine. `refusal` is the code of why the cloud refuses to create it, which
+    waiting does not change, else empty. `remedy` is what to do about its end, empty if only the tables of
     known failures have one. `replicas` are those that it consists of, if others than itself.
     """
 
@@ -220,6 +221,7 @@ class MachineState(Value, frozen=True, kw_only=True):
     reason: str | None = None
     address: str | None = None
     reclaimed: bool = False
+    refusal: str = ""
     remedy: str = ""
     replicas: tuple[ReplicaState, ...] = ()
 

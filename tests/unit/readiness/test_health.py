@@ -91,6 +91,21 @@ def test_a_reclaimed_machines_log_does_not_hide_the_reason():
     assert error.data["command"].startswith("tgi-deploy up ")
 
 
+NO_QUOTA = MachineState(state="pending", refusal="cluster_quota", reason="exceeded quota", remedy="ask for more")
+
+
+def test_a_refusal_that_lasts_ends_the_wait_with_its_remedy():
+    error = fails(story(machines=[(0, PENDING), (10, NO_QUOTA)]))
+    assert (error.code, error.hint) == ("cluster_quota", "ask for more")
+    assert error.message == "waiting for the engine, phase launching: exceeded quota"
+    assert error.data["elapsed_s"] == 25
+
+
+def test_a_refusal_that_passes_is_waited_out():
+    tale = story(machines=[(0, NO_QUOTA), (10, PENDING), (15, NO_QUOTA), (25, RUNNING)], probes=[(0, OK)])
+    assert tale.wait().elapsed_s < 35
+
+
 def test_waiting_shards_are_reported_as_a_hang_at_the_deadline():
     waits = "".join(
         f"2026-01-09T00:{minute:02}:00Z  INFO x: Waiting for shard to be ready... rank={rank}\n"

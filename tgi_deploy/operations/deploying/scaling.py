@@ -40,8 +40,8 @@ def scale(context: Context, name: str, replicas: int, *, wait: bool = True) -> S
     Raises:
         InputError: `unknown_deployment`, `not_scalable`.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `no_free_gpus`: nothing has changed; NotHealthyError for replicas that do not become ready: the
-            others serve.
+        DeployError: `no_free_gpus`, `cluster_quota`: nothing has changed; NotHealthyError for replicas that do
+            not become ready: the others serve.
     """
     with context.store.lock(name, command=context.command):
         recorded = at_hand(context, name).recorded
@@ -108,12 +108,12 @@ def _check_room(context: Context, deployment: Deployment, replicas: int) -> None
             hint="bring up each replica under a different --name",
         )
     more = replicas - target.running(deployment)
-    room = target.room(deployment) if more > 0 else 0
-    if more > room:
+    shortage = target.shortage(deployment, more) if more > 0 else None
+    if shortage is not None:
         raise DeployError(
-            "no_free_gpus",
-            f"scaling '{deployment.name}' to {replicas}: there is room for {room} more, and {more} are needed",
-            hint="remove what is no longer needed, or add a node; nothing has changed",
+            shortage.code,
+            f"scaling '{deployment.name}' to {replicas}: {shortage.message}",
+            hint=f"{shortage.hint}; nothing has changed",
         )
 
 

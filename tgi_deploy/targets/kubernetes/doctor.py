@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tgi_deploy.errors import DeployError, error, ok, warning
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
+from tgi_deploy.targets.kubernetes.quotas import HINT, limits
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
-    from tgi_deploy.targets.reply import Reply
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -31,13 +29,6 @@ _LIMITED: Final = frozenset({
     "requests.nvidia.com/gpu",
 })  # fmt: skip
 _CHANGED: Final = ("get", "list", "create", "patch", "delete")
-# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
-_QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
-_SUFFIXES: Final = {
-    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10) ** 3,
-    **{letter: Decimal(10) ** (3 * power) for power, letter in enumerate("MGTPE", 2)},
-    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
-}  # fmt: skip
 
 
 class Access(NamedTuple):
@@ -155,37 +146,16 @@ def _gpus(api: Api, catalog: Catalog) -> Iterator[Problem]:
 
 
 def _quotas(api: Api) -> Iterator[Problem]:
-    quotas = api.items(api.path("/api/v1", "resourcequotas"), "looking for the namespace's quotas")
-    full = [line for quota in quotas for line in _used_up(quota)]
+    found = limits(api)
+    full = [str(limit) for limit in found if limit.resource in _LIMITED and limit.left <= 0 and not limit.priority]
     if full:
         yield error(
             "cluster_quota",
             f"the ResourceQuota of {api.place.namespace} is used up: {'; '.join(full)}",
-            hint="remove what is no longer needed, or ask the cluster's administrator for more; "
-            "'kubectl describe resourcequota' shows it",
+            hint=HINT,
         )
     else:
-        yield ok("cluster_quota", f"{api.place.namespace} has {'room in its quotas' if quotas else 'no ResourceQuota'}")
-
-
-def _used_up(quota: Reply) -> Iterator[str]:
-    """Yield what a deployment needs and the quota has no more of. Quotas with a scope may be for other pods."""
-    spec, status = quota.optional_part("spec"), quota.optional_part("status")
-    if spec.has("scopes") or spec.has("scopeSelector"):
-        return
-    used = status.table("used")
-    for resource, hard in sorted(status.table("hard").items()):
-        if resource in _LIMITED and _amount(used.get(resource, "0")) >= _amount(hard):
-            yield f"{resource}, {used.get(resource, '0')} of {hard} ({quota.part('metadata').text('name')})"
-
-
-def _amount(text: str) -> Decimal:
-    """Return a quantity as a number; one that can't be read is no limit."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        return Decimal("Infinity")
-    number, exponent, suffix = found.groups()
-    return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+        yield ok("cluster_quota", f"{api.place.namespace} has {'room in its quotas' if found else 'no ResourceQuota'}")
 
 
 def _claim(api: Api, name: str | None) -> Iterator[Problem]:

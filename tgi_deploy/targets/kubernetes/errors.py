@@ -52,11 +52,17 @@ def refused(status: int, reply: Reply, *, doing: str, place: Place, changing: bo
             f"{doing} in {place.namespace}: somebody else has changed it: {held}",
             hint="'kubectl get -o yaml --show-managed-fields' shows who; undo that change, or run 'down' and then 'up'",
         )
-    row = next((row for row in _rows() if row.pattern.search(said)), None)
-    if row is not None:
-        kind = ConflictError if row.code == "name_taken" else ClusterRefusedError
-        return kind(row.code, message, hint=row.hint)
+    known = known_refusal(said)
+    if known is not None:
+        code, hint = known
+        kind = ConflictError if code == "name_taken" else ClusterRefusedError
+        return kind(code, message, hint=hint)
     return _by_status(status, message, said, changing=changing)
+
+
+def known_refusal(said: str) -> tuple[str, str] | None:
+    """Return the code and the remedy of a refusal of the cluster's own rules."""
+    return next(((row.code, row.hint) for row in _rows() if row.pattern.search(said)), None)
 
 
 def _by_status(status: int, message: str, said: str, *, changing: bool) -> DeployError:

@@ -13,11 +13,12 @@ from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, manifests, workload
-from tgi_deploy.targets.kubernetes.nodes import room
+from tgi_deploy.targets.kubernetes.nodes import short_of_gpus
 from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.quotas import short_of_quota
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
-from tgi_deploy.text import plural
+from tgi_deploy.targets.reply import Reply
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
 from tgi_deploy.values.serving import TUNNEL_NOTE, YES
@@ -124,7 +125,9 @@ class KubernetesLaunch:
 
     def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
         try:
-            yield from self._without_gpus(attempt, tags[TAG_NAME])
+            if _creates(attempt.changes):
+                yield from self._without_gpus(attempt, tags[TAG_NAME])
+                yield from self._without_quota(attempt, tags[TAG_NAME])
             yield from self._missing(attempt)
             for step in attempt.changes.steps:
                 if step.action == "create" and step.resource is not None:
@@ -135,19 +138,14 @@ class KubernetesLaunch:
     def _without_gpus(self, attempt: Attempt, name: str) -> Iterator[Problem]:
         candidate = attempt.candidate
         chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
-        if not _creates(attempt.changes):
-            return
-        nodes = [node for node in self.nodes(name) if node.accelerator == chip]
-        fits = room(nodes, chip, number)
-        if fits < candidate.replicas:
-            most = max((node.free for node in nodes), default=0)
-            several = f"{plural(candidate.replicas, 'replica')} of {number} x {chip}: the cluster has room for {fits}"
-            alone = f"no node has {number} x {chip} free; the most is {most}"
-            yield error(
-                "no_free_gpus",
-                several if fits else alone,
-                hint="remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what",
-            )
+        short = short_of_gpus(self.nodes(name), chip, number, candidate.replicas)
+        if short is not None:
+            yield short
+
+    def _without_quota(self, attempt: Attempt, name: str) -> Iterator[Problem]:
+        (machine,) = (item for item in attempt.wanted if item.kind == DEPLOYMENT)
+        pod = Reply.of(machine.properties["manifest"]["spec"]["template"]["spec"])
+        yield from short_of_quota(self.cloud(self.place).api, pod, attempt.candidate.replicas, replaces=name)
 
     def _missing(self, attempt: Attempt) -> Iterator[Problem]:
         api = self.cloud(self.place).api

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import InputError, warning
+from tgi_deploy.errors import InputError, error, warning
 from tgi_deploy.targets.kubernetes.manifests import label
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.text import plural, printable, rate
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.cards import Cards, NodeSelector
     from tgi_deploy.targets.reply import Reply
 
-_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_MORE: Final = "remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what"
 _KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -93,7 +94,7 @@ def _requested(api: Api, resource: str, ours: Callable[[Mapping[str, str]], bool
     """Return the GPUs that running and waiting pods request, by node."""
     found = Counter[str]()
     path = api.path("/api/v1", "pods", everywhere=True)
-    for item in api.items(path, "looking for the pods of all nodes", query={"fieldSelector": _ENDED}):
+    for item in api.items(path, "looking for the pods of all nodes", query={"fieldSelector": NOT_ENDED}):
         spec = item.part("spec")
         if spec.has("nodeName") and not ours(item.part("metadata").table("labels")):
             found[spec.text("nodeName")] += _of_pod(spec, resource)
@@ -159,6 +160,16 @@ def room(nodes: Sequence[Node], card: str, gpus: int) -> int:
     return sum(node.free // gpus for node in nodes if node.accelerator == card)
 
 
+def short_of_gpus(nodes: Sequence[Node], card: str, gpus: int, replicas: int) -> Problem | None:
+    """Return why so many replicas have no room; None if they have."""
+    fits = room(nodes, card, gpus)
+    if fits >= replicas:
+        return None
+    most = max((node.free for node in nodes if node.accelerator == card), default=0)
+    several = f"{plural(replicas, 'replica')} of {gpus} x {card}: the cluster has room for {fits}"
+    return error("no_free_gpus", several if fits else f"no node has {gpus} x {card} free; the most is {most}", _MORE)
+
+
 def _none_free(nodes: Sequence[Node]) -> InputError:
     if all(node.selector is None for node in nodes):
         named = ", ".join(node.name for node in nodes[:3])
@@ -170,7 +181,7 @@ def _none_free(nodes: Sequence[Node]) -> InputError:
     return InputError(
         "no_free_gpus",
         f"no GPU of the cluster is free: {'; '.join(map(_in_words, nodes[:5]))}",
-        hint="remove what is no longer needed, or add a node; 'kubectl describe nodes' shows who requests what",
+        hint=_MORE,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.targets.kubernetes.errors import known_refusal
 from tgi_deploy.targets.kubernetes.manifests import CONTAINER
 from tgi_deploy.text import one_line
 from tgi_deploy.values.resource import MachineState, ReplicaState
@@ -134,14 +135,17 @@ def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> Machi
     pod, counted = last(pods), [pod for pod in pods if pod.counts]
     wanted = replicas_of(deployment)
     complete = len(counted) >= wanted and not _is_restarting(deployment)
-    code, reason = (pod.trouble if pod and complete else _refusal(deployment)) or (None, None)
+    refused = None if pod and complete else _refusal(deployment)
+    code, reason = (pod.trouble if pod and complete else refused) or (None, None)
+    refusal, remedy = (known_refusal(refused[1]) if refused else None) or ("", _REMEDIES.get(code or "", ""))
     up = all(pod.ready for pod in counted) if wanted > 1 else pod is not None and pod.has_run
     return MachineState(
         state="running" if complete and pod is not None and (pod.scheduled or pod.has_run) else "pending",
         reason_code=code,
         reason=reason,
         address=address if complete and up else None,
-        remedy=_REMEDIES.get(code or "", ""),
+        refusal=refusal,
+        remedy=remedy,
         replicas=tuple(ReplicaState(id=f"pod/{item.name}", status=item.status, created=item.created) for item in pods),
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tgi_deploy.errors import InputError
+from tgi_deploy.errors import InputError, error
 from tgi_deploy.targets.kubernetes.connection import Clusters
 from tgi_deploy.targets.kubernetes.options import NAME, KubernetesOptions
 from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
@@ -104,16 +104,26 @@ class KubernetesTarget:
         machine = deployment.machine
         return self.cloud(machine.place).replicas(machine.attributes["id"]) if machine else 0
 
-    def room(self, deployment: Deployment) -> int:
-        machine, plan = deployment.machine, deployment.plan
-        return 0 if machine is None or plan is None else self._room(machine.place, plan)
-
     def _room(self, place: str, plan: PlanDocument) -> int:
         """Return how many more replicas of a plan the nodes have room for, next to everything that runs."""
         from tgi_deploy.targets.kubernetes.nodes import room  # noqa: PLC0415 -- startup time
 
         nodes = self._nodes(place, self.catalog(), lambda _labels: False)
         return room(nodes, plan.chosen.accelerator, plan.chosen.num_shard)
+
+    def shortage(self, deployment: Deployment, more: int) -> Problem | None:
+        from tgi_deploy.targets.kubernetes.nodes import short_of_gpus  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415
+
+        machine, plan = deployment.machine, deployment.plan
+        found = self.cloud(machine.place).workload(machine.attributes["id"]) if machine else None
+        if machine is None or plan is None or found is None:
+            return error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
+        nodes = self._nodes(machine.place, self.catalog(), lambda _labels: False)
+        pod = found[0].part("spec").part("template").part("spec")
+        quotas = short_of_quota(self.cloud(machine.place).api, pod, more)
+        found_short = (short_of_gpus(nodes, plan.chosen.accelerator, plan.chosen.num_shard, more), *quotas)
+        return next((item for item in found_short if item is not None and item.severity == "error"), None)
 
     def refusal(self, plan: Plan) -> InputError | None:
         if plan.chosen.offer.market == "owned":

@@ -184,6 +184,41 @@ def test_an_unscheduled_pod_is_pending_with_the_schedulers_reason():
     assert state.remedy
 
 
+@pytest.mark.parametrize(
+    ("message", "refusal"),
+    [
+        ('pods "x" is forbidden: exceeded quota: team, requested: pods=1', "cluster_quota"),
+        ('pods "x" is forbidden: failed quota: team: must specify limits.cpu', "cluster_quota"),
+        ('admission webhook "policy.example" denied the request: no', "admission_refused"),
+        ('failed calling webhook "policy.example": connection refused', ""),
+    ],
+)
+def test_a_pod_that_the_cluster_refuses_to_create_is_pending_with_the_reason(message: str, refusal: str):
+    cluster = pod()
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
+    cluster.objects["deployments", "tgi-deploy-demo"]["status"] = {"conditions": [condition]}
+    for key in [key for key in cluster.objects if key[0] == "pods"]:
+        del cluster.objects[key]
+    state = cloud(cluster).machine("deployment/tgi-deploy-demo")
+    assert (state.state, state.refusal, state.reason, bool(state.remedy)) == ("pending", refusal, message, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({"observedGeneration": 2, "updatedReplicas": 1}, "running"),
+        ({"observedGeneration": 2}, "pending"),
+        ({"observedGeneration": 1, "updatedReplicas": 1}, "pending"),
+    ],
+    ids=["replaced", "pods of the former template", "not seen by the cluster yet"],
+)
+def test_a_restart_is_over_once_all_pods_are_replaced(status: dict[str, int], state: str):
+    cluster = pod()
+    workload = cluster.objects["deployments", "tgi-deploy-demo"]
+    workload["metadata"]["generation"], workload["status"] = 2, status
+    assert cloud(cluster).machine("deployment/tgi-deploy-demo").state == state
+
+
 def test_a_pod_whose_image_is_pulled_runs_without_an_address():
     waiting = {"waiting": {"reason": "ContainerCreating"}}
     state = cloud(pod(phase="Pending", conditions=[ON_NODE], containerStatuses=statuses(waiting))).machine("d/x")

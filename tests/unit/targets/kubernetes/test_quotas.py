@@ -1,0 +1,87 @@
+"""Whether a namespace's quotas leave room for pods, on an API server in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fakes.kubernetes_api import FakeCluster, failure
+
+from tgi_deploy.targets.kubernetes.api import Api
+from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.quotas import short_of_quota
+from tgi_deploy.targets.reply import Reply
+
+if TYPE_CHECKING:
+    from tgi_deploy.errors import Problem
+
+SPEC = {"containers": [{"resources": {"requests": {"cpu": "2", "memory": "8Gi", "nvidia.com/gpu": "2"}}}]}
+
+
+def own_pod(name: str, deployment: str) -> dict[tuple[str, str], Any]:
+    metadata = {"name": name, "labels": {"tgi-deploy/deployment": deployment}}
+    return {("pods", name): {"metadata": metadata, "spec": SPEC}}
+
+
+def quota(used: dict[str, str], hard: dict[str, str], **spec: Any) -> dict[tuple[str, str], Any]:
+    return {("resourcequotas", "q"): {"metadata": {"name": "q"}, "spec": spec, "status": {"used": used, "hard": hard}}}
+
+
+def found(cluster: FakeCluster, pods: int = 2, *, replaces: str = "demo") -> list[Problem]:
+    api = Api(place=Place.of("kubernetes:team-a@dev"), sender=cluster)
+    return list(short_of_quota(api, Reply.of(SPEC), pods, replaces=replaces))
+
+
+@pytest.mark.parametrize(
+    ("used", "hard", "said"),
+    [
+        ("requests.nvidia.com/gpu", ("1", "4"), "requests.nvidia.com/gpu, 1 of 4 (q), and 4 needed"),
+        ("pods", ("9", "10"), "pods, 9 of 10 (q), and 2 needed"),
+        ("cpu", ("500m", "4"), "cpu, 500m of 4 (q), and 4 needed"),
+        ("requests.memory", ("1", "16Gi"), "requests.memory, 1 of 16Gi (q), and 17179869184 needed"),
+    ],
+)
+def test_a_quota_with_too_little_for_all_pods_is_an_error(used: str, hard: tuple[str, str], said: str):
+    (problem,) = found(FakeCluster(objects=quota({used: hard[0]}, {used: hard[1]})))
+    assert (problem.code, problem.severity, problem.message.partition(": ")[2]) == ("cluster_quota", "error", said)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        {},
+        quota({"pods": "0", "requests.nvidia.com/gpu": "0"}, {"pods": "2", "requests.nvidia.com/gpu": "4"}),
+        quota({"requests.memory": "1Gi"}, {"requests.memory": "17Gi"}),
+        quota({"services": "5"}, {"services": "5"}),
+        quota({"pods": "5"}, {"pods": "5"}, scopes=["Terminating"]),
+        quota({"pods": "2"}, {"pods": "3"}) | own_pod("one", "demo"),
+    ],
+    ids=["none", "exactly enough", "units", "not of pods", "of other pods", "of the pods that it replaces"],
+)
+def test_a_quota_with_room_is_no_finding(there: dict[tuple[str, str], Any]):
+    assert found(FakeCluster(objects=there)) == []
+
+
+def test_pods_of_other_deployments_stay_counted():
+    there = quota({"pods": "2"}, {"pods": "3"}) | own_pod("one", "another")
+    assert [item.code for item in found(FakeCluster(objects=there))] == ["cluster_quota"]
+
+
+@pytest.mark.parametrize("scope", ["NotBestEffort", "NotTerminating"])
+def test_a_scope_that_the_pods_are_in_counts(scope: str):
+    term = {"scopeName": scope, "operator": "Exists"}
+    there = quota({"pods": "3"}, {"pods": "3"}, scopeSelector={"matchExpressions": [term]})
+    assert [item.code for item in found(FakeCluster(objects=there))] == ["cluster_quota"]
+
+
+def test_a_quota_for_priority_classes_is_named_and_not_compared():
+    term = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
+    there = quota({"pods": "3"}, {"pods": "3"}, scopeSelector={"matchExpressions": [term]})
+    (problem,) = found(FakeCluster(objects=there))
+    assert (problem.severity, problem.message) == ("warning", "quotas for priority classes are not compared: q")
+
+
+def test_quotas_that_may_not_be_listed_are_a_warning():
+    denied = failure(403, 'resourcequotas is forbidden: User "ann" cannot list')
+    (problem,) = found(FakeCluster(refusals={"GET resourcequotas": denied}))
+    assert (problem.code, problem.severity) == ("quota_unread", "warning")

@@ -1,0 +1,143 @@
+"""What the ResourceQuotas of a namespace leave for pods.
+
+https://kubernetes.io/docs/concepts/policy/resource-quotas/
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import error, warning
+from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
+from tgi_deploy.targets.kubernetes.manifests import label
+from tgi_deploy.targets.kubernetes.nodes import NOT_ENDED
+from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.resource import TAG_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.reply import Reply
+
+HINT: Final = (
+    "remove what is no longer needed, or ask the cluster's administrator for more; "
+    "'kubectl describe resourcequota' shows it"
+)
+_PODS: Final = ("pods", "count/pods")
+# The pods of this tool request something, run without a deadline, and are near no pods of other namespaces.
+_FOR_OTHERS: Final = frozenset({"BestEffort", "Terminating", "CrossNamespacePodAffinity", "VolumeAttributesClass"})
+_PRIORITY: Final = "PriorityClass"
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
+_QUANTITY: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_SUFFIXES: Final = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(10) ** 3,
+    **{letter: Decimal(10) ** (3 * power) for power, letter in enumerate("MGTPE", 2)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}  # fmt: skip
+
+
+class Limit(Frozen, frozen=True, kw_only=True):
+    """A resource of a quota. `priority`: it is for some classes of pods, which may not include these."""
+
+    quota: str
+    resource: str
+    used: str
+    hard: str
+    priority: bool
+
+    @property
+    def left(self) -> Decimal:
+        return amount(self.hard) - amount(self.used)
+
+    def __str__(self) -> str:
+        return f"{self.resource}, {self.used} of {self.hard} ({self.quota})"
+
+
+def limits(api: Api) -> tuple[Limit, ...]:
+    """Return the limits of the namespace's quotas, but for those of other kinds of pods."""
+    quotas = api.items(api.path("/api/v1", "resourcequotas"), "looking for the namespace's quotas")
+    return tuple(limit for quota in quotas for limit in _limits(quota))
+
+
+def _limits(quota: Reply) -> Iterator[Limit]:
+    spec, status = quota.optional_part("spec"), quota.optional_part("status")
+    terms = spec.optional_part("scopeSelector").optional_parts("matchExpressions")
+    scopes = {*(spec.texts("scopes") if spec.has("scopes") else ()), *(term.text("scopeName") for term in terms)}
+    if scopes & _FOR_OTHERS:
+        return
+    used = status.table("used")
+    for resource, hard in sorted(status.table("hard").items()):
+        yield Limit(
+            quota=quota.part("metadata").text("name"),
+            resource=resource,
+            used=used.get(resource, "0"),
+            hard=hard,
+            priority=_PRIORITY in scopes,
+        )
+
+
+def amount(text: str) -> Decimal:
+    """Return a quantity as a number; one that can't be read is no limit."""
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        return Decimal("Infinity")
+    number, exponent, suffix = found.groups()
+    return Decimal(number + (exponent or "")) * _SUFFIXES[suffix or ""]
+
+
+def needs(pods: Iterable[Reply]) -> Mapping[str, Decimal]:
+    """Return what pods count for in quotas, by the specification of each."""
+    found: dict[str, Decimal] = {}
+    for pod in pods:
+        for name, number in _of_pod(pod):
+            found[name] = found.get(name, Decimal(0)) + number
+    return found
+
+
+def _of_pod(spec: Reply) -> Iterator[tuple[str, Decimal]]:
+    yield from ((name, Decimal(1)) for name in _PODS)
+    for container in spec.optional_parts("containers"):
+        for name, text in container.optional_part("resources").table("requests").items():
+            yield f"requests.{name}", amount(text)
+            yield name, amount(text)
+
+
+def short_of_quota(api: Api, pod: Reply, number: int, *, replaces: str = "") -> Iterator[Problem]:
+    """Yield why the quotas leave no room for so many pods, and warnings about quotas that can't be compared.
+
+    `replaces`: the pods of the deployment of this name go first.
+    """
+    try:
+        found = limits(api)
+    except ClusterRefusedError as refused:
+        yield warning("quota_unread", f"{refused.message}: quotas are not compared", hint=refused.hint)
+        return
+    wanted = needs([pod] * number)
+    concerned = [limit for limit in found if limit.resource in wanted]
+    freed = needs(_pods(api, replaces)) if concerned and replaces else {}
+    lacking = [
+        f"{limit}, and {_plain(wanted[limit.resource])} needed"
+        for limit in concerned
+        if not limit.priority and limit.left + freed.get(limit.resource, Decimal(0)) < wanted[limit.resource]
+    ]
+    if lacking:
+        what = f"the ResourceQuota of {api.place.namespace} leaves too little: {'; '.join(lacking)}"
+        yield error("cluster_quota", what, HINT)
+    apart = sorted({limit.quota for limit in concerned if limit.priority})
+    if apart:
+        yield warning("quota_unread", f"quotas for priority classes are not compared: {', '.join(apart)}", HINT)
+
+
+def _pods(api: Api, name: str) -> Iterator[Reply]:
+    """Yield the specifications of a deployment's pods that count in quotas."""
+    query = {"labelSelector": f"{label(TAG_NAME)}={name}", "fieldSelector": NOT_ENDED}
+    for pod in api.items(api.path("/api/v1", "pods"), "looking for the deployment's pods", query=query):
+        yield pod.part("spec")
+
+
+def _plain(number: Decimal) -> str:
+    return f"{number.normalize():f}"
