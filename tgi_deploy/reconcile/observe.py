@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tgi_deploy.errors import DeployError
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, TAG_SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.reconcile.ports import Cloud, Handler
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.resource import Found
 
 
 def owners_of(recorded: Deployment | None, seen: Iterable[Found]) -> tuple[str, ...]:
     """Return its owners by record and tags; more than one if two deployments share the name."""
-    message = [recorded.owner if recorded else "", *(found.tags.get(TAG_OWNER, "") for found in seen)]
-    return tuple(dict.fromkeys(filter(None, message)))
+    owners = [recorded.owner if recorded else "", *(found.tags.get(TAG_OWNER, "") for found in seen)]
+    return tuple(dict.fromkeys(filter(None, owners)))
 
 
 def observe(
@@ -50,6 +51,26 @@ def _find(cloud: Cloud, tags: Mapping[str, str], *, whole: bool) -> tuple[Found,
         return cloud.find(tags)
     handlers = [handler for handler in map(cloud.handler, cloud.kinds) if not handler.rare]
     return tuple(found for handler in handlers for found in handler.find({TAG_ID: "", **tags}))
+
+
+def search(
+    handler: Handler,
+    tags: Mapping[str, str],
+    unsearched: dict[tuple[str, str], str],
+    *,
+    key: tuple[str, str],
+    codes: frozenset[str],
+) -> tuple[Found, ...]:
+    """Search one kind, `key`: (place, kind). A rare one may fail with one of `codes`, which `unsearched` notes once."""
+    if key in unsearched:
+        return ()
+    try:
+        return handler.find(tags)
+    except DeployError as error:
+        if not handler.rare or error.code not in codes:
+            raise
+        unsearched[key] = error.message
+    return ()
 
 
 def find_common(cloud: Cloud, tags: Mapping[str, str]) -> tuple[Found, ...]:

@@ -89,7 +89,7 @@ class Pausing(Protocol):
         """Start it. Raises NoCapacityError if there is no room for it."""
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
-        """Begin a restart; return whether the old run has already finished, or does not count any more."""
+        """Begin a restart; return whether the old run has already finished, or no longer counts."""
 
 
 class Cloud(Protocol):

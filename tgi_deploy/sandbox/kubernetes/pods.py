@@ -1,4 +1,4 @@
-"""One pod on a node: its container runs as a stub server, or as the program of its own that `command` names.
+"""One pod on a node: its container runs as a stub server, or as the program that its `command` names.
 
 Its status, probes, restarts and end are the kubelet's.
 """

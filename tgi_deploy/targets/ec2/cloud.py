@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import NoCapacityError
+from tgi_deploy.reconcile.observe import search
 from tgi_deploy.targets.aws import parameter, role, schedule
 from tgi_deploy.targets.aws.errors import by_class, death_class
 from tgi_deploy.targets.ec2 import (
@@ -60,6 +61,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Api], Handler]]] = {
     "volume": attached.volumes,
     "network-interface": attached.network_interfaces,
 }
+# A rarely needed service may be forbidden or unreachable.
 _OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
 
 
@@ -95,20 +97,13 @@ class Ec2Cloud:
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         """Return our resources with these tags, in order of creation."""
         wanted = {TAG_ID: "", **tags}
-        return tuple(found for kind in _KINDS for found in self._find(kind, wanted))
-
-    def _find(self, kind: str, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """Search one kind. A rarely needed service may be forbidden or unreachable, which is noted once."""
-        if (self.region, kind) in self.unsearched:
-            return ()
-        handler = self.handler(kind)
-        try:
-            return handler.find(tags)
-        except DeployError as error:
-            if not handler.rare or error.code not in _OUT_OF_SIGHT:
-                raise
-            self.unsearched[self.region, kind] = error.message
-        return ()
+        return tuple(
+            found
+            for kind in _KINDS
+            for found in search(
+                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_OUT_OF_SIGHT
+            )
+        )
 
     def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
         return resolve_image(self.api, self.image_parameters, architecture=architecture, wanted=wanted)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.observe import search
 from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.front import Services
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.resource import Found
 
-
+# Only limits need service accounts, which may be forbidden.
+_OUT_OF_SIGHT: Final = frozenset({FORBIDDEN_CODE})
 _HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {
     DEPLOYMENT: Workloads,
     ENFORCER: Enforcers,
@@ -52,20 +53,13 @@ class KubernetesCloud:
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         wanted = {TAG_ID: "", **tags}
-        return tuple(found for kind in KINDS for found in self._find(kind, wanted))
-
-    def _find(self, kind: str, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        """Search one kind. Only limits need service accounts: that they may not be listed is noted once."""
-        if (self.region, kind) in self.unsearched:
-            return ()
-        handler = self.handler(kind)
-        try:
-            return handler.find(tags)
-        except DeployError as error:
-            if not handler.rare or error.code != FORBIDDEN_CODE:
-                raise
-            self.unsearched[self.region, kind] = error.message
-        return ()
+        return tuple(
+            found
+            for kind in KINDS
+            for found in search(
+                self.handler(kind), wanted, self.unsearched, key=(self.region, kind), codes=_OUT_OF_SIGHT
+            )
+        )
 
     def machine(self, instance_id: str) -> MachineState:
         found = self.workload(instance_id)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tgi_deploy.errors import DeployError, error, ok, warning
 from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.limits import RBAC
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.quotas import HINT, limits
 from tgi_deploy.values.base import replaced
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_RBAC: Final = "rbac.authorization.k8s.io"
 _CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 # What a deployment uses of a ResourceQuota.
@@ -61,7 +61,7 @@ FOR_LIMITS: Final = (
     Access("get", "", "endpoints"),
     *(Access(verb, "", "serviceaccounts") for verb in _CHANGED),
     *(Access(verb, "batch", "jobs") for verb in ("list", "create", "patch", "delete")),
-    *(Access(verb, _RBAC, resource) for resource in ("roles", "rolebindings") for verb in ("create", "patch")),
+    *(Access(verb, RBAC, resource) for resource in ("roles", "rolebindings") for verb in ("create", "patch")),
 )
 
 

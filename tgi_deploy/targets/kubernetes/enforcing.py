@@ -12,6 +12,7 @@ from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.targets.kubernetes.limits import DEPENDENT_PATHS, enforcer
 from tgi_deploy.targets.kubernetes.manifests import REQUESTS, label
 from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
+from tgi_deploy.targets.kubernetes.pods import replicas_of
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, name_of
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, TAG_NAME, TAG_SPEC
 
@@ -103,11 +104,10 @@ class Workloads(Objects):
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Change the number of replicas, or the `tags` that are limits; the first limit needs what enforces it."""
-        tags = properties.get("tags")
+        path, tags = self.path(attributes["id"]), properties.get("tags")
         if tags is None:
-            Objects.update(self, attributes, properties)
+            self._resize(path, properties["replicas"])
             return
-        path = self.path(attributes["id"])
         live = self.api.get(path, "reading the deployment", lambda item: (item.content, self.found(item)))
         if live is None:
             raise GoneError(f"there is no {attributes['id']} in {self.api.place.namespace}")
@@ -115,6 +115,12 @@ class Workloads(Objects):
             self._enforce(*live, counts=tags.get(TAG_IDLE_S, NO_LIMIT) != NO_LIMIT)
         annotations = {label(name): value for name, value in tags.items()}
         self.api.merge(path, "changing the limits", {"metadata": {"annotations": annotations}})
+
+    def _resize(self, path: str, replicas: int) -> None:
+        """Change the number of replicas, which is not part of what is applied."""
+        there = self.api.get(path, "reading the deployment", replicas_of)
+        if there not in {None, replicas}:
+            self.api.merge(path, "scaling the deployment", {"spec": {"replicas": replicas}})
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
         """Have the cluster replace the pods one by one, as `kubectl rollout restart` does."""

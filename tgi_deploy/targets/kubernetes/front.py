@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.targets.kubernetes.manifests import REVISION, label, object_name
 from tgi_deploy.targets.kubernetes.objects import Objects
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, SERVICE, name_of
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, SERVICE
 from tgi_deploy.text import plural
 from tgi_deploy.values.resource import TAG_ID, revision_of
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.kubernetes.manifests import Manifest
+    from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.plan_document import PlanDocument
 
@@ -26,13 +28,12 @@ _APPLIED: Final = ("type", "selector", "ports")
 class Services(Objects):
     kind: str = SERVICE
 
-    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Apply it; it keeps sending requests where it does until that Deployment is gone, or `select` is called."""
-        manifest = properties["manifest"]
-        live = self._selector(attributes["id"])
-        if live is not None and live != manifest["spec"]["selector"] and self._is_there(live):
-            manifest = {**manifest, "spec": {**manifest["spec"], "selector": dict(live)}}
-        Objects.update(self, attributes, {**properties, "manifest": manifest})
+    def wanted(self, manifest: Manifest, live: Reply) -> Manifest:
+        """Keep its selector, and so where requests go, until that Deployment is gone, or `select` is called."""
+        selector = live.part("spec").table("selector")
+        if selector == manifest["spec"]["selector"] or not self._is_there(selector):
+            return manifest
+        return {**manifest, "spec": {**manifest["spec"], "selector": dict(selector)}}
 
     def select(self, name: str, revision: int) -> None:
         """Send new requests to the pods of a revision; open ones stay where they are."""
@@ -49,10 +50,6 @@ class Services(Objects):
             "spec": {**spec, "selector": {**spec["selector"], REVISION: str(revision)}},
         }
         self.api.apply(self.path(name), doing, manifest, lambda _reply: True)
-
-    def _selector(self, object_id: str) -> Mapping[str, Any] | None:
-        path = self.path(name_of(object_id))
-        return self.api.get(path, "reading the service", lambda item: item.part("spec").table("selector"))
 
     def _is_there(self, selector: Mapping[str, Any]) -> bool:
         """Return whether a Deployment has the pods of a selector."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesLaunch:
-    """`nodes` returns those of the place, without what the deployment of a name requests, and asks once a name."""
+    """`nodes` returns those of the place, without what the deployment of a name requests, and asks once per name."""
 
     around: Surroundings
     request: LaunchRequest

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.targets.kubernetes.place import Place
 
+_RBAC_VERSION: Final = "rbac.authorization.k8s.io/v1"
+RBAC: Final = _RBAC_VERSION.partition("/")[0]
 DEPENDENT_PATHS: Final = {
-    "Role": ("/apis/rbac.authorization.k8s.io/v1", "roles"),
-    "RoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    "Role": (f"/apis/{_RBAC_VERSION}", "roles"),
+    "RoleBinding": (f"/apis/{_RBAC_VERSION}", "rolebindings"),
     "Job": ("/apis/batch/v1", "jobs"),
 }
 _ENDPOINTS: Final = "/api/v1/namespaces/{}/endpoints/{}"
 _PROGRAM: Final = "kubernetes/enforce-limits.py.j2"
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
-_RBAC: Final = "rbac.authorization.k8s.io"
-_RBAC_VERSION: Final = "rbac.authorization.k8s.io/v1"
 # Its pod must not have the labels by which the Service finds the engine's.
 _POD_LABEL: Final = label(f"{TAG_PREFIX}limits-of")
 _ANY_NUMBER_OF_TIMES: Final = 2**31 - 1
@@ -66,7 +66,7 @@ def limit_manifests(engine: Mapping[str, Any], namespace: str) -> list[Manifest]
     """Return the service account, and what belongs to it."""
     name, labels = engine["metadata"]["name"], engine["metadata"]["labels"]
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-    role = {"apiGroup": _RBAC, "kind": "Role", "name": name}
+    role = {"apiGroup": RBAC, "kind": "Role", "name": name}
 
     def made(version: str, kind: str, **content: object) -> Manifest:
         return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": dict(labels)}, **content}

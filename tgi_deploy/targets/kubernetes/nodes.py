@@ -161,7 +161,7 @@ def room(nodes: Sequence[Node], card: str, gpus: int) -> int:
 
 
 def short_of_gpus(nodes: Sequence[Node], card: str, gpus: int, replicas: int) -> Problem | None:
-    """Return why so many replicas have no room; None if they have."""
+    """Return why so many replicas have no room; None if there is."""
     fits = room(nodes, card, gpus)
     if fits >= replicas:
         return None

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
-from tgi_deploy.targets.kubernetes.pods import replicas_of
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, PATHS, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.targets.reply import Reply
 
 _LABELS: Final = (TAG_NAME, TAG_ID)
@@ -60,22 +60,19 @@ class Objects:
         self.api.rehearse(self.path(properties["name"]), f"checking the {self.kind}", properties["manifest"])
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Change what differs; fields that somebody else manages now are a conflict.
+        """Change what differs; fields that somebody else manages now are a conflict."""
+        name, manifest = name_of(attributes["id"]), properties["manifest"]
 
-        Of a Deployment, only the number of replicas changes, which is not part of what is applied.
-        """
-        name = name_of(attributes["id"])
-        if self.kind == DEPLOYMENT:
-            return self._resize(name, properties["replicas"])
-        tags = self.api.get(self.path(name), f"reading the {self.kind}", lambda item: self.found(item).tags)
-        if tags is not None:
-            self._apply(name, properties["manifest"], tags, f"updating the {self.kind}")
-        return None
+        def read(live: Reply) -> tuple[Manifest, Mapping[str, str]]:
+            return self.wanted(manifest, live), self.found(live).tags
 
-    def _resize(self, name: str, replicas: int) -> None:
-        there = self.api.get(self.path(name), f"reading the {self.kind}", replicas_of)
-        if there not in {None, replicas}:
-            self.api.merge(self.path(name), f"scaling the {self.kind}", {"spec": {"replicas": replicas}})
+        found = self.api.get(self.path(name), f"reading the {self.kind}", read)
+        if found is not None:
+            self._apply(name, *found, f"updating the {self.kind}")
+
+    def wanted(self, manifest: Manifest, live: Reply) -> Manifest:  # noqa: ARG002 -- a Service's depends on it
+        """Return what is applied in place of what is live."""
+        return manifest
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         found = self.api.get(self.path(attributes["id"]), f"reading the {self.kind}", self.found)

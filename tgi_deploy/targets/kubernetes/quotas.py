@@ -58,7 +58,7 @@ class Limit(Frozen, frozen=True, kw_only=True):
 
 
 def limits(api: Api) -> tuple[Limit, ...]:
-    """Return the limits of the namespace's quotas, but for those of other kinds of pods."""
+    """Return the limits of the namespace's quotas, except those for other kinds of pods."""
     quotas = api.items(api.path("/api/v1", "resourcequotas"), "looking for the namespace's quotas")
     return tuple(limit for quota in quotas for limit in _limits(quota))
 

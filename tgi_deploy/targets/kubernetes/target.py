@@ -108,8 +108,7 @@ class KubernetesTarget:
         """Return how many more replicas of a plan the nodes have room for, next to everything that runs."""
         from tgi_deploy.targets.kubernetes.nodes import room  # noqa: PLC0415 -- startup time
 
-        nodes = self._nodes(place, self.catalog(), lambda _labels: False)
-        return room(nodes, plan.chosen.accelerator, plan.chosen.num_shard)
+        return room(self._nodes_now(place), plan.chosen.accelerator, plan.chosen.num_shard)
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
         from tgi_deploy.targets.kubernetes.nodes import short_of_gpus  # noqa: PLC0415 -- startup time
@@ -119,7 +118,7 @@ class KubernetesTarget:
         found = self.cloud(machine.place).workload(machine.attributes["id"]) if machine else None
         if machine is None or plan is None or found is None:
             return error("no_pod", f"'{deployment.name}' does not run", hint="'tgi-deploy status NAME' shows why")
-        nodes = self._nodes(machine.place, self.catalog(), lambda _labels: False)
+        nodes = self._nodes_now(machine.place)
         pod = found[0].part("spec").part("template").part("spec")
         quotas = short_of_quota(self.cloud(machine.place).api, pod, more)
         found_short = (short_of_gpus(nodes, plan.chosen.accelerator, plan.chosen.num_shard, more), *quotas)
@@ -150,6 +149,10 @@ class KubernetesTarget:
             cloud=self.cloud,
             nodes=cache(lambda name: self._nodes(request.supplied.place, self.catalog(), is_deployment_of(name))),
         )
+
+    def _nodes_now(self, place: str) -> Sequence[Node]:
+        """Return the nodes with what all pods leave, this tool's included."""
+        return self._nodes(place, self.catalog(), lambda _labels: False)
 
     def _nodes(self, place: str, catalog: Catalog, ours: Callable[[Mapping[str, str]], bool]) -> Sequence[Node]:
         from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks

@@ -203,7 +203,7 @@ def page(count: int) -> dict[str, str]:
     ids=[
         "no request",
         "a request",
-        "a restart is no request",
+        "a restart is not a request",
         "not ready yet",
         "never ready",
         "unreadable once",

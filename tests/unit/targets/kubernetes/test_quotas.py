@@ -33,7 +33,7 @@ def found(cluster: FakeCluster, pods: int = 2, *, replaces: str = "demo") -> lis
 
 
 @pytest.mark.parametrize(
-    ("used", "hard", "said"),
+    ("used", "hard", "expected"),
     [
         ("requests.nvidia.com/gpu", ("1", "4"), "requests.nvidia.com/gpu, 1 of 4 (q), and 4 needed"),
         ("pods", ("9", "10"), "pods, 9 of 10 (q), and 2 needed"),
@@ -41,9 +41,9 @@ def found(cluster: FakeCluster, pods: int = 2, *, replaces: str = "demo") -> lis
         ("requests.memory", ("1", "16Gi"), "requests.memory, 1 of 16Gi (q), and 17179869184 needed"),
     ],
 )
-def test_a_quota_with_too_little_for_all_pods_is_an_error(used: str, hard: tuple[str, str], said: str):
+def test_a_quota_with_too_little_for_all_pods_is_an_error(used: str, hard: tuple[str, str], expected: str):
     (problem,) = found(FakeCluster(objects=quota({used: hard[0]}, {used: hard[1]})))
-    assert (problem.code, problem.severity, problem.message.partition(": ")[2]) == ("cluster_quota", "error", said)
+    assert (problem.code, problem.severity, problem.message.partition(": ")[2]) == ("cluster_quota", "error", expected)
 
 
 @pytest.mark.parametrize(
