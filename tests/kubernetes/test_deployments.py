@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 import yaml
@@ -181,6 +183,35 @@ def test_a_quota_is_compared_before_anything_is_created_and_ends_a_wait(namespac
     allow(2)
     code, scaled = run("scale", NAME, "2")
     assert code == 0, scaled["errors"]
+    assert run("down", NAME, "--yes")[0] == 0
+
+
+def test_a_key_of_a_secret_is_required_and_only_its_name_is_recorded(namespace, run, monkeypatch):
+    key = "sekret-key-1"
+    monkeypatch.setenv("LLM_KEY", key)
+    up = ("up", NAME, "--target", "kubernetes", "--api-key-from-env", "LLM_KEY", "--yes")
+    code, refused = run(*up)
+    assert (code, refused["errors"][0]["code"]) == (1, "secret_not_in_cluster")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "engine-api-key"}}
+    path = namespace.path("secrets", "engine-api-key")
+    namespace.apply(path, {**secret, "stringData": {"api-key": f"{key}\n"}})
+    code, refused = run(*up)
+    assert (code, refused["errors"][0]["code"]) == (1, "api_key_differs")
+    assert labeled(namespace) == []
+    namespace.apply(path, {**secret, "stringData": {"api-key": key}})
+    code, made = run(*up, "--idle-timeout", "20m")
+    assert code == 0, made["errors"]
+    code, answered = run("ask", NAME, "Hello")
+    assert code == 0, answered["errors"]
+    monkeypatch.setenv("LLM_KEY", "another")
+    code, refused = run("ask", NAME, "Hello")
+    assert (code, refused["errors"][0]["code"]) == (5, "unauthorized")
+    jobs = namespace.plane.call("GET", namespace.path("jobs", group="/apis/batch/v1"))["items"]
+    live = json.dumps([namespace.plane.call("GET", namespace.deployments())["items"], namespace.pods(), jobs])
+    files = (item for item in Path(os.environ["TGI_DEPLOY_HOME"]).rglob("*") if item.is_file())
+    written = "".join(item.read_text(encoding="utf-8", errors="replace") for item in files)
+    assert key not in live + json.dumps(made) + written
+    assert "LLM_KEY" in written
     assert run("down", NAME, "--yes")[0] == 0
 
 

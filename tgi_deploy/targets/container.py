@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os.path
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.secret import checked
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.values.container import grouped, mount_of, mounted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.secret import Secret
     from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.values.container import Container, Health, HostAccess, Mount, Redaction
     from tgi_deploy.values.plan import Candidate, EngineRun
 
 _WEIGHTS: Final = "weights"
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 _SIZES: Final = (("g", 1024**3), ("m", 1024**2), ("b", 1))
 
 
@@ -28,6 +34,21 @@ def api_key_variable(engine: EngineRun) -> str:
             hint="choose a newer --engine-version, or omit the API key",
         )
     return engine.access.key_variable
+
+
+def check_key_variable(variable: str, environment: Mapping[str, str], engine: EngineRun) -> Secret:
+    """Return the API key for this computer's own requests.
+
+    Raises InputError `bad_env_name`, `secret_missing`, `secret_unusable`.
+    """
+    if not _VARIABLE.fullmatch(variable):
+        example = f"{engine.name.upper()}_API_KEY"
+        raise InputError(
+            "bad_env_name",
+            "--api-key-from-env takes the name of an environment variable, not a key",
+            hint=f"export {example}=… and give --api-key-from-env {example}",
+        )
+    return checked(environment.get(variable), variable, "the API key")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -63,6 +63,7 @@ class TargetOptions(TypedDict, total=False):
     kube_context: str | None
     namespace: str | None
     hub_token_secret: str | None
+    api_key_secret: str | None
     weights_claim: str | None
 
 

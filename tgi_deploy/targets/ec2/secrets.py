@@ -9,13 +9,12 @@ SecureString under the account's default key needs no permission for the key its
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.secret import checked, reference
-from tgi_deploy.targets.container import api_key_variable
+from tgi_deploy.targets.container import api_key_variable, check_key_variable
 from tgi_deploy.targets.ec2.options import TOKEN_VARIABLES, hub_token_variable
 from tgi_deploy.values.resource import Ref, Resource
 
@@ -33,7 +32,6 @@ FOLDER: Final = "/tgi-deploy/"
 HUB_TOKEN: Final = "hub-token"  # noqa: S105 -- the parameter's name, not a token
 _API_KEY: Final = "api-key"
 MACHINE_ROLE: Final = "machine-role"
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,100}")
 # Of Session Manager's agent: AWS Systems Manager User Guide, "Create a custom IAM role for Session Manager"; also Run
 # Command since agent 3.3.40: "Reference: ec2messages, ssmmessages, and other API operations".
 _MAY_ANSWER: Final = {
@@ -151,7 +149,7 @@ def _api_key(
         return None
     api_key_variable(engine)
     if variable is not None:
-        _check_variable(variable, environment, example=f"{engine.name.upper()}_API_KEY")
+        check_key_variable(variable, environment, engine)
     elif wait:
         raise InputError(
             "api_key_unknown",
@@ -159,16 +157,6 @@ def _api_key(
             hint="add --api-key-from-env VARIABLE with the same key, or --no-wait",
         )
     return SecretSource(parameter=parameter, reference=None if parameter or variable is None else reference(variable))
-
-
-def _check_variable(variable: str, environment: Mapping[str, str], *, example: str) -> None:
-    if not _VARIABLE.fullmatch(variable):
-        raise InputError(
-            "bad_env_name",
-            "--api-key-from-env takes the name of an environment variable, not a key",
-            hint=f"export {example}=… and give --api-key-from-env {example}",
-        )
-    checked(environment.get(variable), variable, "the API key")
 
 
 def delivery(secrets: Secrets, *, name: str, deployment_id: str, region: str) -> Delivery:

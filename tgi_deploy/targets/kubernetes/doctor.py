@@ -80,7 +80,8 @@ def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator
 
 
 def _access(api: Api, options: KubernetesOptions) -> Problem:
-    named = ((options.hub_token_secret, "secrets"), (options.weights_claim, "persistentvolumeclaims"))
+    secret = options.hub_token_secret or options.api_key_secret
+    named = ((secret, "secrets"), (options.weights_claim, "persistentvolumeclaims"))
     needed = (*NEEDED, *(Access("get", "", resource) for name, resource in named if name))
     missing = [item.words for item in needed if not _allowed(api, item)]
     # Either suffices: WebSockets need the first, and since Kubernetes 1.35 the second.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.errors import DeployError, Problem, error
+from tgi_deploy.errors import DeployError, InputError, Problem, error
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import expiry
+from tgi_deploy.targets.container import api_key_variable, check_key_variable
 from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.limits import enforcer
-from tgi_deploy.targets.kubernetes.manifests import HUB_TOKEN_SECRET, manifests, workload
+from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
 from tgi_deploy.targets.kubernetes.nodes import short_of_gpus
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.quotas import short_of_quota
@@ -21,11 +24,12 @@ from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
 from tgi_deploy.targets.reply import Reply
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
-from tgi_deploy.values.serving import TUNNEL_NOTE, YES
+from tgi_deploy.values.serving import API_KEY_NOTE, TUNNEL_NOTE, YES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from tgi_deploy.secret import Secret
     from tgi_deploy.targets.kubernetes.cards import NodeSelector
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.manifests import Workload
@@ -57,7 +61,7 @@ class KubernetesLaunch:
     @property
     def traffic(self) -> Traffic:
         """Through the API server it is encrypted; inside the cluster it is not."""
-        return Traffic(reach="loopback" if self._tunneled else "private", api_key=False)
+        return Traffic(reach="loopback" if self._tunneled else "private", api_key=self._key_secret is not None)
 
     @property
     def plaintext(self) -> bool:
@@ -69,15 +73,21 @@ class KubernetesLaunch:
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        return {"weights_claim": self.options.weights_claim} if self.options.weights_claim else {}
+        named = {"weights_claim": self.options.weights_claim, "api_key_secret": self._key_secret}
+        return {name: value for name, value in named.items() if value}
 
     @property
     def rare_kinds(self) -> bool:
         return self.request.ends != WantedEnds()
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
-        """Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`."""
+        """Yield the only one.
+
+        Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`, `api_key_unsupported`,
+        `api_key_unknown`, `bad_env_name`, `secret_missing`, `secret_unusable`.
+        """
         deployment, seen = look()
+        self._check_key()
         wanted, place = self._workload(deployment), Place.of(self.place)
         found = resources(wanted, place, deployment.wanted.number, self._notes)
         ends = self._ends(deployment, seen, diff(found, deployment.resources, seen))
@@ -129,6 +139,7 @@ class KubernetesLaunch:
                 yield from self._without_gpus(attempt, tags[TAG_NAME])
                 yield from self._without_quota(attempt, tags[TAG_NAME])
             yield from self._missing(attempt)
+            yield from self._key_findings()
             for step in attempt.changes.steps:
                 if step.action == "create" and step.resource is not None:
                     self.cloud(self.place).handler(step.kind).rehearse(step.resource.properties)
@@ -168,12 +179,57 @@ class KubernetesLaunch:
             )
 
     @property
+    def _key_secret(self) -> str | None:
+        """The Secret with the API key; None if the engine requires none."""
+        return self.options.api_key_secret or (API_KEY_SECRET if self.options.api_key_from_env else None)
+
+    def _check_key(self) -> None:
+        variable, secret, engine = self.options.api_key_from_env, self._key_secret, self.request.plan.chosen.engine
+        if secret is not None:
+            api_key_variable(engine)
+        if variable is not None:
+            self._own_key(variable)
+        elif secret is not None and self.request.wait:
+            raise InputError(
+                "api_key_unknown",
+                f"the engine will require the key in the Secret {secret}, which this computer does not know",
+                hint="add --api-key-from-env VARIABLE with the same key, or --no-wait",
+            )
+
+    def _key_findings(self) -> Iterator[Problem]:
+        secret, variable = self._key_secret, self.options.api_key_from_env
+        if secret is None:
+            return
+        api = self.cloud(self.place).api
+        path, doing = api.path("/api/v1", "secrets", secret), "looking for the Secret with the API key"
+        found = api.get(path, doing, lambda item: item.optional_part("data").optional_text(SECRET_ENTRY))
+        shown, words = variable or "VARIABLE", " ".join(api.place.words)
+        make = f"kubectl {words} create secret generic {secret} --from-file={SECRET_ENTRY}=/dev/stdin"
+        if not found:
+            yield error(
+                "secret_not_in_cluster",
+                f"{api.place.namespace} has no Secret {secret} with the key {SECRET_ENTRY}",
+                hint=f"'printf %s \"${shown}\" | {make}' creates it",
+            )
+        elif variable is not None and not _is_encoded(self._own_key(variable), found):
+            yield error(
+                "api_key_differs",
+                f"the API key in {variable} is not that of the Secret {secret}; a line break at its end counts, too",
+                hint=f"set {variable} to that key, or create the Secret again: 'printf %s \"${shown}\" | {make}'",
+            )
+
+    def _own_key(self, variable: str) -> Secret:
+        return check_key_variable(variable, self.request.environ, self.request.plan.chosen.engine)
+
+    @property
     def _tunneled(self) -> bool:
         return bool(Place.of(self.place).context)
 
     @property
     def _notes(self) -> Mapping[str, str]:
-        return {TUNNEL_NOTE: YES} if self._tunneled else {}
+        tunnel = {TUNNEL_NOTE: YES} if self._tunneled else {}
+        variable = self.options.api_key_from_env
+        return {**tunnel, **({API_KEY_NOTE: variable} if variable else {})}
 
     def _workload(self, deployment: Deployment) -> Workload:
         candidate = self.request.plan.chosen
@@ -192,6 +248,7 @@ class KubernetesLaunch:
             deployment_id=deployment.id,
             revision=deployment.wanted.number,
             hub_token_secret=self.options.hub_token_secret or HUB_TOKEN_SECRET,
+            api_key=None if self._key_secret is None else (api_key_variable(candidate.engine), self._key_secret),
             weights_claim=self.options.weights_claim or "",
         )
 
@@ -199,6 +256,11 @@ class KubernetesLaunch:
         """Return how the cluster's own labels select the accelerator, whether or not one is free now."""
         found = (node.selector for node in self.nodes(name) if node.accelerator == accelerator)
         return next(filter(None, found), None) or Cards.packaged().selector(accelerator)
+
+
+def _is_encoded(key: Secret, data: str) -> bool:
+    """Return whether a Secret's data is this key, as the API encodes it."""
+    return hmac.compare_digest(base64.b64encode(key.reveal().encode()).decode(), data)
 
 
 def _creates(changes: ChangeSet) -> bool:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Manifest = dict[str, Any]
 
 HUB_TOKEN_SECRET: Final = "hf-token"  # noqa: S105 -- the Secret's name, not a token
+API_KEY_SECRET: Final = "engine-api-key"  # noqa: S105 -- the Secret's name
+SECRET_ENTRY: Final = "api-key"  # noqa: S105 -- the name of the entry
 CONTAINER: Final = "engine"
 CONTAINER_SECURITY: Final = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 HTTP: Final = "http"
@@ -58,6 +60,7 @@ _SPREAD_OVER: Final = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
 class Workload(Frozen, frozen=True, kw_only=True):
     """What to run. `identity` are the labels that its pods alone have; `weights_claim` is empty for an emptyDir.
 
+    `api_key`: the container's variable for the API key and the Secret that has it, or neither.
     `requests`: the page of metrics and the counters on it that grow only with requests.
     """
 
@@ -70,6 +73,7 @@ class Workload(Frozen, frozen=True, kw_only=True):
     replicas: int = 1
     revision: int = 1
     hub_token_secret: str = HUB_TOKEN_SECRET
+    api_key: tuple[str, str] | None = None
     weights_claim: str = ""
     requests: str = ""
 
@@ -99,7 +103,12 @@ def label(tag: str) -> str:
 
 
 def workload(
-    deployable: Deployable, nodes: NodeSelector, *, deployment_id: str = "", revision: int = 1, **options: str
+    deployable: Deployable,
+    nodes: NodeSelector,
+    *,
+    deployment_id: str = "",
+    revision: int = 1,
+    **options: Any,  # noqa: ANN401 -- of `Workload`
 ) -> Workload:
     """Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`."""
     container = container_for(deployable)
@@ -257,7 +266,14 @@ def _env(wanted: Workload) -> Iterator[Manifest]:
     for name, value in sorted({**own, **dict(wanted.container.env)}.items()):
         yield {"name": name, "value": unexpanded(value)}
     for name in wanted.container.secret_env:
-        yield {"name": name, "valueFrom": {"secretKeyRef": {"name": wanted.hub_token_secret, "key": name}}}
+        yield _from_secret(name, wanted.hub_token_secret, name)
+    if wanted.api_key is not None:
+        variable, secret = wanted.api_key
+        yield _from_secret(variable, secret, SECRET_ENTRY)
+
+
+def _from_secret(variable: str, secret: str, key: str) -> Manifest:
+    return {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def _resources(wanted: Workload) -> Manifest:

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from tgi_deploy.errors import InputError
 from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Value
-from tgi_deploy.values.options import EVERYWHERE, flag_of, option
+from tgi_deploy.values.options import EVERYWHERE, ApiKeyFromEnv, flag_of, option
 
 NAME: Final = "kubernetes"
 # Of an RFC 1123 subdomain, as the names of Secrets and PersistentVolumeClaims.
@@ -37,6 +37,15 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
             commands=_WITH_DOCTOR,
         ),
     ] = None
+    api_key_secret: Annotated[
+        str | None,
+        option(
+            "Kubernetes: Secret with the key api-key, for the engine.  [default: engine-api-key, if a key is required]",
+            "SECRET",
+            commands=_WITH_DOCTOR,
+        ),
+    ] = None
+    api_key_from_env: ApiKeyFromEnv = None
     weights_claim: Annotated[
         str | None,
         option(
@@ -47,7 +56,7 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        for name in ("namespace", "hub_token_secret", "weights_claim"):
+        for name in ("namespace", "hub_token_secret", "api_key_secret", "weights_claim"):
             value = getattr(self, name)
             if value is not None and not _OBJECT.fullmatch(value):
                 raise InputError(

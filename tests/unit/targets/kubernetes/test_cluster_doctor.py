@@ -61,6 +61,7 @@ def test_a_usable_cluster_has_no_error_and_nothing_is_changed():
         ({"get pods/log"}, {}, "get pods/log"),
         ({"get pods/portforward", "create pods/portforward"}, {}, "get or create pods/portforward"),
         ({"get secrets"}, {"hub_token_secret": "hub"}, "get secrets"),
+        ({"get secrets"}, {"api_key_secret": "key"}, "get secrets"),
     ],
 )
 def test_a_missing_permission_is_named(denied: set[str], options: dict[str, str], words: str):

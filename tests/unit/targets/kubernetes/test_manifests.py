@@ -136,6 +136,15 @@ def test_secrets_are_references():
     assert token == {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "HF_TOKEN"}}}
 
 
+def test_an_api_key_is_a_reference():
+    wanted = workload(with_engine(), NODES, api_key=("ENGINE_KEY", "team-key"))
+    (found,) = manifests(wanted)[0]["spec"]["template"]["spec"]["containers"]
+    assert found["env"][-1] == {
+        "name": "ENGINE_KEY",
+        "valueFrom": {"secretKeyRef": {"name": "team-key", "key": "api-key"}},
+    }
+
+
 def test_it_runs_under_the_restricted_pod_security_standard():
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted, point by point."""
     spec, found = pod(with_engine()), container(with_engine())
