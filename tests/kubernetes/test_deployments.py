@@ -215,6 +215,18 @@ def test_a_key_of_a_secret_is_required_and_only_its_name_is_recorded(namespace, 
     assert run("down", NAME, "--yes")[0] == 0
 
 
+def test_a_plan_is_made_for_the_cluster_and_the_namespace_that_are_named(namespace, run):
+    path = Path(os.environ["KUBECONFIG"])
+    document = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**document, "current-context": ""}), encoding="utf-8")
+    plan = ("plan", NAME, "--target", "kubernetes")
+    assert run(*plan)[0] != 0
+    named = (*plan, "--kube-context", document["contexts"][0]["name"], "--namespace", namespace.name)
+    for words in (named, (*named, "--why-not", "L40S"), (*named, "--sweep", "concurrency=1,2")):
+        code, planned = run(*words)
+        assert code == 0, planned["errors"]
+
+
 def test_rendered_manifests_pass_a_strict_dry_run(namespace, run):
     code, rendered = run("render", NAME, "--hardware", "1xL40S", "--as", "kubernetes")
     assert code == 0, rendered["errors"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.planning.why_not import WhyNot
     from tgi_deploy.operations.results.catalogs import EntryData
     from tgi_deploy.operations.results.catalogs import ListData as ListedData
-    from tgi_deploy.targets.protocol import Artifact
+    from tgi_deploy.targets.protocol import Artifact, Target
     from tgi_deploy.values.base import Result
     from tgi_deploy.values.catalog_results import (
         DeploymentTextData,
@@ -55,7 +55,7 @@ class Planning(Place):
         lock: Path | None = None,
         report: Path | None = None,
         plot: Path | None = None,
-        **request: Unpack[PlanRequest],
+        **request: Unpack[UpRequest],
     ) -> Result[PlanData, Plan]:
         """Return the plan for a model.
 
@@ -71,8 +71,9 @@ class Planning(Place):
 
             files = PlanFiles(lock=lock, report=report, plot=plot, targets=wiring.targets())
             files.check()
-        texts = texts_of(model, request)
-        return plan_result(self.target, texts, self._catalog(), os.environ, explain=explain, into=files)
+        target, given = self._chosen(request)
+        texts = texts_of(model, given)
+        return plan_result(target, texts, self._catalog(), os.environ, explain=explain, into=files)
 
     def own(
         self, model: str, file: Path, *, explain: bool = False, **request: Unpack[PlanRequest]
@@ -89,24 +90,32 @@ class Planning(Place):
 
         return locked_result(file, wiring.catalog(self._profiles_dir, offline=True))
 
-    def why_not(self, model: str, kind: str, **request: Unpack[PlanRequest]) -> Result[WhyNotData, WhyNot]:
+    def why_not(self, model: str, kind: str, **request: Unpack[UpRequest]) -> Result[WhyNotData, WhyNot]:
         """Explain an instance type or an accelerator for a request, with the arithmetic."""
         from tgi_deploy.operations.results.about_plans import why_not_result
 
         return why_not_result(self._supplied(model, request), kind, self._catalog(), os.environ)
 
-    def sweep(self, model: str, values: str, **request: Unpack[PlanRequest]) -> Result[SweepData, SweepData]:
+    def sweep(self, model: str, values: str, **request: Unpack[UpRequest]) -> Result[SweepData, SweepData]:
         """Plan for many values of one option: `concurrency=1,2,4`, `context=2048..16384*2`, `budget=1..10+1`."""
         from tgi_deploy.operations.results.about_plans import sweep_result
 
         return sweep_result(self._supplied(model, request), values, self._catalog(), os.environ)
 
-    def _supplied(self, model: str, request: PlanRequest) -> OptionTexts:
+    def _chosen(self, request: UpRequest) -> tuple[Target, dict[str, object]]:
+        """Return the target where its options choose it to be, and the other options."""
+        from tgi_deploy.targets.protocol import located
+
+        own, _, rest = self._own_options(request)
+        return located(self.target, own), rest
+
+    def _supplied(self, model: str, request: UpRequest) -> OptionTexts:
         """Return a request with the target's additions."""
         from tgi_deploy.operations.launching.target_options import supplied
         from tgi_deploy.operations.planning.option_texts import texts_of
 
-        return supplied(self.target, texts_of(model, request), self._catalog(), os.environ)[0]
+        target, given = self._chosen(request)
+        return supplied(target, texts_of(model, given), self._catalog(), os.environ)[0]
 
     def render(
         self, model: str, form: str, *, name: str | None = None, **request: Unpack[PlanRequest]

@@ -16,11 +16,13 @@ from tgi_deploy.cli.options import (
     profiles_dir_option,
     request_options_or_file,
     target_option,
+    target_options,
 )
 from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.errors import InputError
 from tgi_deploy.files import write_file
 from tgi_deploy.values.base import plain, replaced
+from tgi_deploy.values.options import flag_of
 from tgi_deploy.values.plan_options import OPTION
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
     "--why-not": frozenset(),
     "--sweep": {"--csv"},
 }
+_PLACELESS: Final = frozenset({"--locked", "--own"})
 
 
 @command(
@@ -63,6 +66,7 @@ _PAGES: Final[Mapping[str, AbstractSet[str]]] = {
 )
 @request_options_or_file
 @target_option
+@target_options("plan")
 @profiles_dir_option
 @offline_option
 @click.option(
@@ -115,6 +119,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     csv: Path | None,
     report: Path | None,
     plot: Path | None,
+    **where: Any,  # noqa: ANN401 -- the targets' options, each with its own type
 ) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
 
@@ -125,7 +130,8 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
         "--locked": locked, "--own": own, "--why-not": why_not, "--sweep": sweep, "--lock": lock, "--csv": csv,
         "--report": report, "--plot": plot,
     }  # fmt: skip
-    _check_together([name for name, value in given.items() if value], explain=explain)
+    places = [flag_of(name) for name, value in where.items() if value]
+    _check_together([name for name, value in given.items() if value], explain=explain, places=places)
     client = Client(target=target, profiles_dir=profiles_dir, offline=offline)
     model = check_model(model, locked)
     if locked is not None:
@@ -136,11 +142,13 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     if why_not is not None:
         from tgi_deploy.cli.views.why_not import why_not_text  # noqa: PLC0415 -- few plans ask
 
-        asked = client.why_not(model, why_not, **request)
+        asked = client.why_not(model, why_not, **request, **where)
         return printed(asked, why_not_text(asked.outcome))
     if sweep is not None:
-        return _swept(client, model, sweep, csv, request)
-    found = client.plan(model, explain=explain and lock is None, lock=lock, report=report, plot=plot, **request)
+        return _swept(client, model, sweep, csv, request | where)
+    found = client.plan(
+        model, explain=explain and lock is None, lock=lock, report=report, plot=plot, **request, **where
+    )
     return _printed(found, _details(found) if explain else _MORE)
 
 
@@ -155,9 +163,10 @@ def _check_alone(option: str, model: str, request: Mapping[str, Any]) -> None:
         )
 
 
-def _check_together(given: Sequence[str], *, explain: bool) -> None:
-    """Raise InputError `conflicting_options` for options that can't be combined."""
+def _check_together(given: Sequence[str], *, explain: bool, places: Sequence[str]) -> None:
+    """Raise InputError `conflicting_options` for options that can't be combined; `places` choose a cluster."""
     given = [*given, "--explain"] if explain else given
+    given = [*given, *places] if _PLACELESS & set(given) else given
     page = next((name for name in _PAGES if name in given), None)
     allowed = _PAGES[page] if page else {name for name in given if name != "--csv"}
     other = next((name for name in given if name not in {page, *allowed}), None)

@@ -16,6 +16,7 @@ _OBJECT: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 _WITH_DOCTOR: Final = (*EVERYWHERE, "doctor")
+_PLANNED: Final = (*_WITH_DOCTOR, "plan")
 
 
 class KubernetesOptions(Value, frozen=True, kw_only=True):
@@ -23,11 +24,11 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
 
     kube_context: Annotated[
         str | None,
-        option("Kubernetes: context of the kubeconfig.  [default: the current one]", "CONTEXT", commands=_WITH_DOCTOR),
+        option("Kubernetes: context of the kubeconfig.  [default: the current one]", "CONTEXT", commands=_PLANNED),
     ] = None
     namespace: Annotated[
         str | None,
-        option("Kubernetes: namespace to deploy to.  [default: the context's]", "NAMESPACE", commands=_WITH_DOCTOR),
+        option("Kubernetes: namespace to deploy to.  [default: the context's]", "NAMESPACE", commands=_PLANNED),
     ] = None
     hub_token_secret: Annotated[
         str | None,
