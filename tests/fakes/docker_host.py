@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,12 +26,22 @@ def api_error(status: int, result: str) -> errors.APIError:
     return kind(result, response=_Response(status), explanation=result)
 
 
+def packed(name: str, content: bytes) -> bytes:
+    """Return an archive with one file."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as writer:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        writer.addfile(member, io.BytesIO(content))
+    return archive.getvalue()
+
+
 @dataclass
 class FakeDocker:
     """`refusals`: call → (status, words), for the next such calls; `images` are present, others come by `layers`.
 
-    `files` are the archives put into containers, `reloads` how often each got a signal, `finishing` how many workers of
-    a proxy are seen beside the newest one, one less at each look.
+    `files` are those put into containers, by `ID:PATH`, `reloads` how often each got a signal, `finishing` how many
+    workers of a proxy are seen beside the newest one, one less at each look.
     """
 
     containers_by_id: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -169,13 +181,19 @@ class FakeDocker:
 
     def put_archive(self, container_id: str, path: str, data: bytes) -> bool:
         self.enter("put_archive")
-        self.files[f"{self._one(container_id)['Id']}:{path}"] = data
+        made = self._one(container_id)["Id"]
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            for member in archive:
+                self.files[f"{made}:{path}/{member.name}"] = archive.extractfile(member).read()
+        self.leave("put_archive")
         return True
 
     def get_archive(self, container_id: str, path: str) -> tuple[list[bytes], dict[str, Any]]:
         self.enter("get_archive")
-        folder = path.rpartition("/")[0]
-        return [self.files[f"{self._one(container_id)['Id']}:{folder}"]], {}
+        content = self.files.get(f"{self._one(container_id)['Id']}:{path}")
+        if content is None:
+            raise api_error(404, f"Could not find the file {path} in container {container_id}")
+        return [packed(path.rpartition("/")[2], content)], {}
 
     def kill(self, container_id: str, signal: str) -> None:
         self.enter("kill")

@@ -52,6 +52,7 @@ class TargetOptions(TypedDict, total=False):
     api_key_from_env: str | None
     tls: bool
     certificate: str | None
+    certificate_key_from_env: str | None
     certificate_key_parameter: str | None
     plaintext: bool
     tunnel: bool
@@ -175,7 +176,7 @@ class Traffic(Frozen, frozen=True, kw_only=True):
             raise InputError(
                 "plaintext_key",
                 "the API key would travel unencrypted to a public address, where an eavesdropper could steal it",
-                hint="add --plaintext to 'up' to accept that, or omit the key: --allow-cidr sets who may connect",
+                hint="give 'up' --tls to encrypt it, --plaintext to accept that, or no key",
             )
 
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, get_args, g
 
 import msgspec
 
+from tgi_deploy.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -57,3 +59,38 @@ ExposeToWorld = Annotated[bool, option("Allow connections from everywhere.", com
 HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN as a parameter. Automatic for gated models.")]
 ApiKeyFromEnv = Annotated[str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE")]
 Plaintext = Annotated[bool, option("Allow plain HTTP to a public address, also for the API key.")]
+Tls = Annotated[bool, option("Answer over TLS: the default on rented machines, unless --plaintext or --sandbox.")]
+CertificateFile = Annotated[str | None, option("Your own certificate (PEM, full chain), instead of a new one.", "FILE")]
+
+
+class TlsOptions(NamedTuple):
+    """What a target's options ask for; `key_option` names the private key of `certificate`, with its metavar."""
+
+    tls: bool
+    certificate: str | None
+    key: str | None
+    key_option: str
+    plaintext: bool
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS is requested."""
+        return self.tls or self.certificate is not None
+
+    def check(self, hint: str) -> None:
+        """Raise InputError `certificate_incomplete` with this hint, or `conflicting_options`."""
+        if (self.certificate is None) != (self.key is None):
+            given, lacking = "--certificate FILE", self.key_option
+            if self.certificate is None:
+                given, lacking = lacking, given
+            raise InputError(
+                "certificate_incomplete",
+                f"{given} needs {lacking}: the file has the certificates without their private key",
+                hint=hint,
+            )
+        if self.encrypted and self.plaintext:
+            raise InputError(
+                "conflicting_options",
+                f"{flag_of('tls' if self.tls else 'certificate')} and --plaintext exclude each other",
+                hint="leave out --plaintext: the API key then travels encrypted",
+            )

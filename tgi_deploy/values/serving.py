@@ -18,7 +18,8 @@ PUBLIC_KEY_NOTE: Final = "public_key"
 TUNNEL_NOTE: Final = "tunnel"  # of a machine whose engine is reached only through a tunnel to it
 YES: Final = "yes"
 UNREAD: Final = "unread"  # the machine has not reported its certificate yet
-_REPORTED: Final = re.compile(r"\[tgi-deploy\] certificate sha256=([0-9a-f]{64}) public-key=([A-Za-z0-9+/]{43}=)\s")
+CERTIFICATE_LINE: Final = "[tgi-deploy] certificate"  # how a console's line about the certificate begins
+_REPORTED: Final = re.compile(re.escape(CERTIFICATE_LINE) + r" sha256=([0-9a-f]{64}) public-key=([A-Za-z0-9+/]{43}=)\s")
 
 
 class Service(Value, frozen=True, kw_only=True):
@@ -55,7 +56,7 @@ class Address(Value, frozen=True, kw_only=True):
 
 
 class Certificate(Value, frozen=True, kw_only=True):
-    """The certificate that a machine has made: its SHA-256 in hexadecimal, that of its public key in Base64."""
+    """The certificate that a machine answers with: its SHA-256 in hexadecimal, that of its public key in Base64."""
 
     sha256: str
     public_key: str
@@ -63,6 +64,11 @@ class Certificate(Value, frozen=True, kw_only=True):
     @property
     def notes(self) -> dict[str, str]:
         return {CERTIFICATE_NOTE: self.sha256, PUBLIC_KEY_NOTE: self.public_key}
+
+    @property
+    def line(self) -> str:
+        """The line of a console that `reported_certificate` reads."""
+        return f"{CERTIFICATE_LINE} sha256={self.sha256} public-key={self.public_key}"
 
 
 def reported_certificate(console: str) -> Certificate | None:

@@ -22,7 +22,7 @@ from tgi_deploy.operations.watching.access import access, reached
 from tgi_deploy.operations.watching.runbook import known_subject, runbook
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.tagged import notes_of
-from tgi_deploy.targets.ec2.certificate import read_certificate
+from tgi_deploy.targets.certificate import read_certificate
 from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import MachineState
@@ -169,7 +169,7 @@ def test_the_users_certificate_is_pinned_from_the_start_and_a_renewed_one_is_an_
     options = own_certificate(tmp_path)
     bring_up(around, options, wait=True)
     notes = around.store.load("demo").machine.notes
-    shown = read_certificate(Path(options["certificate"]), around.clock.now()).shown
+    shown = read_certificate(Path(options["certificate"]), around.clock.now(), key_option="").shown
     assert notes.items() >= shown.notes.items()
     (machine,) = around.world.running()
     assert notes_of(machine.tags).items() >= shown.notes.items()

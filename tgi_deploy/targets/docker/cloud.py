@@ -12,6 +12,7 @@ from tgi_deploy.targets.docker.proxy import Proxies
 from tgi_deploy.targets.docker.resources import CONTAINER, NETWORK, PROXY, VOLUME
 from tgi_deploy.targets.docker.volume import Volumes
 from tgi_deploy.values.resource import TAG_ID, MachineState
+from tgi_deploy.values.serving import CERTIFICATE_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +83,14 @@ class DockerCloud:
         return containers.inspect(instance_id, read) or MachineState(state="missing")
 
     def console(self, instance_id: str) -> str:
-        return console_of(self.api, instance_id)
+        """Return the container's log, after a line with the certificate of its proxy if that answers over TLS.
+
+        Only that line counts: the engine's log may contain others' text.
+        """
+        log = console_of(self.api, instance_id)
+        proxy, _, revision = Containers(self.api).name_of(instance_id).partition(".")
+        line = Proxies(self.api).reported_certificate(proxy) if revision else ""
+        return line + log.replace(CERTIFICATE_LINE, "[certificate") if line else log
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
         """Nothing outside the host stops a container."""

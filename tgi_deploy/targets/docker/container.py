@@ -138,6 +138,10 @@ class Containers:
             lambda item: read(Reply.of(item)),
         )
 
+    def name_of(self, container_id: str) -> str:
+        """Return its name; empty if it does not exist."""
+        return self.inspect(container_id, lambda item: item.optional_text("Name").removeprefix("/")) or ""
+
     def _found(self, item: Reply) -> Found:
         labels = item.optional_part("Config").table("Labels")
         state = item.optional_part("State").optional_text("Status") or "created"

@@ -9,20 +9,23 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError, NotHealthyError
 from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.targets.certificate import check_key
 from tgi_deploy.targets.container import api_key_variable, container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.docker.artifacts import RUN, written
-from tgi_deploy.targets.docker.resources import CONTAINER, VOLUME, Host, resources
+from tgi_deploy.targets.docker.options import FRONT
+from tgi_deploy.targets.docker.resources import CONTAINER, NEW, VOLUME, Host, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_NAME, ChangeSet, machine_key
-from tgi_deploy.values.serving import API_KEY_NOTE, BIND_NOTE
+from tgi_deploy.values.serving import API_KEY_NOTE, BIND_NOTE, CERTIFICATE_NOTE, UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.targets.certificate import OwnCertificate
     from tgi_deploy.targets.docker.options import DockerOptions
     from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
     from tgi_deploy.values.deployment import Deployment
@@ -49,7 +52,7 @@ def secrets_of(options: DockerOptions, engine: EngineRun) -> tuple[tuple[str, st
 class DockerLaunch:
     """`secrets` are from `secrets_of`. `pull_image(place, image, listener)` pulls an image on a host.
 
-    `proxy_image` is empty without a proxy.
+    `proxy_image` is empty without a proxy; `certificate` is the user's own.
     """
 
     around: Surroundings
@@ -58,6 +61,7 @@ class DockerLaunch:
     cloud: Callable[[str], Cloud]
     pull_image: Callable[..., None]
     proxy_image: str = ""
+    certificate: OwnCertificate | None = None
 
     @property
     def options(self) -> DockerOptions:
@@ -70,7 +74,11 @@ class DockerLaunch:
 
     @property
     def traffic(self) -> Traffic:
-        return Traffic(reach=reach_of(self.options.address), api_key=self.options.api_key_from_env is not None)
+        return Traffic(
+            reach=reach_of(self.options.address),
+            api_key=self.options.api_key_from_env is not None,
+            encrypted=self.options.secured.encrypted,
+        )
 
     @property
     def plaintext(self) -> bool:
@@ -78,11 +86,13 @@ class DockerLaunch:
 
     @property
     def tls(self) -> bool:
-        return False
+        return self.options.secured.encrypted
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        return {"front": self.options.front} if self.options.front else {}
+        front = {"front": FRONT} if self.options.proxied else {}
+        shown = self.certificate.shown.sha256 if self.certificate else NEW
+        return {**front, **({"tls": shown} if self.tls else {})}
 
     @property
     def rare_kinds(self) -> bool:
@@ -138,7 +148,10 @@ class DockerLaunch:
     def _host(self, deployable: Deployable, revision: int) -> Host:
         container, variable = container_for(deployable), self.options.api_key_from_env
         secrets = {**{name: name for name in container.secret_env}, **dict(self.secrets)}
-        self._check_secrets(tuple(secrets.values()))
+        key = self.options.certificate_key_from_env
+        self._check_secrets((*secrets.values(), *filter(None, (key,))))
+        if self.certificate is not None and key is not None:
+            check_key(self.certificate, self.request.environ[key], key)
         return Host(
             name=deployable.name,
             revision=revision,
@@ -146,11 +159,32 @@ class DockerLaunch:
             container=container,
             bind=self.options.address,
             proxy_image=self.proxy_image,
+            tls=self._tls,
             devices=self._devices(deployable, revision),
             secrets=secrets,
-            notes={BIND_NOTE: self.options.address, **({} if variable is None else {API_KEY_NOTE: variable})},
+            notes={
+                BIND_NOTE: self.options.address,
+                **({} if variable is None else {API_KEY_NOTE: variable}),
+                **self._certificate_notes,
+            },
             ready_deadline_s=deployable.ready_deadline_s,
         )
+
+    @property
+    def _tls(self) -> Mapping[str, str]:
+        """What the proxy needs to answer over TLS; its private key is only in the named variable."""
+        if not self.tls:
+            return {}
+        variable = self.options.certificate_key_from_env
+        if self.certificate is None or variable is None:
+            return {"certificate": NEW}
+        return {"certificate": self.certificate.pem, "key": variable}
+
+    @property
+    def _certificate_notes(self) -> Mapping[str, str]:
+        if not self.tls:
+            return {}
+        return self.certificate.shown.notes if self.certificate else {CERTIFICATE_NOTE: UNREAD}
 
     def _devices(self, deployable: Deployable, revision: int) -> tuple[str, ...] | None:
         """Return the accelerators to use: behind a proxy, first those that no other revision uses."""

@@ -7,14 +7,26 @@ from typing import Annotated, Final, Literal
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Value
-from tgi_deploy.values.options import ApiKeyFromEnv, ExposeToWorld, HubTokenFromEnv, Plaintext, option
+from tgi_deploy.values.options import (
+    ApiKeyFromEnv,
+    CertificateFile,
+    ExposeToWorld,
+    HubTokenFromEnv,
+    Plaintext,
+    Tls,
+    TlsOptions,
+    option,
+)
 
 NAME: Final = "docker"
 FRONT: Final = "proxy"
 
 
 class DockerOptions(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_bind`, `world_exposed` or `bad_option_value`."""
+    """Raises InputError `bad_bind`, `world_exposed` or `bad_option_value`, and what `TlsOptions.check` raises.
+
+    TLS needs the proxy, so `tls` and `certificate` include it.
+    """
 
     bind: Annotated[
         str | None,
@@ -31,9 +43,15 @@ class DockerOptions(Value, frozen=True, kw_only=True):
     expose_to_world: ExposeToWorld = False
     hub_token_from_env: HubTokenFromEnv = False
     api_key_from_env: ApiKeyFromEnv = None
+    tls: Tls = False
+    certificate: CertificateFile = None
+    certificate_key_from_env: Annotated[
+        str | None, option("Docker: private key of --certificate, in VARIABLE.", "VARIABLE")
+    ] = None
     plaintext: Plaintext = False
 
     def __post_init__(self) -> None:
+        self.secured.check('export TLS_KEY="$(cat privkey.pem)", and name it with --certificate-key-from-env TLS_KEY')
         if self.front not in {None, FRONT}:
             raise InputError(
                 "bad_option_value", f"--front {self.front[:60]!r} is not supported", hint=f"use --front {FRONT}"
@@ -52,6 +70,16 @@ class DockerOptions(Value, frozen=True, kw_only=True):
                 f"--bind {self.bind} opens the port to everybody who can reach the host: Docker bypasses its firewall",
                 hint="name one address of the host, or add --expose-to-world to confirm",
             )
+
+    @property
+    def secured(self) -> TlsOptions:
+        key = self.certificate_key_from_env
+        return TlsOptions(self.tls, self.certificate, key, "--certificate-key-from-env VARIABLE", self.plaintext)
+
+    @property
+    def proxied(self) -> bool:
+        """Whether a proxy is in front of the engine."""
+        return self.front is not None or self.secured.encrypted
 
     @property
     def address(self) -> str:

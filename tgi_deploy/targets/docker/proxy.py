@@ -13,13 +13,16 @@ from __future__ import annotations
 import io
 import tarfile
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from docker.types import LogConfig, Ulimit
 
+from tgi_deploy.errors import InputError
+from tgi_deploy.targets.certificate import new_pair, read_chain
 from tgi_deploy.targets.docker.console import log_of
 from tgi_deploy.targets.docker.container import Containers
-from tgi_deploy.targets.docker.resources import PROXY
+from tgi_deploy.targets.docker.resources import NEW, PROXY
 from tgi_deploy.targets.reply import Reply, ReplyError
 from tgi_deploy.templating import render_text
 
@@ -29,6 +32,10 @@ if TYPE_CHECKING:
 _PORT: Final = 8080
 _FOLDER: Final = "/etc"
 _FILE: Final = "front.cfg"
+_CHAIN: Final = "front.pem"
+_KEY: Final = "front.pem.key"  # where HAProxy looks for the key of `front.pem`
+_REPORT: Final = "front.certificate"
+_MOST_BYTES: Final = 65536
 _STOP_S: Final = 5
 _LOADED: Final = b"Loading success."
 _LOG_LINES: Final = 50
@@ -44,39 +51,63 @@ def configuration(serving: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Proxies(Containers):
-    """Properties: name, image, network, bind, port, engine_port."""
+    """Properties: name, image, network, bind, port, engine_port; `tls` (`Host` of `resources.py`) to answer over TLS.
+
+    A new certificate is created here, and its private key sent to the container alone. Beside them is the line that a
+    machine's console has about its certificate, for computers that don't have the record.
+    """
 
     kind: ClassVar[str] = PROXY
     runs_engines: ClassVar[bool] = False
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Start it unless it runs; a new one first gets a configuration without a machine."""
+        """Start it unless it runs; a new one first gets its certificate, and a configuration without a machine."""
         proxy_id = attributes["id"]
         if self.inspect(proxy_id, lambda item: item.part("State").text("Status")) == "created":
+            if "tls" in properties:
+                self._write(proxy_id, "writing the proxy's certificate", self._certified(properties))
             self.configure(proxy_id, "")
         Containers.update(self, attributes, properties)
 
+    def _certified(self, properties: Mapping[str, Any]) -> dict[str, str]:
+        """Return the files of its certificate. Raises InputError `secret_missing`."""
+        tls = properties["tls"]
+        if tls["certificate"] == NEW:
+            own, key = new_pair(properties["name"], datetime.now(UTC))
+        else:
+            own, key = read_chain(tls["certificate"]), self.api.environ.get(tls["key"], "")
+            if not key:
+                raise InputError("secret_missing", f"{tls['key']} is not set here", hint=f"export {tls['key']}=…")
+        return {_CHAIN: own.pem, _KEY: key, _REPORT: f"{own.shown.line}\n"}
+
+    def reported_certificate(self, name: str) -> str:
+        """Return the line about the certificate of the proxy with this name or id; empty without one."""
+        return (self._read(name, _REPORT) or b"").decode("ascii", "replace")
+
     def serves(self, proxy_id: str, machine_id: str) -> bool:
         """Return whether new requests are sent to this machine."""
-        archive = self.api.look(
-            "reading the proxy's configuration",
-            lambda client: b"".join(client.get_archive(proxy_id, f"{_FOLDER}/{_FILE}")[0]),
-            _bytes,
-        )
-        return f"server {machine_id} ".encode() in (archive or b"")
+        return f"server {machine_id} ".encode() in (self._read(proxy_id, _FILE) or b"")
 
     def configure(self, proxy_id: str, machine_id: str) -> None:
         """Configure that new requests are sent only to this machine, or nowhere if empty."""
-        packed, content = io.BytesIO(), configuration(machine_id).encode()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            member = tarfile.TarInfo(_FILE)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-        self.api.ask(
-            "writing the proxy's configuration",
-            lambda client: client.put_archive(proxy_id, _FOLDER, packed.getvalue()),
-            lambda _done: None,
+        self._write(proxy_id, "writing the proxy's configuration", {_FILE: configuration(machine_id)})
+
+    def _read(self, proxy_id: str, file: str) -> bytes | None:
+        """Return the start of a file in its folder; None without it."""
+        return self.api.look(
+            f"reading the proxy's {file}",
+            lambda client: b"".join(client.get_archive(proxy_id, f"{_FOLDER}/{file}")[0]),
+            _content,
         )
+
+    def _write(self, proxy_id: str, doing: str, files: Mapping[str, str]) -> None:
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            for name, text in files.items():
+                member = tarfile.TarInfo(name)
+                member.size = len(text.encode())
+                archive.addfile(member, io.BytesIO(text.encode()))
+        self.api.ask(doing, lambda client: client.put_archive(proxy_id, _FOLDER, packed.getvalue()), lambda _done: None)
 
     def reload(self, proxy_id: str) -> None:
         """Apply the configuration."""
@@ -106,7 +137,10 @@ class Proxies(Containers):
             "name": properties["name"],
             "image": properties["image"],
             "command": ["haproxy", "-W", "-db", "-f", f"{_FOLDER}/{_FILE}"],
-            "environment": {"ENGINE_PORT": str(properties["engine_port"])},
+            "environment": {
+                "ENGINE_PORT": str(properties["engine_port"]),
+                **({"FRONT_TLS": "yes"} if "tls" in properties else {}),
+            },
             "labels": dict(tags),
             "ports": [_PORT],
             # Docker stops restarting a container that was sent its stop signal, so a reload needs a different one.
@@ -116,10 +150,14 @@ class Proxies(Containers):
         }
 
 
-def _bytes(raw: object) -> bytes:
-    if not isinstance(raw, bytes):
-        raise ReplyError("it is not a file")
-    return raw
+def _content(raw: object) -> bytes:
+    """Return what the one file of an archive holds, up to 64 KiB."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw if isinstance(raw, bytes) else b"")) as archive:
+            file = archive.extractfile(next(iter(archive)))
+            return file.read(_MOST_BYTES) if file is not None else b""
+    except (StopIteration, tarfile.TarError):
+        raise ReplyError("it is not a file") from None
 
 
 def _processes(item: object) -> list[object]:

@@ -28,6 +28,7 @@ NETWORK: Final = "network"
 PROXY: Final = "proxy"
 CACHE: Final = "cache"
 LOOPBACK: Final = "127.0.0.1"
+NEW: Final = "new"  # a certificate that is created with the proxy
 _WEIGHTS: Final = "weights"
 # Only bash is in every release's image; curl and Python on PATH are not.
 _HEALTH: Final = (
@@ -44,6 +45,8 @@ class Host:
     """Everything that determines the resources. `devices`: the host's GPU ids, None to use the container's.
 
     `place` is the Docker host, `bind` the host address to publish the port on. `proxy_image` is empty without a proxy.
+    `tls` is empty for plain HTTP; otherwise `certificate` is `NEW` or the user's in PEM, and `key` the name of the
+    variable with its private key.
     `secrets`: container variables with the names, never values, of the caller's variables that hold their values.
     """
 
@@ -53,6 +56,7 @@ class Host:
     container: HostedContainer
     bind: str = LOOPBACK
     proxy_image: str = ""
+    tls: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] | None = None
     secrets: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -85,6 +89,7 @@ def _front(host: Host) -> tuple[Resource, Resource]:
             "bind": host.bind,
             "port": host.container.port,
             "engine_port": host.container.container_port,
+            **({"tls": dict(host.tls)} if host.tls else {}),
             "running": True,
         },
         mutable=("image", "running"),

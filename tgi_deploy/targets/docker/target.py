@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import InputError
@@ -15,7 +16,6 @@ from tgi_deploy.values.plan_options import END_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
@@ -113,21 +113,27 @@ class DockerTarget:
         *,
         spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- a container costs nothing by the hour
     ) -> DockerLaunch:
-        """Raises InputError `api_key_unsupported`."""
+        """Raises InputError `api_key_unsupported`, and what `read_certificate` raises."""
+        from tgi_deploy.targets.certificate import check_extra, read_certificate  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.docker.launch import DockerLaunch, proxy_image, secrets_of  # noqa: PLC0415 -- planning loads nothing that acts
 
+        options: DockerOptions = request.options
+        if options.tls:
+            check_extra("--tls")
+        own, key = options.certificate, "the variable of --certificate-key-from-env"
         return DockerLaunch(
             around=around,
             request=request,
-            secrets=secrets_of(request.options, request.plan.chosen.engine),
+            secrets=secrets_of(options, request.plan.chosen.engine),
             cloud=self.cloud,
             pull_image=self.pull_image,
-            proxy_image=proxy_image() if request.options.front else "",
+            proxy_image=proxy_image() if options.proxied else "",
+            certificate=None if own is None else read_certificate(Path(own), around.clock.now(), key_option=key),
         )
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
         """Return the proxy front: without a proxy two containers can't share the port."""
-        if not all(item.options.get("front") for item in (deployment.current, deployment.wanted)):
+        if not all(item.marks.get("front") for item in (deployment.current, deployment.wanted)):
             return None
         from tgi_deploy.targets.docker.front import ProxyFront  # noqa: PLC0415 -- planning loads nothing that acts
 

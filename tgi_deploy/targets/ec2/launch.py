@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.targets.ec2.certificate import OwnCertificate
+    from tgi_deploy.targets.certificate import OwnCertificate
     from tgi_deploy.targets.ec2.options import Ec2Options
     from tgi_deploy.targets.ec2.pools import PoolMemory
     from tgi_deploy.targets.ec2.region import MachineImage, Placement, Region
@@ -90,7 +90,7 @@ class Ec2Launch:
 
     def _encrypts(self, plaintext: bool) -> bool:  # noqa: FBT001 -- of the options or of the record
         """Return whether its machine answers over TLS: nothing leaves this computer on the way to a sandbox's."""
-        return self.options.encrypted or not (plaintext or self.options.tunnel or self.around.loopback)
+        return self.options.secured.encrypted or not (plaintext or self.options.tunnel or self.around.loopback)
 
     @property
     def plaintext(self) -> bool:

@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 from tgi_deploy.values.options import (
     EVERYWHERE,
     ApiKeyFromEnv,
+    CertificateFile,
     ExposeToWorld,
     HubTokenFromEnv,
     Plaintext,
+    Tls,
+    TlsOptions,
     flag_of,
     option,
 )
@@ -48,12 +51,10 @@ class Ec2Options(Value, frozen=True, kw_only=True):
     hub_token_from_env: HubTokenFromEnv = False
     api_key_parameter: Annotated[str | None, option("SSM parameter with the API key, for the engine.", "NAME")] = None
     api_key_from_env: ApiKeyFromEnv = None
-    tls: Annotated[bool, option("Answer over TLS.  [default: unless --plaintext; not in the sandbox]")] = False
-    certificate: Annotated[
-        str | None, option("Your own certificate (PEM, full chain), instead of one that the machine makes.", "FILE")
-    ] = None
+    tls: Tls = False
+    certificate: CertificateFile = None
     certificate_key_parameter: Annotated[
-        str | None, option("SSM parameter with the private key of --certificate, for the machine.", "NAME")
+        str | None, option("EC2: SSM parameter with the private key of --certificate.", "NAME")
     ] = None
     plaintext: Plaintext = False
     tunnel: Annotated[bool, option("Open no port: reach it through Session Manager.", commands=_LOOKED_AT)] = False
@@ -70,13 +71,10 @@ class Ec2Options(Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         networks(self.allow_cidr, expose_to_world=self.expose_to_world)
-        self._check_certificate()
-        if self.encrypted and self.plaintext:
-            raise InputError(
-                "conflicting_options",
-                f"{flag_of('tls' if self.tls else 'certificate')} and --plaintext exclude each other",
-                hint="leave out --plaintext: the API key then travels encrypted",
-            )
+        self.secured.check(
+            "store the key first: aws ssm put-parameter --type SecureString --name /tgi-deploy/NAME/tls-key"
+            " --value file://privkey.pem"
+        )
         other = next((name for name in _OF_AN_OPEN_PORT if getattr(self, name)), None)
         if self.tunnel and other is not None:
             raise InputError(
@@ -85,23 +83,10 @@ class Ec2Options(Value, frozen=True, kw_only=True):
                 hint=f"leave out {flag_of(other)}: everyone with permission to open a session can connect",
             )
 
-    def _check_certificate(self) -> None:
-        if (self.certificate is None) == (self.certificate_key_parameter is None):
-            return
-        given, lacking = "--certificate FILE", "--certificate-key-parameter NAME"
-        if self.certificate is None:
-            given, lacking = lacking, given
-        raise InputError(
-            "certificate_incomplete",
-            f"{given} needs {lacking}: the machine reads the key from the parameter, and the file has no key",
-            hint="store the key first: aws ssm put-parameter --type SecureString --name /tgi-deploy/NAME/tls-key"
-            " --value file://privkey.pem",
-        )
-
     @property
-    def encrypted(self) -> bool:
-        """Whether TLS is requested."""
-        return self.tls or self.certificate is not None
+    def secured(self) -> TlsOptions:
+        key = self.certificate_key_parameter
+        return TlsOptions(self.tls, self.certificate, key, "--certificate-key-parameter NAME", self.plaintext)
 
     @property
     def networks(self) -> tuple[str, ...]:

@@ -115,12 +115,12 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
                 "conflicting_options", f"--driver {driver} describes your own machine image, but none is named",
                 hint="name it with --ami, or omit --driver",
             )  # fmt: skip
-        from tgi_deploy.targets.ec2.certificate import read_certificate  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.certificate import read_certificate  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.ec2.launch import Ec2Launch  # noqa: PLC0415 -- planning loads nothing that acts
         from tgi_deploy.targets.ec2.pools import PoolMemory  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.ec2.secrets import secrets_of  # noqa: PLC0415 -- startup time
 
-        own = request.options.certificate
+        own, key = request.options.certificate, "--certificate-key-parameter"
         return Ec2Launch(
             around=around,
             request=request,
@@ -130,7 +130,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
             region=self.region,
             survey=self.survey,
             pools=PoolMemory(around.clock, around.store),
-            certificate=None if own is None else read_certificate(Path(own), around.clock.now()),
+            certificate=None if own is None else read_certificate(Path(own), around.clock.now(), key_option=key),
             tunnel_problem=self.tunnel_problem(request.options),
         )
 

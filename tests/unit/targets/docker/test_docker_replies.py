@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders.samples import some
+from fakes.docker_host import packed
 from fakes.surroundings import FakeClock, Recorder
 from fakes.wire import INTERCEPTED, SPOILED, Spoiled, variants
 
@@ -64,7 +65,7 @@ REPLIES = {
     f"POST /containers/{ID}/stop": None,
     f"POST /containers/{ID}/kill": None,
     f"GET /containers/{ID}/top": {"Titles": ["CMD"], "Processes": [["haproxy"], ["haproxy"]]},
-    f"GET /containers/{ID}/archive": b"server aaaaaaaaaaaa x:80",
+    f"GET /containers/{ID}/archive": packed("front.cfg", b"server aaaaaaaaaaaa x:80"),
     f"PUT /containers/{ID}/archive": None,
     "GET /networks": [NETWORK],
     f"GET /networks/{ID}": NETWORK,
@@ -120,6 +121,7 @@ STEPS = {
     "delete network": lambda cloud: cloud.handler("network").delete({"id": ID}),
     "write where requests go": lambda cloud: Proxies(cloud.api).configure(ID, "aaaaaaaaaaaa"),
     "read where requests go": lambda cloud: Proxies(cloud.api).serves(ID, "aaaaaaaaaaaa"),
+    "read the certificate": lambda cloud: Proxies(cloud.api).reported_certificate(ID),
     "reload": lambda cloud: Proxies(cloud.api).reload(ID),
     "count workers": lambda cloud: Proxies(cloud.api).workers(ID),
     "create volume": lambda cloud: cloud.handler("volume").create({"name": "cache"}, tags=TAGS, token="t"),

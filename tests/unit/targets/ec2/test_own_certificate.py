@@ -15,7 +15,7 @@ from builders.boot_kinds import KINDS
 from builders.certificates import issued
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.targets.ec2.certificate import read_certificate
+from tgi_deploy.targets.certificate import read_certificate
 from tgi_deploy.targets.ec2.launch import tls_image
 from tgi_deploy.targets.ec2.launch_template import LaunchTemplates
 from tgi_deploy.targets.ec2.options import Ec2Options
@@ -33,7 +33,7 @@ def read(tmp_path):
     def run(text):
         path = tmp_path / "fullchain.pem"
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
-        return read_certificate(path, NOW)
+        return read_certificate(path, NOW, key_option="--certificate-key-parameter")
 
     return run
 
@@ -82,7 +82,7 @@ def test_a_key_in_the_file_is_not_quoted(read):
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"none\.pem: No such file") as raised:
-        read_certificate(tmp_path / "none.pem", NOW)
+        read_certificate(tmp_path / "none.pem", NOW, key_option="--certificate-key-parameter")
     assert raised.value.code == "certificate_unreadable"
 
 
