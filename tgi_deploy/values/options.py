@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from tgi_deploy.values.base import Value
 
 EVERYWHERE: Final = ("up", "smoke")
+# Headings in `--help`.
+NETWORK: Final = "Network"
+PLACES: Final = "Places"
+SECRETS: Final = "Keys and tokens"
 
 
 class Option(NamedTuple):
@@ -22,15 +26,18 @@ class Option(NamedTuple):
     metavar: str
     repeats: bool
     commands: tuple[str, ...]
+    section: str
 
     @property
     def flag(self) -> str:
         return flag_of(self.name)
 
 
-def option(text: str, metavar: str = "", *, commands: tuple[str, ...] = EVERYWHERE) -> msgspec.Meta:
-    """Return the annotation of a field: its help, and the commands that accept it."""
-    return msgspec.Meta(description=text, extra={"metavar": metavar, "commands": commands})
+def option(
+    text: str, metavar: str = "", *, commands: tuple[str, ...] = EVERYWHERE, section: str = NETWORK
+) -> msgspec.Meta:
+    """Return the annotation of a field: its help, the commands that accept it, and its heading there."""
+    return msgspec.Meta(description=text, extra={"metavar": metavar, "commands": commands, "section": section})
 
 
 def options_of(kinds: Iterable[type[Value]], command: str) -> tuple[Option, ...]:
@@ -54,6 +61,8 @@ def _options(kind: type[Value]) -> Iterator[Option]:
 
 # Options of more than one target.
 ExposeToWorld = Annotated[bool, option("Allow connections from everywhere.", commands=("up",))]
-HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN as a parameter. Automatic for gated models.")]
-ApiKeyFromEnv = Annotated[str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE")]
+HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN as a parameter. Automatic for gated models.", section=SECRETS)]
+ApiKeyFromEnv = Annotated[
+    str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE", section=SECRETS)
+]
 Plaintext = Annotated[bool, option("Allow plain HTTP to a public address, also for the API key.")]

@@ -14,7 +14,7 @@ FRONT: Final = "proxy"
 
 
 class DockerOptions(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_bind`, `world_exposed` or `bad_option_value`."""
+    """Raises InputError `bad_option_value` or `world_exposed`."""
 
     bind: Annotated[
         str | None,
@@ -44,7 +44,9 @@ class DockerOptions(Value, frozen=True, kw_only=True):
             address = ipaddress.ip_address(self.bind)
         except ValueError:
             raise InputError(
-                "bad_bind", f"--bind {self.bind[:60]!r} is not an address", hint="use an address of the Docker host"
+                "bad_option_value",
+                f"--bind {self.bind[:60]!r} is not an address",
+                hint="use an address of the Docker host",
             ) from None
         if address.is_unspecified and not self.expose_to_world:
             raise InputError(

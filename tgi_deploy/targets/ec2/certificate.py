@@ -30,22 +30,22 @@ class OwnCertificate(Frozen, frozen=True, kw_only=True):
 
 
 def read_certificate(path: Path, now: datetime) -> OwnCertificate:
-    """Raises InputError `certificate_unreadable`, `certificate_has_key`, `certificate_invalid`, `extra_missing`."""
+    """Raises InputError `bad_certificate` or `extra_missing`."""
     try:
         text = read_text(path, most=_MAX_BYTES)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text in PEM"
-        raise _refused("certificate_unreadable", path, why or "", hint="name a readable file in PEM") from None
+        raise _refused(path, why or "", hint="name a readable file in PEM") from None
     if _KEY in text:
         hint = "give a file with the certificates only; the key belongs into --certificate-key-parameter"
-        raise _refused("certificate_has_key", path, "it contains a private key, which must not get into a plan", hint)
+        raise _refused(path, "it contains a private key, which must not get into a plan", hint)
     chain = _parsed(path, text)
     _check(path, chain[0], now)
     return _own(chain)
 
 
-def _refused(code: str, path: Path, why: str, hint: str) -> InputError:
-    return InputError(code, f"reading the certificate {path}: {why}", hint=hint)
+def _refused(path: Path, why: str, hint: str) -> InputError:
+    return InputError("bad_certificate", f"reading the certificate {path}: {why}", hint=hint)
 
 
 def _parsed(path: Path, text: str) -> list[x509.Certificate]:
@@ -57,7 +57,7 @@ def _parsed(path: Path, text: str) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(text.encode())
     except ValueError:
         raise _refused(
-            "certificate_invalid", path, "it is not a certificate in PEM",
+            path, "it is not a certificate in PEM",
             hint="'openssl x509 -in FILE -noout -text' shows what it contains",
         ) from None  # fmt: skip
 
@@ -66,10 +66,10 @@ def _check(path: Path, leaf: x509.Certificate, now: datetime) -> None:
     begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     if not begins <= now <= ends:
         why = f"it is valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, and today is {now:%Y-%m-%d}"
-        raise _refused("certificate_invalid", path, why, hint="renew it")
+        raise _refused(path, why, hint="renew it")
     if not _names(leaf):
         why = "its first certificate has no host name or address"
-        raise _refused("certificate_invalid", path, why, hint="put the server's certificate first, then its issuers'")
+        raise _refused(path, why, hint="put the server's certificate first, then its issuers'")
 
 
 def _names(leaf: x509.Certificate) -> list[x509.GeneralName]:
