@@ -77,7 +77,7 @@ def record(environ: dict[str, str]) -> None:
 def draw(folder: Path, environ: dict[str, str]) -> None:
     """Draw what each model of the pictures costs and yields; the files are named after the models."""
     for picture in PICTURES.glob("*.svg"):
-        run(f"tgi-deploy plan {picture.stem} --plot {folder / picture.name}", environ)
+        run(f"tgi-deploy plan {picture.stem} --report {folder / picture.name}", environ)
 
 
 def outdated_pictures(environ: dict[str, str]) -> list[str]:

@@ -47,7 +47,7 @@ def environment(templates_dir: Path | None) -> Environment:
 
     if templates_dir is not None and not templates_dir.is_dir():
         raise InputError(
-            "bad_templates_dir", f"--templates-dir {templates_dir} is not a folder", hint="name an existing folder"
+            "unreadable_path", f"--templates-dir {templates_dir} is not a folder", hint="name an existing folder"
         )
     folders = [folder for folder in (templates_dir, data_files.templates_dir()) if folder is not None]
     made = jinja2.Environment(

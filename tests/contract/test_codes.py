@@ -8,7 +8,7 @@ from pathlib import Path
 
 from builders.sources import nodes
 
-from tgi_deploy.catalog.phases import read_tool_codes
+from tgi_deploy.catalog.phases import read_former_codes, read_tool_codes
 from tgi_deploy.operations.watching.explain import all_codes
 
 REPOSITORY = Path(__file__).parents[2]
@@ -56,13 +56,20 @@ def shown():
 
 def test_every_printed_code_is_explained():
     codes = shown()
-    assert {"no_capacity", "quota_exceeded", "arch_no_kernels", "bad_budget", "rule_added"} <= codes
+    assert {"no_capacity", "quota_exceeded", "arch_no_kernels", "bad_option_value", "security_group_drift"} <= codes
     assert codes - {item.code for item in all_codes("tgi")} == set()
 
 
 def test_no_code_is_explained_twice():
     codes = [item["code"] for item in read_tool_codes()]
     assert len(codes) == len(set(codes))
+
+
+def test_a_former_code_has_a_current_replacement():
+    known = {item.code for item in all_codes("tgi")}
+    former = read_former_codes()
+    assert set(former.values()) <= known
+    assert set(former).isdisjoint(known)
 
 
 def test_no_two_codes_have_the_same_meaning():

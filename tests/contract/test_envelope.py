@@ -28,7 +28,7 @@ def run(capsys, *argv):
     assert err == ""
     document = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert list(document) == ENVELOPE
-    assert document["schema"] == 1
+    assert document["schema"] == 2
     assert document["exit_code"] == exit_code
     assert document["status"] == ("error" if exit_code else "ok")
     assert bool(document["errors"]) is bool(exit_code)

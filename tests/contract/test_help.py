@@ -63,6 +63,7 @@ def test_a_removed_command_prints_its_replacement(capsys, line, today):
     ("line", "today"),
     [
         ("gc --all-regions --yes", "gc --region all --yes"),
+        ("plan llama3-8b --plot plan.svg", "plan llama3-8b --report plan.svg"),
         ("diff a b --max-memory-margin-decrease=5%", "diff a b --min-memory-margin-tokens 4096"),
     ],
 )

@@ -35,7 +35,7 @@ _DELETING = {
 }
 # Errors that a command may have without faults: someone else has the name, or there is nothing to act on.
 _LAWFUL = frozenset(
-    {"name_taken", "unknown_deployment", "no_machine", "already_ending", "no_lease", "max_spend_reached"}
+    {"name_taken", "unknown_deployment", "machine_missing", "already_ending", "no_lease", "max_spend_reached"}
 )
 
 

@@ -54,22 +54,21 @@ class Planning(Place):
         explain: bool = False,
         lock: Path | None = None,
         report: Path | None = None,
-        plot: Path | None = None,
         **request: Unpack[UpRequest],
     ) -> Result[PlanData, Plan]:
         """Return the plan for a model.
 
-        `request` has the options of a plan: `budget=5`. The plan is written to the file `lock`, and drawn in `report`
-        (HTML) and `plot` (.svg, .png). Raises NoPlanError, which lists the nearest misses.
+        `request` has the options of a plan: `budget=5`. The plan is written to the file `lock`, and drawn in `report`:
+        a page, or for .svg and .png its chart alone. Raises NoPlanError, which lists the nearest misses.
         """
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.planning import plan_result
 
         files = None
-        if lock or report or plot:
+        if lock or report:
             from tgi_deploy.operations.planning.plan_files import PlanFiles
 
-            files = PlanFiles(lock=lock, report=report, plot=plot, targets=wiring.targets())
+            files = PlanFiles(lock=lock, report=report, targets=wiring.targets())
             files.check()
         target, given = self._chosen(request)
         texts = texts_of(model, given)

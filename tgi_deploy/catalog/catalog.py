@@ -120,7 +120,7 @@ class Catalog:
         return self._hardware.accelerators
 
     def accelerator(self, name: str) -> Accelerator:
-        """Return an accelerator by any usual spelling. Raises `unknown_accelerator` or `ambiguous_accelerator`."""
+        """Return an accelerator by any usual spelling. Raises `unknown_accelerator`."""
         return self._hardware.accelerator(name)
 
     def instance_types(self) -> Mapping[str, InstanceType]:
@@ -229,7 +229,7 @@ class Catalog:
         """Return offers without a price for owned machines, like `2xRTX-4090`, or several separated by commas.
 
         Raises:
-            InputError: `bad_hardware`, `unknown_accelerator`, `ambiguous_accelerator`, `unknown_engine_version`.
+            InputError: `bad_option_value`, `unknown_accelerator`, `unknown_engine_version`.
         """
         machines = map(self._hardware.owned, hardware.split(","))
         return Supply(

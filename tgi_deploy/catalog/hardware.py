@@ -121,7 +121,7 @@ class Hardware:
         """Return an accelerator by any usual spelling; `A100-80GB-MIG-3g.40gb` is a slice of a GPU.
 
         Raises:
-            InputError: `ambiguous_accelerator` or `unknown_accelerator`.
+            InputError: `unknown_accelerator`.
         """
         if name in self.accelerators:
             return self.accelerators[name]
@@ -177,7 +177,7 @@ class Hardware:
         """Return an owned machine from `2xRTX-4090`. Its CPUs and memory are unknown: 0.
 
         Raises:
-            InputError: `bad_hardware`, `more_than_one_host`, `unknown_accelerator` or `ambiguous_accelerator`.
+            InputError: `bad_option_value`, `more_than_one_host` or `unknown_accelerator`.
         """
         number_, card = names.hardware(text_)
         chip = self.accelerator(card)
@@ -200,7 +200,7 @@ class Hardware:
         for short, choices in ambiguous.items():
             if names.folded_card(short) == folded:
                 raise InputError(
-                    "ambiguous_accelerator",
+                    "unknown_accelerator",
                     f"{quoted(name)} could be {', '.join(choices)}.",
                     hint=f"Name one, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
                 )

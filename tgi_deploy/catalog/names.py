@@ -50,14 +50,14 @@ def hardware(text: str) -> tuple[int, str]:
     """Parse `2xRTX-4090` into (2, "RTX-4090"); the count defaults to 1.
 
     Raises:
-        InputError: `bad_hardware`.
+        InputError: `bad_option_value`.
     """
     named = text.strip().replace("\u00d7", "x") if len(text) <= _SHOWN_CHARACTERS else ""
     match = re.fullmatch(_HARDWARE, named, re.IGNORECASE)
     number = int(match[1] or 1) if match else 0
     if match is None or not 1 <= number <= _MOST_CARDS or not match[2].isprintable():
         raise InputError(
-            "bad_hardware",
+            "bad_option_value",
             f"{quoted(text)} is not a count and an accelerator.",
             hint=f"Write it like 2xRTX-4090 or 8xA100-80GB: 1 to {_MOST_CARDS}, an x, an accelerator of the catalog.",
         )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _MACHINE: Final = "diagnosis/machine.json"
+_TOOL_CODES: Final = "diagnosis/codes.json"
 
 
 def read_phases(engine: str, *, user_dir: Path | None = None) -> Mapping[str, Any]:
@@ -81,7 +82,13 @@ def _failure(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 
 def read_tool_codes() -> list[dict[str, str]]:
     """Return the tool's errors and rejections: code, kind, meaning, remedy. Raises InputError `bad_profile`."""
-    return _codes("diagnosis/codes.json", None)
+    return _codes(_TOOL_CODES, None)
+
+
+def read_former_codes() -> dict[str, str]:
+    """Return the codes of earlier versions, each with the one that replaces it. Raises InputError `bad_profile`."""
+    former = _read(_TOOL_CODES, None).get("former")
+    return former if isinstance(former, dict) else {}
 
 
 def _codes(below: str, user_dir: Path | None) -> list[dict[str, Any]]:

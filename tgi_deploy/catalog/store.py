@@ -48,7 +48,7 @@ class Store:
         """Return a file's text.
 
         Raises:
-            InputError: `missing_profile` or `unreadable_profile`.
+            InputError: `missing_profile` or `unreadable_path`.
         """
         path = self.find(name)
         if path is None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def down_command(
     *, client: Client, progress: Progress, name: str | None, everything: bool, volumes: bool, dry_run: bool, yes: bool
 ) -> Result:
-    """Delete everything a deployment has, check that it is gone, then drop its record, if it has one."""
+    """Delete all resources of a deployment, verify that none is left, then delete its record."""
     ask = question(progress, dry_run=dry_run, yes=yes)
     names = (name,) if name else ()
     try:
@@ -64,10 +64,10 @@ def question(progress: Progress, *, dry_run: bool, yes: bool) -> Callable[[Seque
 def down_text(outcome: DownOutcome, names: Sequence[str], places: Sequence[str], *, dry_run: bool) -> str:
     from tgi_deploy.cli.views.receipt import receipts_text  # noqa: PLC0415 -- help is printed without it
 
-    lines = [f"{name} is deleted, with everything that belonged to it" for name in outcome.removed]
+    lines = [f"{name} is deleted: a final search found nothing left of it" for name in outcome.removed]
     lines.extend(filter(None, [receipts_text(outcome.receipts)]))
     regions = ", ".join(places)
-    lines.extend(f"no trace of {name} in {regions}" for name in outcome.absent)
+    lines.extend(f"no resources of {name} in {regions}" for name in outcome.absent)
     if outcome.declined:
         lines.append("dry run: nothing was done" if dry_run else "nothing was done")
     if not lines and not names:

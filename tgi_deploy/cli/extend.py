@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--lease", metavar="TIME", help="Length of the lease, from now and from each renewal, or none.")
 @cloud_options
 def extend_command(*, client: Client, name: str, **limits: str | None) -> Result:
-    """Set, move or lift the limits of a running deployment; without options, renew its lease."""
+    """Set, change or remove the limits of a running deployment; without options, renew its lease."""
     from tgi_deploy.cli.views.ends import extension_text  # noqa: PLC0415 -- help is printed without what acts
 
     found = client.extend(name, **limits)

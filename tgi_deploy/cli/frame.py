@@ -231,11 +231,12 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 
 
 def _cloud_params(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]:
-    """Return --verbose for commands that call a cloud. Others accept --sandbox, so that `up` can become `plan`."""
-    if any(param.name == "sandbox" for param in params):
-        return (_verbose_option(),)
+    """Return --verbose for commands that call a target. Others accept --sandbox, so that `up` can become `plan`."""
+    names = {param.name for param in params}
+    verbose = () if names.isdisjoint({"sandbox", "target"}) else (_verbose_option(),)
     help_text = "Accepted by every command; this one needs no cloud."
-    return (SectionOption(["--sandbox"], is_flag=True, expose_value=False, hidden=True, help=help_text),)
+    accepted = SectionOption(["--sandbox"], is_flag=True, expose_value=False, hidden=True, help=help_text)
+    return verbose if "sandbox" in names else (*verbose, accepted)
 
 
 def _verbose_option() -> click.Option:

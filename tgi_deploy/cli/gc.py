@@ -61,7 +61,7 @@ def gc_command(*, client: Client, progress: Progress, dry_run: bool, yes: bool, 
 def _text(outcome: GcOutcome, *, dry_run: bool) -> str:
     from tgi_deploy.cli.views.receipt import groups_text, receipts_text  # noqa: PLC0415 -- see gc_command
 
-    lines = [groups_text("left alone", outcome.kept), receipts_text(outcome.receipts)]
+    lines = [groups_text("kept", outcome.kept), receipts_text(outcome.receipts)]
     lines.extend(f"{name} was skipped: {reason}" for name, reason in outcome.skipped)
     if not outcome.orphans:
         lines.append(f"no orphaned resources in {', '.join(outcome.regions)}")

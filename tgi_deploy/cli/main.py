@@ -33,15 +33,15 @@ class Entry(NamedTuple):
 SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
     "Commands": (
         Entry("plan", "Choose the machine and engine settings for a model, and explain the choice."),
-        Entry("up", "Make it so: plan, show the changes and the price, ask, act, wait, prove it."),
-        Entry("status", "Compare the record with what exists."),
+        Entry("up", "Bring up or update a deployment: plan, confirm, act, wait, prove that it answers."),
+        Entry("status", "Show whether a deployment serves, what exists, and what it costs."),
         Entry("ask", "Send a prompt to a deployment; the answer streams as it is generated."),
         Entry("logs", "Print the engine's log."),
-        Entry("open", "Print how to reach a deployment: URL, curl line, Python line."),
+        Entry("open", "Print a deployment's URL, with a curl and a Python command."),
         Entry("scale", "Change the number of replicas of a running deployment."),
         Entry("rollback", "Go back to the previous revision."),
-        Entry("extend", "Set, move or lift the limits of a running deployment."),
-        Entry("down", "Delete a deployment, or all of them, and prove that nothing is left."),
+        Entry("extend", "Set, change or remove the limits of a running deployment."),
+        Entry("down", "Delete a deployment, or all of them, and verify that nothing is left."),
     ),
     "More": (
         Entry("list", "List deployments: recorded ones, and those found only in the cloud."),

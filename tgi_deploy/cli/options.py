@@ -15,6 +15,7 @@ from tgi_deploy.api import target_names
 from tgi_deploy.api import target_options as options_of_targets
 from tgi_deploy.cli import complete
 from tgi_deploy.cli.frame import SectionOption, wrap_command
+from tgi_deploy.values.options import PLACES
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     CommandFunction = Callable[..., Result]
     Decorator = Callable[[CommandFunction], CommandFunction]
 
-_PLACES: Final = "Places"
 FILE: Final = click.Path(path_type=Path)
 
 
@@ -84,14 +84,14 @@ profiles_dir_option: Final = _option(
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="TGI_DEPLOY_PROFILES_DIR",
-    section=_PLACES,
+    section=PLACES,
     help="Your own profiles; they override the built-in ones.",
 )
 offline_option: Final = _option(
     "--offline",
     is_flag=True,
     envvar="TGI_DEPLOY_OFFLINE",
-    section=_PLACES,
+    section=PLACES,
     help="Don't contact the hub: built-in and cached models only.",
 )
 templates_dir_option: Final = _option(
@@ -99,14 +99,14 @@ templates_dir_option: Final = _option(
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     envvar="TGI_DEPLOY_TEMPLATES_DIR",
-    section=_PLACES,
+    section=PLACES,
     help="Your own templates; they override the built-in ones.",
 )
 sandbox_option: Final = _option(
     "--sandbox",
     is_flag=True,
     envvar="TGI_DEPLOY_SANDBOX",
-    section=_PLACES,
+    section=PLACES,
     help="Use the local cloud; it starts when needed.",
 )
 target_option: Final = _option(
@@ -115,7 +115,7 @@ target_option: Final = _option(
     default=target_names()[0],
     envvar="TGI_DEPLOY_TARGET",
     show_default=True,
-    section=_PLACES,
+    section=PLACES,
     help="Where the deployment runs.",
 )
 
@@ -126,14 +126,14 @@ def target_options(name: str) -> Decorator:
     def add(function: CommandFunction) -> CommandFunction:
         for item in reversed(options_of_targets(name)):
             kind: dict[str, Any] = {"metavar": item.metavar} if item.metavar else {"is_flag": True}
-            function = click.option(item.flag, help=item.help, multiple=item.repeats, **kind)(function)
+            function = _option(item.flag, section=item.section, help=item.help, multiple=item.repeats, **kind)(function)
         return function
 
     return add
 
 
 name_option: Final = _option(
-    "--name", metavar="NAME", section=_PLACES, help="Name of the deployment.  [default: the profile's name]"
+    "--name", metavar="NAME", section=PLACES, help="Name of the deployment.  [default: the profile's name]"
 )
 name_argument: Final = click.argument("name", shell_complete=complete.deployments)
 strategy_option: Final = click.option(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values import base
     from tgi_deploy.values.base import Value
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 # Their text is a file, a log or lines to paste: it is printed as it is.
 _VERBATIM: Final = frozenset({
     "completion", "exec", "logs", "open", "profile init", "profile new", "profile show", "render", "runbook",

@@ -75,19 +75,11 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
     section="Output",
     metavar="FILE",
     type=FILE,
-    help="Also write an HTML report, one self-contained file.",
-)
-@click.option(
-    "--plot",
-    cls=SectionOption,
-    section="Output",
-    metavar="FILE",
-    type=FILE,
-    help="Also plot cost against throughput, as .svg or .png.",
+    help="Also write a report: one HTML file, or its chart alone as .svg or .png.",
 )
 @click.option("--own", type=FILE, metavar="FILE", help="Compare hardware that you own or would buy with the rentals.")
 @click.option(
-    "--explain", "-v", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
+    "--explain", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
 )
 @click.option("--lock", type=FILE, metavar="FILE", help="Write the plan to FILE, to review and to deploy exactly.")
 @click.option("--locked", type=FILE, metavar="FILE", help="Print the plan from a lock file.")
@@ -118,7 +110,6 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     sweep: str | None,
     csv: Path | None,
     report: Path | None,
-    plot: Path | None,
     **where: Any,  # noqa: ANN401 -- the targets' options, each with its own type
 ) -> Result:
     """Choose the machine, shards, quantization and engine settings that serve MODEL, and explain the choice.
@@ -128,7 +119,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
     """
     given = {
         "--locked": locked, "--own": own, "--why-not": why_not, "--sweep": sweep, "--lock": lock, "--csv": csv,
-        "--report": report, "--plot": plot,
+        "--report": report,
     }  # fmt: skip
     places = [flag_of(name) for name, value in where.items() if value]
     _check_together([name for name, value in given.items() if value], explain=explain, places=places)
@@ -146,9 +137,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
         return printed(asked, why_not_text(asked.outcome))
     if sweep is not None:
         return _swept(client, model, sweep, csv, request | where)
-    found = client.plan(
-        model, explain=explain and lock is None, lock=lock, report=report, plot=plot, **request, **where
-    )
+    found = client.plan(model, explain=explain and lock is None, lock=lock, report=report, **request, **where)
     return _printed(found, _details(found) if explain else _MORE)
 
 

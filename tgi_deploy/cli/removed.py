@@ -37,6 +37,7 @@ REMOVED: Final = (
 # By the command and the option: what to give instead.
 REMOVED_OPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("gc", "--all-regions"): "--region all",
+    ("plan", "--plot"): "--report FILE.svg",
     ("diff", "--max-memory-margin-decrease"): "--min-memory-margin-tokens N",
 }
 

@@ -63,4 +63,4 @@ def rollback_command(
             on_interrupt=asks.on_interrupt,
             stops=stops,
         )
-    return printed(found, up_text(found.outcome), already_shown=shown_before(found))
+    return printed(found, up_text(found.outcome, asks.request), already_shown=shown_before(found))

@@ -29,7 +29,9 @@ def switch(
     def ask(proposal: SwitchProposal) -> bool:
         progress.stop()
         write_stderr(f"{_proposal_text(proposal)}\n")
-        return confirm("Go on?", yes=yes, what=f"'{proposal.switch}'", dry_run=False)
+        return confirm(
+            f"{proposal.switch.capitalize()} {proposal.name}?", yes=yes, what=f"'{proposal.switch}'", dry_run=False
+        )
 
     with stoppable() as stops:
         found = act(name, confirm=ask, stops=stops, **more)

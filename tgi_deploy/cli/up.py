@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.base import Result as ApiResult
     from tgi_deploy.values.change_results import UpData
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.request import Request
 
 
 @command(
@@ -125,7 +126,7 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
             **request,
             **given,
         )
-    return printed(found, up_text(found.outcome), already_shown=shown_before(found))
+    return printed(found, up_text(found.outcome, asks.request), already_shown=shown_before(found))
 
 
 class Asking:
@@ -135,6 +136,11 @@ class Asking:
         self._client, self._progress = client, progress
         self._ask, self._yes, self._sandbox = ask, yes, sandbox
         self._plan: Plan | None = None
+
+    @property
+    def request(self) -> Request | None:
+        """What was planned for; None before that."""
+        return self._plan.request if self._plan else None
 
     def on_plan(self, plan: Plan) -> None:
         """Fail before any lookup if there is no terminal, unless it may be that nothing has to be done."""
@@ -148,16 +154,16 @@ class Asking:
         from tgi_deploy.values.ends import endless  # noqa: PLC0415 -- startup time
 
         notices = self._plan.notices if self._plan else ()
-        write_stderr(f"{proposal_text(proposal, self._plan.request if self._plan else None)}\n")
+        write_stderr(f"{proposal_text(proposal, self.request)}\n")
         self._progress.stop()
         price = proposal.candidate.cost.usd_per_hour if proposal.candidate.offer.usd_per_hour is not None else None
         for item in (*(warning("notice", text) for text in notices), *endless(proposal.ends, price)):
             write_stderr(f"{message_line(item)}\n")
         if self._sandbox:
             write_stderr(f"  sandbox: nothing is billed{self._pace()}\n")
-        launches = price is not None and any(step.action == "create" for step in proposal.changes.steps)
-        shown = rate(price, estimated=proposal.candidate.offer.estimated)
-        question = f"Go on, for {shown}?" if launches else "Go on?"
+        bills = not self._sandbox and any(step.action == "create" for step in proposal.changes.steps)
+        cost = "" if price is None else f" and pay {rate(price, estimated=proposal.candidate.offer.estimated)}"
+        question = f"Make these changes{cost if bills else ''}?"
         return confirm(question, yes=self._yes, what=target_of(proposal.deployment.region).facts.begins)
 
     def _pace(self) -> str:

@@ -94,7 +94,7 @@ class EngineStart:
 
     @property
     def died(self) -> bool:
-        """Whether it ended by itself; an engine that is asked to stop exits with 0."""
+        """Whether it ended on its own; an engine that is asked to stop exits with 0."""
         return self.exit_code not in {None, 0}
 
     @property

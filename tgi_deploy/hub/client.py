@@ -31,7 +31,7 @@ _UNAUTHORIZED: Final = 401
 _FORBIDDEN: Final = frozenset({_UNAUTHORIZED, 403})
 _WRONG_TOKEN: Final = "Invalid credentials in Authorization header"  # noqa: S105 -- what the hub answers to one
 _NOT_FOUND: Final = {
-    "EntryNotFound": "a file is gone",
+    "EntryNotFound": "a file no longer exists",
     "RepoNotFound": "no such model, or a private one",
     "RevisionNotFound": "no such revision",
 }

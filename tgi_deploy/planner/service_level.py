@@ -159,7 +159,8 @@ def overload(speed: Performance, request: Request, replicas: int) -> Problem | N
 
 def _problem(outcome: LimitOutcome, request: Request) -> Problem:
     metric, wanted = outcome.limit.metric, outcome.limit.value
-    sure = "" if request.confidence == 0.5 else f" ({outcome.chance:.0%} sure, {request.confidence:.0%} wanted)"  # noqa: PLR2004 -- the median
+    chance = f" (met with a chance of {outcome.chance:.0%}, {request.confidence:.0%} required)"
+    sure = "" if request.confidence == 0.5 else chance  # noqa: PLR2004 -- the median
     if metric == "ttft_ms":
         seen = round(outcome.predicted)
         text = f"time to first token would be about {seen} ms, over {wanted:g} ms"
@@ -172,6 +173,6 @@ def _problem(outcome: LimitOutcome, request: Request) -> Problem:
         rate = round(outcome.predicted, 1)
         short = max(0.1, round(wanted - outcome.predicted, 1))
         load = f"{request.concurrency} requests at once" if request.arrivals_per_s is None else "this load"
-        text = f"{load} would get about {rate:g} output tokens/s in all, {short:g} short of {wanted:g}"
+        text = f"{load} would get about {rate:g} output tokens/s in total, {short:g} short of {wanted:g}"
         data = {"output_tokens_per_s": rate, "wanted_tokens_per_s": wanted, "short_tokens_per_s": short}
     return Problem(code=CODES[metric], message=text + sure, data={**data, "chance": round(outcome.chance, 3)})

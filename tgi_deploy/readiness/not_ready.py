@@ -109,7 +109,7 @@ def timed_out(track: Track, sighting: Sighting, patience: PhaseDeadlines, name: 
     )
     hint = f"{diagnose_hint(name)}; keep waiting by running 'up' again, or remove it with 'down {name}'"
     return NotHealthyError(
-        f"not_ready_{track.phase}",
+        "not_ready",
         message,
         hint=hint_of(finding.remedy, finding.code) if finding else hint,
         data={

@@ -250,7 +250,7 @@ def wait_until_ready(
     A phase that makes progress may exceed its deadline, up to its limit.
 
     Raises:
-        NotHealthyError: `not_ready_<phase>` past a deadline; `engine_failed` once the engine has ended for a known
+        NotHealthyError: `not_ready` past a deadline; `engine_failed` once the engine has ended for a known
             reason, permanently, or repeatedly; `wrong_device` once its log shows that it does not run on the planned
             accelerators, even if it answers.
         DeployError: `machine_died` or `spot_reclaimed`.

@@ -74,7 +74,7 @@ def check_extra(option: str) -> None:
 
 
 def check_key(own: OwnCertificate, key: str, variable: str) -> None:
-    """Raise InputError `certificate_invalid` unless the variable has the private key of the certificate."""
+    """Raise InputError `bad_certificate` unless the variable has the private key of the certificate."""
     from cryptography import x509  # noqa: PLC0415 -- an extra
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 -- an extra
 
@@ -82,10 +82,10 @@ def check_key(own: OwnCertificate, key: str, variable: str) -> None:
         public = load_pem_private_key(key.encode(), password=None).public_key()
     except (TypeError, ValueError):  # TypeError: it needs a passphrase
         why, hint = "it is not a private key in PEM without a passphrase", f'export {variable}="$(cat privkey.pem)"'
-        raise InputError("certificate_invalid", f"reading the key in {variable}: {why}", hint=hint) from None
+        raise InputError("bad_certificate", f"reading the key in {variable}: {why}", hint=hint) from None
     if _spki(public) != _spki(x509.load_pem_x509_certificate(own.pem.encode()).public_key()):
         raise InputError(
-            "certificate_invalid",
+            "bad_certificate",
             f"the private key in {variable} does not belong to the certificate",
             hint="give the key that the certificate was issued for",
         )
@@ -94,16 +94,16 @@ def check_key(own: OwnCertificate, key: str, variable: str) -> None:
 def read_certificate(path: Path, now: datetime, *, key_option: str) -> OwnCertificate:
     """Read the user's certificate; `key_option` is the option for its key, which may not be in the file.
 
-    Raises InputError `certificate_unreadable`, `certificate_has_key`, `certificate_invalid`, `extra_missing`.
+    Raises InputError `bad_certificate` or `extra_missing`.
     """
     try:
         text = read_text(path, most=_MAX_BYTES)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text in PEM"
-        raise _refused("certificate_unreadable", path, why or "", hint="name a readable file in PEM") from None
+        raise _refused(path, why or "", hint="name a readable file in PEM") from None
     if _KEY in text:
         hint = f"give a file with the certificates only; the key belongs into {key_option}"
-        raise _refused("certificate_has_key", path, "it contains a private key, which must not get into a plan", hint)
+        raise _refused(path, "it contains a private key, which must not get into a plan", hint)
     chain = _parsed(path, text)
     _check(path, chain[0], now)
     return _own(chain)
@@ -116,8 +116,8 @@ def read_chain(pem: str) -> OwnCertificate:
     return _own(x509.load_pem_x509_certificates(pem.encode()))
 
 
-def _refused(code: str, path: Path, why: str, hint: str) -> InputError:
-    return InputError(code, f"reading the certificate {path}: {why}", hint=hint)
+def _refused(path: Path, why: str, hint: str) -> InputError:
+    return InputError("bad_certificate", f"reading the certificate {path}: {why}", hint=hint)
 
 
 def _parsed(path: Path, text: str) -> list[x509.Certificate]:
@@ -128,7 +128,7 @@ def _parsed(path: Path, text: str) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(text.encode())
     except ValueError:
         raise _refused(
-            "certificate_invalid", path, "it is not a certificate in PEM",
+            path, "it is not a certificate in PEM",
             hint="'openssl x509 -in FILE -noout -text' shows what it contains",
         ) from None  # fmt: skip
 
@@ -137,10 +137,10 @@ def _check(path: Path, leaf: x509.Certificate, now: datetime) -> None:
     begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     if not begins <= now <= ends:
         why = f"it is valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, and today is {now:%Y-%m-%d}"
-        raise _refused("certificate_invalid", path, why, hint="renew it")
+        raise _refused(path, why, hint="renew it")
     if not _names(leaf):
         why = "its first certificate has no host name or address"
-        raise _refused("certificate_invalid", path, why, hint="put the server's certificate first, then its issuers'")
+        raise _refused(path, why, hint="put the server's certificate first, then its issuers'")
 
 
 def _names(leaf: x509.Certificate) -> list[x509.GeneralName]:

@@ -39,12 +39,12 @@ def api_key_variable(engine: EngineRun) -> str:
 def check_key_variable(variable: str, environment: Mapping[str, str], engine: EngineRun) -> Secret:
     """Return the API key for this computer's own requests.
 
-    Raises InputError `bad_env_name`, `secret_missing`, `secret_unusable`.
+    Raises InputError `bad_env`, `secret_missing`, `secret_unusable`.
     """
     if not _VARIABLE.fullmatch(variable):
         example = f"{engine.name.upper()}_API_KEY"
         raise InputError(
-            "bad_env_name",
+            "bad_env",
             "--api-key-from-env takes the name of an environment variable, not a key",
             hint=f"export {example}=… and give --api-key-from-env {example}",
         )

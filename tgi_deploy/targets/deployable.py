@@ -27,13 +27,13 @@ def check(deployable: Deployable) -> None:
     """Check everything that goes into an artifact. Raises InputError."""
     check_name(deployable.name)
     for parameter in deployable.parameters:
-        _check_grammar(_PARAMETER, parameter, "bad_parameter_name", "an SSM parameter")
-    _check_grammar(_IMAGE_ID, deployable.image_id, "bad_image_id", "a machine image (ami-…)")
-    _check_grammar(_INSTANCE_PROFILE, deployable.instance_profile, "bad_instance_profile", "an instance profile")
+        _check_grammar(_PARAMETER, parameter, "an SSM parameter")
+    _check_grammar(_IMAGE_ID, deployable.image_id, "a machine image (ami-…)")
+    _check_grammar(_INSTANCE_PROFILE, deployable.instance_profile, "an instance profile")
     _check_ends(deployable)
     local_path = deployable.model.model.local_path
     if local_path is not None:
-        _check_printable(local_path, "bad_model_path", f"the model's path {quoted(local_path)}")
+        _check_printable(local_path, f"the model's path {quoted(local_path)}")
     _check_engine(deployable)
 
 
@@ -42,7 +42,7 @@ def _check_ends(deployable: Deployable) -> None:
     for name, seconds in ends:
         if seconds is not None and seconds <= 0:
             hint = f"give a --{name.replace('_', '-')} above 0"
-            raise InputError(f"bad_{name}", f"a limit of {seconds} s is not possible", hint=hint)
+            raise InputError("bad_option_value", f"a limit of {seconds} s is not possible", hint=hint)
     engine, metrics = deployable.candidate.engine, deployable.candidate.engine.metrics
     if deployable.idle_s is not None and not (metrics.request_counters and metrics.path):
         raise InputError(
@@ -51,35 +51,35 @@ def _check_ends(deployable: Deployable) -> None:
             hint="omit --idle-timeout, or set metrics_path and request_counters in the release's profile",
         )
     for counter in metrics.request_counters:
-        _check_grammar(_COUNTER, counter, "bad_counter", "a counter")
-    _check_grammar(_METRICS_PATH, metrics.path, "bad_metrics_path", "a page of metrics")
+        _check_grammar(_COUNTER, counter, "a counter")
+    _check_grammar(_METRICS_PATH, metrics.path, "a page of metrics")
 
 
-def _check_grammar(grammar: re.Pattern[str], value: str | None, code: str, what: str) -> None:
+def _check_grammar(grammar: re.Pattern[str], value: str | None, what: str) -> None:
     if value is not None and not grammar.fullmatch(value):
-        raise InputError(code, f"{quoted(value)} can't name {what}", hint="correct the name, or omit it")
+        raise InputError("bad_option_value", f"{quoted(value)} can't name {what}", hint="correct the name, or omit it")
 
 
 def _check_engine(deployable: Deployable) -> None:
     """Check arguments and variables: no quoting gets a line break through an env file or a unit."""
     container = deployable.candidate.engine.container
     for argument in (container.image.reference, *container.args):
-        _check_printable(argument, "bad_engine_argument", f"the engine argument {quoted(argument)}")
+        _check_printable(argument, f"the engine argument {quoted(argument)}")
     for name in (*dict(container.env), *(secret.variable for secret in container.secrets)):
         if not _ENV_NAME.fullmatch(name):
             raise InputError(
-                "bad_env_name",
+                "bad_env",
                 f"{quoted(name)} can't name an environment variable",
                 hint="use at most 255 letters, digits and underscores, not starting with a digit",
             )
     for name, value in container.env:
-        _check_printable(value, "bad_env_value", f"the value of {name}")
+        _check_printable(value, f"the value of {name}")
 
 
-def _check_printable(value: str, code: str, what: str) -> None:
+def _check_printable(value: str, what: str) -> None:
     if not value.isprintable():
         raise InputError(
-            code,
+            "bad_option_value",
             f"{what} contains a line break or another control character",
             hint="remove the character: it can't be passed to the engine",
         )

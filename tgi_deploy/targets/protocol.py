@@ -509,7 +509,7 @@ class Account(Examined, Protocol):
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         """Return the least privileges for the features, by default those that every deployment needs.
 
-        Raises InputError `unknown_feature`.
+        Raises InputError `bad_option_value`.
         """
 
     def boundary(self) -> Policy:
@@ -582,7 +582,8 @@ def near_end(targets: Sequence[Target], address: Address) -> Address:
     target = target_at(targets, address.tunnel.place)
     if not isinstance(target, Tunneling):
         raise InputError(
-            "no_tunnel", f"the machine {address.tunnel.machine_id} is said to have a tunnel, and its target has none"
+            "no_tunnel",
+            f"the machine {address.tunnel.machine_id} has a tunnel by its record, but its target has no tunnels",
         )
     here = f"127.0.0.1:{target.local_port(address.tunnel)}"
     return Address(url=urlsplit(address.url)._replace(netloc=here).geturl(), certificate=address.certificate)

@@ -84,14 +84,14 @@ class WantedEnds(Frozen, frozen=True, kw_only=True):
     def lifetime_s(self, usd_per_hour: Decimal) -> int | None:
         """Return the seconds until a first machine terminates: the earlier of --ttl and --max-spend at this price.
 
-        Raises InputError `bad_max_spend` for an amount too small to start a machine.
+        Raises InputError `bad_option_value` for an amount too small to start a machine.
         """
         if self.max_spend_usd is None or usd_per_hour <= 0:
             return self.ttl_s
         seconds = int(self.max_spend_usd / usd_per_hour * 3600)
         if seconds < SHORTEST_TTL_S:
             raise InputError(
-                "bad_max_spend",
+                "bad_option_value",
                 f"{self.max_spend_option}: ${self.max_spend_usd} is spent after {seconds} s at ${usd_per_hour} an hour",
                 hint=f"a machine needs five minutes to start: set at least ${least_spend(usd_per_hour, Spent())}",
             )

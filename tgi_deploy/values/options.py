@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from tgi_deploy.values.base import Value
 
 EVERYWHERE: Final = ("up", "smoke")
+# Headings in `--help`.
+NETWORK: Final = "Network"
+PLACES: Final = "Places"
+SECRETS: Final = "Keys and tokens"
 
 
 class Option(NamedTuple):
@@ -24,15 +28,18 @@ class Option(NamedTuple):
     metavar: str
     repeats: bool
     commands: tuple[str, ...]
+    section: str
 
     @property
     def flag(self) -> str:
         return flag_of(self.name)
 
 
-def option(text: str, metavar: str = "", *, commands: tuple[str, ...] = EVERYWHERE) -> msgspec.Meta:
-    """Return the annotation of a field: its help, and the commands that accept it."""
-    return msgspec.Meta(description=text, extra={"metavar": metavar, "commands": commands})
+def option(
+    text: str, metavar: str = "", *, commands: tuple[str, ...] = EVERYWHERE, section: str = NETWORK
+) -> msgspec.Meta:
+    """Return the annotation of a field: its help, the commands that accept it, and its heading there."""
+    return msgspec.Meta(description=text, extra={"metavar": metavar, "commands": commands, "section": section})
 
 
 def options_of(kinds: Iterable[type[Value]], command: str) -> tuple[Option, ...]:
@@ -56,8 +63,10 @@ def _options(kind: type[Value]) -> Iterator[Option]:
 
 # Options of more than one target.
 ExposeToWorld = Annotated[bool, option("Allow connections from everywhere.", commands=("up",))]
-HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN as a parameter. Automatic for gated models.")]
-ApiKeyFromEnv = Annotated[str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE")]
+HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN as a parameter. Automatic for gated models.", section=SECRETS)]
+ApiKeyFromEnv = Annotated[
+    str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE", section=SECRETS)
+]
 Plaintext = Annotated[bool, option("Allow plain HTTP to a public address, also for the API key.")]
 Tls = Annotated[bool, option("Answer over TLS: the default on rented machines, unless --plaintext or --sandbox.")]
 CertificateFile = Annotated[str | None, option("Your own certificate (PEM, full chain), instead of a new one.", "FILE")]
@@ -78,13 +87,13 @@ class TlsOptions(NamedTuple):
         return self.tls or self.certificate is not None
 
     def check(self, hint: str) -> None:
-        """Raise InputError `certificate_incomplete` with this hint, or `conflicting_options`."""
+        """Raise InputError `missing_argument` with this hint, or `conflicting_options`."""
         if (self.certificate is None) != (self.key is None):
             given, lacking = "--certificate FILE", self.key_option
             if self.certificate is None:
                 given, lacking = lacking, given
             raise InputError(
-                "certificate_incomplete",
+                "missing_argument",
                 f"{given} needs {lacking}: the file has the certificates without their private key",
                 hint=hint,
             )

@@ -278,7 +278,6 @@ class FilesData(Value, frozen=True, kw_only=True):
     """The written pictures of the plan."""
 
     report: str | UnsetType = UNSET
-    plot: str | UnsetType = UNSET
 
 
 class PlanData(Value, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ MOST_REPLICAS: Final = 1000
 class PlanOption(NamedTuple):
     """One option. `reader` is its parser, `lands` the request field that it sets, or `ENDS`.
 
-    `profile`: a model's profile may set it; `sweeps`: `plan --sweep` accepts it. `code` is the error for a bad number,
+    `profile`: a model's profile may set it; `sweeps`: `plan --sweep` accepts it.
     `unit` is its unit, empty for a share; `most` is its maximum, and `example` is shown in a hint. `default` is
     the default, as text.
     """
@@ -33,7 +33,6 @@ class PlanOption(NamedTuple):
     help: str
     reader: str = "text"
     lands: str = ""
-    code: str = "bad_number"
     choices: tuple[str, ...] = ()
     default: str | None = None
     unit: str = ""
@@ -59,12 +58,12 @@ class PlanOption(NamedTuple):
 PLAN_OPTIONS: Final = (
     PlanOption(
         "--budget", MONEY, "USD", "Maximum hourly cost in US dollars, everything included.",
-        "amount", "budget_usd_per_hour", code="bad_budget",
+        "amount", "budget_usd_per_hour",
         unit="US dollars an hour", most=_MOST_AMOUNT, profile=True, sweeps=True,
     ),
     PlanOption(
         "--max-spend", MONEY, "USD", "Maximum total cost in US dollars under this name, until 'down'.",
-        "amount", ENDS, code="bad_max_spend", unit="US dollars", most=_MOST_AMOUNT, example="10",
+        "amount", ENDS, unit="US dollars", most=_MOST_AMOUNT, example="10",
     ),
     PlanOption("--ttl", MONEY, "TIME", "End the machine after this time: 90m, 2h, 1d.", "duration", ENDS),
     PlanOption(

@@ -70,7 +70,7 @@ def test_doctor_warnings_are_in_the_envelope(program):
     program.fault(action="GetServiceQuota", code="AccessDeniedException", status=400, message="no")
     result = program.here("up", *REQUEST, "--dry-run")
     assert result.code == 0
-    (reported,) = [item["message"] for item in result.json["warnings"] if item["code"] == "quota_unknown"]
+    (reported,) = [item["message"] for item in result.json["warnings"] if item["code"] == "not_checked"]
     assert "servicequotas:GetServiceQuota is not allowed" in reported
 
 
@@ -112,7 +112,7 @@ def test_without_credentials_doctor_reports_the_rest(program, monkeypatch, tmp_p
         (("--policy", "--for", "launch", "--all"), "conflicting_options"),
         (("--boundary",), "conflicting_options"),
         (("--policy", "--for", "launch", "--boundary"), "conflicting_options"),
-        (("--policy", "--for", "lunch"), "unknown_feature"),
+        (("--policy", "--for", "lunch"), "bad_option_value"),
     ],
 )
 def test_invalid_policy_options_are_rejected(program, words, code):
@@ -144,18 +144,18 @@ def test_offline_does_not_contact_the_hub(program, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_nothing")
     monkeypatch.setattr(wiring, "_hub", lambda: pytest.fail("asked"))
     result = program.here("doctor", "gemma2-2b", "--budget", "5", "--offline")
-    assert "hub_access_unknown" in found(result, "warning")
+    assert "not_checked" in found(result, "warning")
 
 
 def test_without_a_free_address_no_machine_is_launched(program):
     ec2 = program.client("ec2")
     for _ in range(5):
         ec2.allocate_address(Domain="vpc")
-    assert "address_quota" in found(program.here("doctor", "llama3-13b", "--budget", "5", "--static-ip"), "error")
+    assert "quota_exceeded" in found(program.here("doctor", "llama3-13b", "--budget", "5", "--static-ip"), "error")
     for more in ((), ("--no-preflight",)):
         result = program.here("up", "llama3-13b", "--budget", "5", "--yes", "--name", "demo", "--static-ip", *more)
         (problem,) = result.json["errors"]
-        assert (result.code, problem["code"]) == (1, "address_quota")
+        assert (result.code, problem["code"]) == (1, "quota_exceeded")
         assert "--quota-code L-0263D0A3 --desired-value 6 --region us-east-1" in problem["hint"]
     assert program.control("GET", "machines")["machines"] == []
     assert program.here("list").json["data"]["deployments"] == []

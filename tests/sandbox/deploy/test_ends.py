@@ -133,7 +133,7 @@ def test_limits_of_a_running_machine_are_moved_lifted_and_set(fleet):
     assert end < 3600, "an owner may shorten a lease, too"
     assert 0 <= late_s <= LATE_S
     again = fleet.program.here("extend", "moved")
-    assert again.json["errors"][0]["code"] == "no_machine"
+    assert again.json["errors"][0]["code"] == "machine_missing"
 
 
 def test_activity_resets_the_idle_time_and_health_checks_do_not(fleet):

@@ -57,7 +57,7 @@ def test_resources_changed_by_hand_are_reported_and_removed(program):
     assert program.here("up", "llama3-13b", "--budget", "5", "--name", "tampered", "--no-wait", "--yes").code == 0
     ec2 = program.client("ec2")
     (status,) = program.here("status", "tampered").json["data"]["deployments"]
-    assert "rule_added" not in {item["code"] for item in status["drift"]}
+    assert "security_group_drift" not in {item["code"] for item in status["drift"]}
     ids = {item["kind"]: item["id"] for item in status["seen"]}
     ec2.authorize_security_group_ingress(
         GroupId=ids["security-group"], IpProtocol="tcp", FromPort=22, ToPort=22, CidrIp="0.0.0.0/0"
@@ -66,7 +66,7 @@ def test_resources_changed_by_hand_are_reported_and_removed(program):
     ec2.stop_instances(InstanceIds=[ids["instance"]])
     (status,) = program.here("status", "tampered").json["data"]["deployments"]
     reported = {item["code"]: item["message"] for item in status["drift"]}
-    assert "allows 0.0.0.0/0 to tcp 22" in reported["rule_added"]
+    assert "allows 0.0.0.0/0 to tcp 22" in reported["security_group_drift"]
     assert ids["instance"] in reported["not_running"]
     (of_all,) = program.here("status").json["data"]["deployments"]
     assert {item["code"] for item in of_all["drift"]} == set(reported)

@@ -42,7 +42,7 @@ def test_every_rehearsal_fault_uses_sandbox_faults_and_is_reproducible_by_seed()
 
 def test_a_typo_gets_a_suggestion(capsys):
     code, answer, _ = run(capsys, "--fault", "capacity,trottle")
-    assert (code, answer["errors"][0]["code"]) == (2, "unknown_fault")
+    assert (code, answer["errors"][0]["code"]) == (2, "bad_option_value")
     assert answer["errors"][0]["hint"] == "did you mean throttle?"
 
 

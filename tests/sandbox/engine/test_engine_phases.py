@@ -176,7 +176,7 @@ def test_a_hanging_shard_is_a_time_out_of_its_phase(start_engine):
         with pytest.raises(NotHealthyError) as caught:
             wait_until_ready(watcher, deadlines, grammar=GRAMMAR, clock=RealClock(), listener=watcher,
                              settings=WaitSettings(poll_s=0.05, overall_s=5.0))  # fmt: skip
-        assert caught.value.code == "not_ready_loading"
+        assert caught.value.code == "not_ready"
         assert "Waiting for shard" in caught.value.message
 
 

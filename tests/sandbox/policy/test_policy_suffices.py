@@ -220,7 +220,7 @@ def test_a_denied_check_is_a_warning(account):
     account.allow(without="servicequotas:GetServiceQuota")
     up = account.up()
     assert up["exit_code"] == 0
-    (reported,) = [item["message"] for item in up["warnings"] if item["code"] == "quota_unknown"]
+    (reported,) = [item["message"] for item in up["warnings"] if item["code"] == "not_checked"]
     assert "servicequotas:GetServiceQuota is not allowed" in reported
 
 

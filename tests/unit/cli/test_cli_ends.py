@@ -49,9 +49,9 @@ def test_a_cell_shows_the_first_limit(ends, cell):
     ("given", "text"),
     [
         ({}, ""),
-        ({"ttl_s": 7200}, "ends by itself after 2h"),
-        ({"idle_s": 900}, "ends by itself after 15m without a request"),
-        ({"ttl_s": 7200, "lease_s": 1800}, "ends by itself after 2h, or 30m after its last renewal"),
+        ({"ttl_s": 7200}, "ends automatically after 2h"),
+        ({"idle_s": 900}, "ends automatically after 15m without a request"),
+        ({"ttl_s": 7200, "lease_s": 1800}, "ends automatically after 2h, or 30m after its last renewal"),
     ],
 )
 def test_limits_are_shown_before_the_launch(given, text):
@@ -64,15 +64,15 @@ def test_an_extension_shows_every_limit():
     assert len(extension_text(extension).splitlines()) == 4
     assert plain(extension)["lease_until"] == "2026-11-21T12:00:00+00:00"
     lifted = ExtensionData(name="demo", instance="i-1", lease_until=None, ends=())
-    assert extension_text(lifted) == "demo ends\n  never by itself"
+    assert extension_text(lifted) == "demo ends\n  only with 'down'"
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--ttl", "soon"), "error[bad_duration]: --ttl: 'soon' is not a duration"),
-        (("--lease", "1m"), "error[bad_duration]"),
-        (("--max-spend", "much"), "error[bad_max_spend]"),
+        (("--ttl", "soon"), "error[bad_option_value]: --ttl: 'soon' is not a duration"),
+        (("--lease", "1m"), "error[bad_option_value]"),
+        (("--max-spend", "much"), "error[bad_option_value]"),
     ],
 )
 def test_an_invalid_limit_is_rejected_before_any_call(words, says, capsys):

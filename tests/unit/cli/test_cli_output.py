@@ -39,7 +39,7 @@ def test_plain_values(value, expected):
 def test_envelope_of_success():
     result = Result(data={"usd": Decimal("1.861")}, warnings=(warning("old", "prices are\nold"),))
     assert envelope("plan", result) == {
-        "schema": 1,
+        "schema": 2,
         "command": "plan",
         "status": "ok",
         "exit_code": 0,

@@ -100,7 +100,7 @@ def test_the_prompt_labels_a_spot_price_as_an_estimate(tmp_path, monkeypatch):
     monkeypatch.setattr(cli_up, "confirm", lambda question, **_how: questions.append(question) or True)
     asks = cli_up.Asking(None, Progress(), ask=True, yes=False, sandbox=False)
     asks.confirm(outcome.proposal)
-    assert questions == [f"Go on, for about {usd(chosen.cost.usd_per_hour)}/h?"]
+    assert questions == [f"Make these changes and pay about {usd(chosen.cost.usd_per_hour)}/h?"]
 
 
 def test_spending_is_formatted_the_same_everywhere(tmp_path):

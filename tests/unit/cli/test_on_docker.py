@@ -41,11 +41,11 @@ def refused(tool, *words):
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--ttl", "2h"), "no_limits_on_docker"),
-        (("--max-spend", "5"), "no_limits_on_docker"),
+        (("--ttl", "2h"), "limits_unsupported"),
+        (("--max-spend", "5"), "limits_unsupported"),
         (("--bind", "0.0.0.0"), "world_exposed"),  # noqa: S104 -- what is refused
         (("--bind", "::"), "world_exposed"),
-        (("--bind", "nonsense"), "bad_bind"),
+        (("--bind", "nonsense"), "bad_option_value"),
         (("--bind", "8.8.4.4", "--api-key-from-env", "KEY"), "plaintext_key"),
         (("--expose-to-world", "--api-key-from-env", "KEY"), "plaintext_key"),
         (("--subnet", "subnet-1"), "conflicting_options"),
@@ -64,7 +64,7 @@ def test_bind_is_rejected_on_ec2(tool):
 
 def test_a_limit_from_the_environment_is_rejected(tool, monkeypatch):
     monkeypatch.setenv("TGI_DEPLOY_TTL", "2h")
-    assert refused(tool, *up()) == (2, "no_limits_on_docker")
+    assert refused(tool, *up()) == (2, "limits_unsupported")
 
 
 def test_an_unreachable_host_is_named(tool, monkeypatch):

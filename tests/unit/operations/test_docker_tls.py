@@ -127,8 +127,8 @@ def test_after_a_kill_up_serves_with_one_certificate_and_down_leaves_nothing(hos
 
 
 OPTIONS = {
-    "no key": ({"certificate": "a.pem"}, "certificate_incomplete"),
-    "no certificate": ({"certificate_key_from_env": VARIABLE}, "certificate_incomplete"),
+    "no key": ({"certificate": "a.pem"}, "missing_argument"),
+    "no certificate": ({"certificate_key_from_env": VARIABLE}, "missing_argument"),
     "plain text": ({"tls": True, "plaintext": True}, "conflicting_options"),
 }
 
@@ -153,7 +153,7 @@ def test_an_unusable_key_is_refused_before_anything_is_created(host, own, key):
     options, _variables = own()
     with pytest.raises(InputError) as raised:
         host.up(front=None, options=options, environ={VARIABLE: key()})
-    assert raised.value.code == "certificate_invalid"
+    assert raised.value.code == "bad_certificate"
     assert (VARIABLE in str(raised.value), host.names) == (True, [])
 
 

@@ -230,7 +230,7 @@ def test_leftovers_take_precedence_over_unreadable_records(around, tmp_path):
     with pytest.raises(LeftBehindError) as caught:
         all_down(around)
     assert [item["id"] for item in caught.value.data["not_removed"]] == [stuck]
-    assert "'demo-000' was left as it is" in caught.value.message
+    assert "'demo-000' was not removed" in caught.value.message
 
 
 def test_status_reports_an_unreadable_record(around, tmp_path):

@@ -134,7 +134,7 @@ def test_a_terminated_machine_is_not_renewed(around):
     bring_up(around, **HOUR)
     (machine,) = around.world.running()
     around.world.things[machine.id] = replaced(machine, state="shutting-down", alive=False)
-    assert refused(around).code == "no_machine"
+    assert refused(around).code == "machine_missing"
 
 
 def test_a_failed_renewal_does_not_change_the_record(around):

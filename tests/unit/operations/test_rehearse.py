@@ -179,7 +179,7 @@ def test_faults_are_chosen_by_name_without_duplicates():
 def test_an_unknown_fault_is_rejected_with_a_suggestion(name, hint):
     with pytest.raises(InputError) as error:
         chosen([name], [Scenario(name="one"), Scenario(name="two")])
-    assert (error.value.code, error.value.hint) == ("unknown_fault", hint)
+    assert (error.value.code, error.value.hint) == ("bad_option_value", hint)
 
 
 def test_a_fault_of_another_market_is_rejected():

@@ -227,14 +227,16 @@ def test_every_limit_of_a_machine_is_listed(around):
     text = page(known_subject(around.context(), around.store.load("demo")))
     assert "It terminates at 2026-01-09T04:00+00:00, unless its lease is renewed before." in text
     assert "It terminates 1800 s after its last request." in text
-    assert "does not terminate by itself" not in text
+    assert "does not terminate automatically" not in text
 
 
 def test_every_limit_of_a_plan_is_listed():
     made = plan()
     subject = planned_subject(made, plans.deployable(ttl_s=7200, idle_s=600, lease_s=3600), target_named("ec2"))
     assert subject.ends == (
-        "by itself 7200 s after its launch", "3600 s after its lease was last renewed", "600 s after its last request",
+        "automatically 7200 s after its launch",
+        "3600 s after its lease was last renewed",
+        "600 s after its last request",
     )  # fmt: skip
 
 

@@ -172,7 +172,7 @@ def test_added_networks_are_allowed_in_place(around):
     (result,) = untouched(around, plan(), settings=both, dry_run=True).remarks
     assert around.world.there("security-group") == [group]
     (added,) = untouched(around, plan(), settings=both).remarks
-    assert (result.code, added.code) == ("networks_added", "networks_added")
+    assert (result.code, added.code) == ("networks_changed", "networks_changed")
     assert around.world.properties[group.id]["allowed"] == ["198.51.100.7/32", "203.0.113.0/24"]
     assert untouched(around, plan(), settings=both).remarks == ()
 
@@ -189,7 +189,7 @@ def test_dropped_networks_are_revoked_in_place(around):
     ]
     assert around.world.properties[group.id]["allowed"] == ["198.51.100.7/32", "203.0.113.0/24"]
     outcome = bring_up(around, settings=other)
-    assert [item.code for item in outcome.remarks] == ["networks_added", "networks_removed"]
+    assert [item.code for item in outcome.remarks] == ["networks_changed", "networks_changed"]
     assert around.world.properties[group.id]["allowed"] == ["192.0.2.0/24", "203.0.113.0/24"]
     assert untouched(around, plan(), settings=other).remarks == ()
 

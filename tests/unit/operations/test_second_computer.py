@@ -209,7 +209,7 @@ def test_smoke_without_promises_in_the_tags_is_an_error(first, second):
     tagged(first, promise="")
     with pytest.raises(DeployError) as caught:
         prove_known(second.context(), known(second.context(), "demo"), "fast")
-    assert caught.value.code == "no_promise"
+    assert caught.value.code == "no_plan_recorded"
 
 
 def test_changed_limits_are_visible_on_the_first_computer(first, second):

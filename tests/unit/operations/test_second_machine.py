@@ -213,8 +213,8 @@ def test_status_shows_both_machines_and_their_total_price(around):
         assert "costs $1.861 an hour" in drift.message
         assert "'tgi-deploy down demo' removes both" in drift.message
         text = click.unstyle(status_text(found))
-        assert f"seen      instance {serving.id} running" in text
-        assert f"seen      instance {copied.id} running" in text
+        assert f"resource  instance {serving.id} running" in text
+        assert f"resource  instance {copied.id} running" in text
         assert f"cost      ${TWICE} an hour" in text
 
 

@@ -136,7 +136,7 @@ def test_resources_created_before_an_input_error_are_removed(made):
 def test_a_killed_up_is_cleaned_up():
     result, programs = smoked(up=Reply(exit_code=-9))
     assert programs.commands == ["up", "down"]
-    assert (result.exit_code, first(result).problem.code) == (1, "killed")
+    assert (result.exit_code, first(result).problem.code) == (1, "process_killed")
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_failed_removal_reports_the_machine(up, down):
     (left,) = result.left
     assert (left.id, left.region) == ("i-1", "us-east-1")
     assert left.command == f"tgi-deploy down {JOB.name} --sandbox"
-    assert result.failures[-1][1].code == (down.error.get("code") or "killed")
+    assert result.failures[-1][1].code == (down.error.get("code") or "process_killed")
 
 
 def test_an_interrupted_removal_exits_130():

@@ -53,7 +53,7 @@ def test_a_serving_deployment_shows_model_and_machine(around):
 
 
 @pytest.mark.parametrize(
-    ("ttl_s", "end"), [(None, "until 'tgi-deploy down demo'"), (7200, "down demo'; ends by itself after 2h")]
+    ("ttl_s", "end"), [(None, "until 'tgi-deploy down demo'"), (7200, "down demo'; ends automatically after 2h")]
 )
 def test_up_prints_the_limits(around, ttl_s, end):
     record = ending(around.store.load("demo"), ttl_s=ttl_s)

@@ -190,10 +190,10 @@ def test_an_unreadable_record_is_reported_and_nothing_changes(around, spoil, cod
 def test_status_and_up_report_an_added_rule(around):
     add_rule(around)
     (drift,) = status(around.context(), "demo").drift
-    assert drift.code == "rule_added"
+    assert drift.code == "security_group_drift"
     assert "allows 0.0.0.0/0 to tcp 22, by a rule added by hand" in drift.message
     up(around.context(), request())
-    assert any(line.startswith("rule_added ") for line in around.recorder.lines)
+    assert any(line.startswith("security_group_drift ") for line in around.recorder.lines)
 
 
 def test_up_replaces_a_terminated_machine(around):

@@ -177,7 +177,7 @@ def test_a_fallback_that_fails_its_checks_leaves_nothing(around):
     around.world.on_call = failing(9, NoCapacityError("none"))
     with pytest.raises(InputError) as refused:
         up(around.context(), request(plan(dearer), settings={"max_spend_usd": Decimal("0.2")}))
-    assert refused.value.code == "bad_max_spend"
+    assert refused.value.code == "bad_option_value"
     assert "create instance" in {kind for kind, _ in around.world.calls}
     assert around.world.left() == []
     assert around.store.names() == ()

@@ -494,7 +494,7 @@ def test_limits_are_rejected_for_containers(around, docker):
     bring_up(around, docker)
     with pytest.raises(InputError) as caught:
         extend(context(around, docker), "demo", WantedEnds(ttl_s=3600))
-    assert caught.value.code == "no_limits_on_docker"
+    assert caught.value.code == "limits_unsupported"
 
 
 def test_another_computer_finds_the_container_by_labels(around, docker, tmp_path):

@@ -50,7 +50,7 @@ def test_a_slow_pull_continues_past_its_deadline_while_bytes_come_in():
 def test_an_extended_pull_does_not_run_forever():
     tale = story(consoles=pulling(2000))
     error = ends(tale)
-    assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 900)
+    assert (error.code, tale.elapsed_s) == ("not_ready", 900)
     assert "the 900 s for this phase" in error.message
     assert error.data["stalled_s"] is None
 
@@ -58,20 +58,20 @@ def test_an_extended_pull_does_not_run_forever():
 def test_past_the_deadline_a_stall_ends_the_wait():
     tale = story(consoles=pulling(400))
     error = ends(tale)
-    assert (error.code, tale.elapsed_s, error.data["stalled_s"]) == ("not_ready_pulling", 460, 60)
+    assert (error.code, tale.elapsed_s, error.data["stalled_s"]) == ("not_ready", 460, 60)
     assert "without progress for 60 s" in error.message
     assert "'diagnose NAME'" in error.hint
 
 
 def test_a_phase_without_any_sign_of_progress_ends_at_its_deadline():
     tale = story(consoles=[(0, PULL)])
-    assert (ends(tale).code, tale.elapsed_s) == ("not_ready_pulling", 300)
+    assert (ends(tale).code, tale.elapsed_s) == ("not_ready", 300)
 
 
 def test_without_a_limit_progress_extends_nothing():
     tale = story(consoles=pulling(2000))
     assert (ends(tale, [replace(item, limit_s=0) for item in LIMITED]).code, tale.elapsed_s) == (
-        "not_ready_pulling",
+        "not_ready",
         300,
     )
 
@@ -87,13 +87,13 @@ def test_an_extension_of_one_phase_does_not_shorten_others():
     tale = story(consoles=[*pulling(800), (800, LOAD)], probes=[(0, REFUSED)])
     deadlines = [item if item.phase != "loading" else replace(item, deadline_s=400) for item in LIMITED]
     error = ends(tale, deadlines)
-    assert (error.code, tale.elapsed_s) == ("not_ready_loading", 1200)
+    assert (error.code, tale.elapsed_s) == ("not_ready", 1200)
 
 
 def test_other_network_traffic_is_not_a_pull():
     tale = story(consoles=pulling(2000, every_s=70, mb=1))
     error = ends(tale, [replace(item, stall_s=40) for item in LIMITED])
-    assert (error.code, tale.elapsed_s) == ("not_ready_pulling", 300)
+    assert (error.code, tale.elapsed_s) == ("not_ready", 300)
     assert any(line.startswith("pulling has stalled at ") for line in tale.recorder.lines)
 
 

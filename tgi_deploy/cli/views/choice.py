@@ -124,7 +124,7 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
     note = "no candidate beats these in price, speed and quality at once" + (
         f"; {more} more with --json" if more else ""
     )
-    return f"{heading('What money buys', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
+    return f"{heading('Cost frontier', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
 
 
 def _price(point: FrontierPoint) -> str:

@@ -40,7 +40,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
 
     offer, cost = proposal.candidate.offer, proposal.candidate.cost
     month = usd_per_month(cost.usd_per_hour)
-    end = terms(proposal.ends) or f"about {usd(month)} a month if left alone"
+    end = terms(proposal.ends) or f"about {usd(month)} a month if it keeps running"
     owned = offer.market == "owned"
     update = () if proposal.update is None else (update_text(proposal.update),)
     lines = [
@@ -135,12 +135,12 @@ def _surplus_text(proposal: Proposal) -> str:
     )
 
 
-def up_text(outcome: UpOutcome) -> str:
+def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     deployment = outcome.deployment
     if outcome.declined:
         return "nothing was done"
     if not outcome.changed and outcome.proposal is not None:
-        return f"{proposal_text(outcome.proposal)}\n\ndry run: nothing was done"
+        return f"{proposal_text(outcome.proposal, request)}\n\ndry run: nothing was done"
     if not outcome.changed:
         return f"{deployment.name} is {deployment.status} at {deployment.endpoint}: nothing to do"
     lines = [f"{deployment.name} is {deployment.status} at {deployment.endpoint}"]
@@ -175,8 +175,8 @@ def removals_text(removals: Sequence[Removal]) -> str:
     blocks = []
     for removal in removals:
         attached = [found for found in removal.seen if found.attached]
-        more = f"\n  - {plural(len(attached), 'thing')} attached to it" if attached else ""
-        steps = changes_text(removal.changes) or "  - its record; nothing else is left of it"
+        more = f"\n  - {plural(len(attached), 'attached resource')}" if attached else ""
+        steps = changes_text(removal.changes) or "  - its record: it has no other resources"
         stays = "".join(f"\n    {thing} stays: --volumes removes it unless others use it" for thing in removal.kept)
         begun = f"created by {', '.join(removal.owners)}" if removal.owners else ""
         blocks.append(f"{heading(removal.name, begun)}\n{steps}{more}{stays}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tgi_deploy.api import Explanation, Page
     from tgi_deploy.values.results import DiagnosisData, ExplanationData, Finding, UnexplainedData
 
-_CLEAN = "Nothing wrong in this log.\n"
+_CLEAN = "No failure found in this log.\n"
 
 
 def diagnosis_text(found: DiagnosisData) -> str:

@@ -1,4 +1,4 @@
-"""When a machine terminates by itself, as text."""
+"""When a machine terminates automatically, as text."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def terms(ends: Ends) -> str:
         f"{option_duration(ends.lease_s)} after its last renewal" if ends.lease_s else "",
     )
     text = ", or ".join(filter(None, words))
-    return f"ends by itself {text}" if text else ""
+    return f"ends automatically {text}" if text else ""
 
 
 def extension_text(extension: ExtensionData) -> str:
-    lines = ends_lines(extension.ends) or ["never by itself"]
+    lines = ends_lines(extension.ends) or ["only with 'down'"]
     return "\n".join((f"{extension.name} ends", *(f"  {line}" for line in lines)))
 
 

@@ -85,8 +85,12 @@ def _cost(plan: PlanDocument) -> str:
         f"{_cents(plan, plan.cost.usd_per_month)} a month" if plan.cost.usd_per_month else "",
         f"{_cents(plan, million)} a million output tokens" if million is not None else "",
     ]
-    dated = f" ({'estimated' if chosen.estimated else 'listed'} {chosen.price_date})" if chosen.price_date else ""
+    dated = f" ({_dated(chosen)})" if chosen.price_date else ""
     return ", ".join(filter(None, parts)) + dated
+
+
+def _dated(choice: Choice) -> str:
+    return f"{'estimated' if choice.estimated else 'listed'} {choice.price_date}" if choice.price_date else ""
 
 
 def _cents(plan: PlanDocument, amount: Decimal) -> str:
@@ -122,17 +126,23 @@ def _load(request: RequestDocument) -> str:
 
 
 def _alternatives(plan: PlanDocument) -> str:
-    """Return the best of the other accelerators and quality classes, a line each."""
+    """Return the best of the other accelerators and quality classes, a line each.
+
+    The date of their prices is in the heading if it is the same for all.
+    """
     shown = plan.alternatives[:_MOST_ALTERNATIVES]
     if not shown:
         return ""
+    dates = {_dated(item) for item in shown}
+    one = dates.pop() if len(dates) == 1 else ""
     rows = [
         (
             _machine(item), _cards(item), _precision(item), item.quality_class or "",
             _price(item), f"{count(item.output_tokens_per_s)} tokens/s",
-            "" if _place(item) == _place(plan.chosen) else _place(item),
+            "" if _place(item) == _place(plan.chosen) else _place(item), "" if one else _dated(item),
         )
         for item in shown
     ]  # fmt: skip
     lines = table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")
-    return "\n".join([heading("Alternatives", "the best of each other accelerator and quality class"), *lines[1:]])
+    note = "the best of each other accelerator and quality class" + (f"; {one}" if one else "")
+    return "\n".join([heading("Alternatives", note), *lines[1:]])

@@ -102,8 +102,10 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     if status.spot_notice is not None:
         lines.append(f"  spot      {status.spot_notice}")
     lines.extend(f"  owner     {printable(owner)}" for owner in status.owners)
-    lines.extend(f"  seen      {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
-    lines.extend(f"  drift     {one_line(item.message)}" for item in status.drift)
+    lines.extend(f"  resource  {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
+    # Without a record, nothing can be in it: the first line says so.
+    drift = (item for item in status.drift if recorded is not None or item.code != "unrecorded")
+    lines.extend(f"  drift     {one_line(item.message)}" for item in drift)
     if not alone and (problem := status.failure):
         lines.append(f"  next      {problem.hint}")
     return "\n".join(lines)

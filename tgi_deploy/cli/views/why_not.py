@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_PRICES: Final = 3
 _STATUS: Final = {
     "retired": "it is no longer offered",
-    "bundled": "it is not offered by itself",
+    "bundled": "it is only sold as part of a larger system",
     "owned": "it is not for rent: this is your own machine",
 }
 

@@ -48,7 +48,7 @@ def at_hand(context: Context, name: str) -> Running:
     Raises:
         InputError: `unknown_deployment`.
         ConflictError: `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `no_machine`; or the error for an old machine that still runs.
+        DeployError: `machine_missing`; or the error for an old machine that still runs.
     """
     recorded = context.store.load(name)
     if recorded is not None and recorded.status != "deleting":
@@ -67,7 +67,7 @@ def at_hand(context: Context, name: str) -> Running:
         )
     if machine is None or not (machine.alive or is_stopped(recorded, machine)):
         raise DeployError(
-            "no_machine",
+            "machine_missing",
             f"'{name}' has no running or stopped machine",
             hint=f"'tgi-deploy status {name}' shows what exists, 'tgi-deploy up' launches a new one",
         )

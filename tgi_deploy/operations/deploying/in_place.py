@@ -117,8 +117,8 @@ def with_networks(
     )
     if not dry_run and isinstance(launch, Opening) and change != NetworkChange():
         launch.change_networks(seen, change)
-    words = (("networks_added", added, opened), ("networks_removed", removed, closed))
-    return tuple(warning(code, f"{networks} {what}") for code, networks, what in words if networks)
+    words = ((added, opened), (removed, closed))
+    return tuple(warning("networks_changed", f"{networks} {what}") for networks, what in words if networks)
 
 
 def with_limits(

@@ -117,7 +117,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
     Raises:
         InputError: `unknown_deployment`; `spot_not_stoppable`, `not_stoppable` for a machine that cannot be stopped.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `no_machine`, `not_stopped`, and what the cloud raises.
+        DeployError: `machine_missing`, `not_stopped`, and what the cloud raises.
     """
     with context.store.lock(request.name, command=context.command):
         at = at_hand(context, request.name)
@@ -148,8 +148,8 @@ def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
     Raises:
         InputError: `unknown_deployment`; `max_spend_reached`.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`; `limit_reached`.
-        DeployError: `no_machine`; `not_started`, also without capacity: then it stays stopped; NotHealthyError for an
-        engine that does not become ready: then the machine is running.
+        DeployError: `machine_missing`; `not_started`, also without capacity: then it stays stopped.
+        NotHealthyError: the engine does not become ready; the machine is running.
     """
     with context.store.lock(request.name, command=context.command):
         at = at_hand(context, request.name)
@@ -198,7 +198,7 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
         at = at_hand(context, request.name)
         if not at.machine.alive:
             raise DeployError(
-                "no_machine",
+                "machine_missing",
                 f"'{at.name}' has no running machine: {at.machine.id} is {at.machine.state}",
                 hint=f"'tgi-deploy start {at.name}' starts a stopped one",
             )
@@ -519,6 +519,6 @@ def _await_silence(context: Context, at: Running) -> None:
             return
     raise NotHealthyError(
         "not_restarted",
-        f"'{at.name}' was asked to restart and still answers after {patience.deadline_s:.0f} s",
+        f"'{at.name}' did not restart: it still answers after {patience.deadline_s:.0f} s",
         hint=f"'tgi-deploy stop {at.name}' and 'start' boot it again from its disk",
     )

@@ -91,13 +91,13 @@ class Stage(Protocol):
 
 
 def chosen(names: Sequence[str], known: Sequence[Scenario]) -> list[Scenario]:
-    """Return the faults with these names. Raises InputError `unknown_fault`."""
+    """Return the faults with these names. Raises InputError `bad_option_value`."""
     by_name = {item.name: item for item in known}
     for name in names:
         if name not in by_name:
             close = get_close_matches(name[:100], by_name, n=2)
             hint = f"did you mean {' or '.join(close)}?" if close else f"one of: {', '.join(by_name)}"
-            raise InputError("unknown_fault", f"there is no fault {name[:60]!r} to rehearse", hint=hint)
+            raise InputError("bad_option_value", f"there is no fault {name[:60]!r} to rehearse", hint=hint)
     return [by_name[name] for name in dict.fromkeys(names)]
 
 

@@ -94,18 +94,18 @@ def begin(
     if asked == "rolling" and why:
         raise _rolling_unavailable(recorded, why)
     if why and asked is None:
-        context.reporter.note(f"the new revision can't run next to the serving one: {why}")
+        context.reporter.note(f"updating with --strategy recreate: {why}")
     return begin_update(recorded, revision, "recreate") if why or asked == "recreate" else rolling
 
 
 def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> str:
     """Return why an update can't be rolling; empty if no reason is known."""
     if deployment.active is None or not keeps_serving(deployment, seen):
-        return "nothing is serving that could keep serving during the update"
+        return "no machine serves now"
     if not wait:
         return "with --no-wait nothing would be proved before the old machine is removed"
     front = front_of(context, deployment)
-    return "two machines of this deployment can't run side by side" if front is None else front.no_room(deployment)
+    return "two of its machines can't run side by side" if front is None else front.no_room(deployment)
 
 
 def _replaced_resources(deployment: Deployment, attempt: Attempt) -> str:

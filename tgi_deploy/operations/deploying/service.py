@@ -128,7 +128,7 @@ def prove_known(
 
     Without a record, its tags contain its promises, and capacity and speed are unknown.
 
-    Raises InputError `plaintext_key`, DeployError `no_endpoint` or `no_promise`,
+    Raises InputError `plaintext_key`, DeployError `no_endpoint` or `no_plan_recorded`,
     NotHealthyError `wrong_device` if the engine's log shows that it does not run on the planned accelerators, and
     what `prove_service` raises.
     """
@@ -136,7 +136,7 @@ def prove_known(
     name, service = deployment.name, deployment.service
     if service is None or service.promise is None:
         raise DeployError(
-            "no_promise",
+            "no_plan_recorded",
             f"neither a record nor tags have what '{name}' promises to serve",
             hint="run 'smoke' on the computer that brought it up; the same 'up' here takes it over if nothing differs",
         )

@@ -325,7 +325,7 @@ def _failed_in(up_reply: Reply) -> str:
 
 def _problem(reply: Reply) -> Problem:
     if not reply.error:
-        return Problem(code="killed", message=f"the process exited with {reply.exit_code} and printed nothing")
+        return Problem(code="process_killed", message=f"the process exited with {reply.exit_code} and printed nothing")
     error = reply.error
     hint = reply.data.get("remedy", error.get("hint"))
     return Problem(code=str(error.get("code")), message=str(error.get("message")), hint=hint)

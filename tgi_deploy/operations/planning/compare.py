@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str) -> tuple[HardwareEntry, ...]:
     """Return one entry per name, in order.
 
-    Raises InputError `unknown_accelerator`, `ambiguous_accelerator`, `unknown_instance_type`, `unknown_region` or
+    Raises InputError `unknown_accelerator`, `unknown_instance_type`, `unknown_region` or
     `unknown_engine_version`.
     """
     offers = catalog.offers((region,), ("on-demand",))

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.text import usd
 from tgi_deploy.values.base import plain
 from tgi_deploy.values.plan_results import ChangeData, CheckData, Comparison, MetricData
 
@@ -47,7 +48,7 @@ class Limits:
 
     @classmethod
     def of(cls, *, min_memory_margin_tokens: int | None, **percents: Percent) -> Limits:
-        """Return the limits from the texts of their options. Raises InputError `bad_number`."""
+        """Return the limits from the texts of their options. Raises InputError `bad_option_value`."""
         read = {
             f"{name}_percent": None if value is None else percent(str(value), f"--{name.replace('_', '-')}")
             for name, value in percents.items()
@@ -56,11 +57,11 @@ class Limits:
 
 
 def percent(text: str, option: str) -> Decimal:
-    """`10%` or `10` → 10. Raises InputError `bad_number`."""
+    """`10%` or `10` → 10. Raises InputError `bad_option_value`."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise InputError(
-            "bad_number", f"{option}: {text[:60]!r} is not a percentage", hint=f"write {option} 10%, for example"
+            "bad_option_value", f"{option}: {text[:60]!r} is not a percentage", hint=f"write {option} 10%, for example"
         )
     return Decimal(match.group(1))
 
@@ -120,7 +121,7 @@ def _price_check(metric: MetricData, name: str, what: str, allowed: Decimal) -> 
     return CheckData(
         name=name,
         passed=passed,
-        message=f"{what}: ${metric.old} → ${metric.new}{_by(metric)}, at most +{allowed} % allowed",
+        message=f"{what}: {usd(metric.old)} → {usd(metric.new)}{_by(metric)}, at most +{allowed} % allowed",
     )
 
 

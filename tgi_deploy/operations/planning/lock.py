@@ -1,8 +1,8 @@
 """Plan locks: a decision as a file that can be reviewed, reprinted, compared and deployed exactly.
 
 A lock contains the request (so that it can be planned again), the basis of the decision (the model's revision, a hash
-of its shape, a hash of the figures used), and the plan as `--json` printed it, without rejections, because people
-review locks. The plan in the lock is authoritative: printing it recomputes nothing.
+of its shape, a hash of the figures used), and the plan as `--json` printed it, without what was not chosen, because
+people review locks. The plan in the lock is authoritative: printing it recomputes nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 KIND: Final = "tgi-deploy-lock"
 SCHEMA: Final = 2
 
+# What was not chosen: it would be most of the file, and changes in it would hide a change of the choice.
+_OMITTED: Final = ("alternatives", "breakeven", "fallbacks", "frontier", "rejections")
 # The source of a shape does not affect what is served.
 _PROVENANCE: Final = frozenset({"local_path", "source", "note"})
 _T = TypeVar("_T")
@@ -80,7 +82,7 @@ def lock_document(
         "engine": {"name": engine.name, "version": engine.version, "image": engine.container.image.reference},
         "catalog": {"date": plan.catalog_date, "sha256": catalog_sha256(plan, release)},
         "request": texts_document(_with_environment(texts, environ, plan.request.regions)),
-        "plan": {**printed, "rejections": []},
+        "plan": {**printed, **dict.fromkeys(_OMITTED, ())},
     }
 
 

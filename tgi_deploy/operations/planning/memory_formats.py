@@ -53,14 +53,14 @@ def format_of(row: Mapping[str, str]) -> Format:
     """Return how the weights are stored, from the columns `quant` and `weight_dtype`.
 
     Raises:
-        InputError: `bad_case` for an unknown format: assuming 16 bits would be a guess.
+        InputError: `bad_cases` for an unknown format: assuming 16 bits would be a guess.
     """
     text = f"{row.get('quant', '')} {row.get('weight_dtype', '')}".lower().strip()
     for marks, made in _FORMATS:
         if any(mark in text for mark in marks):
             return made(text) if callable(made) else made
     if text and not any(word in text for word in _UNQUANTIZED_WORDS):
-        raise InputError("bad_case", f"{text[:80]!r} is not a known number format", hint="Write awq int4.")
+        raise InputError("bad_cases", f"{text[:80]!r} is not a known number format", hint="Write awq int4.")
     return UNQUANTIZED
 
 

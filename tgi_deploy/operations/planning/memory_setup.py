@@ -90,7 +90,7 @@ class Setup:
         value = self.constants.get(f"small_{name}" if self.small else name)
         if value is None:
             raise InputError(
-                "bad_case",
+                "bad_cases",
                 f"nothing is known about that for {self.engine}",
                 hint="Ask for weights or the peak instead.",
             )
@@ -165,7 +165,9 @@ def _number(row: Mapping[str, str], column: str, *, most: float = 1e12) -> float
 
 
 def _bad_number(column: str, text: str, wanted: str) -> InputError:
-    return InputError("bad_case", f"{column} is {text[:80]!r}, not {wanted}", hint=f"Give {wanted}, or leave it empty.")
+    return InputError(
+        "bad_cases", f"{column} is {text[:80]!r}, not {wanted}", hint=f"Give {wanted}, or leave it empty."
+    )
 
 
 def _model(row: Mapping[str, str], catalog: Catalog) -> ModelSpec:

@@ -173,15 +173,13 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
     if text.isascii() and text.isdigit() and len(text) <= len(str(most)) and 1 <= int(text) <= most:
         return int(text)
     raise InputError(
-        "bad_number",
+        "bad_option_value",
         f"{setting.named(option)}: {quoted(text)} is not a whole number from 1 to {most}",
         hint=_suggestions().count(text, option),
     )
 
 
-def positive_decimal(
-    setting: Setting, option: str, *, unit: str, code: str, most: Decimal = _LARGEST_AMOUNT
-) -> Decimal:
+def positive_decimal(setting: Setting, option: str, *, unit: str, most: Decimal = _LARGEST_AMOUNT) -> Decimal:
     """Parse a positive number of `unit` (empty: a share), at most `most`."""
     text = (setting.value or "").strip()
     value = Decimal(text) if _AMOUNT.fullmatch(text) else None
@@ -189,7 +187,9 @@ def positive_decimal(
         return value
     wrong = "is not a positive number" if value is None else f"is more than {most}" if value else "is not more than 0"
     raise InputError(
-        code, f"{setting.named(option)}: {quoted(text)} {wrong}", hint=_suggestions().amount(text, option, unit, most)
+        "bad_option_value",
+        f"{setting.named(option)}: {quoted(text)} {wrong}",
+        hint=_suggestions().amount(text, option, unit, most),
     )
 
 
@@ -199,14 +199,14 @@ def duration_s(setting: Setting, option: str) -> int:
     match = _DURATION.fullmatch(text)
     if not text or match is None:
         raise InputError(
-            "bad_duration", f"{setting.named(option)}: {quoted(text)} is not a duration",
+            "bad_option_value", f"{setting.named(option)}: {quoted(text)} is not a duration",
             hint=_suggestions().duration(text, option),
         )  # fmt: skip
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if total < SHORTEST_TTL_S:
         raise InputError(
-            "bad_duration", f"{setting.named(option)}: {quoted(text)} is shorter than five minutes",
+            "bad_option_value", f"{setting.named(option)}: {quoted(text)} is shorter than five minutes",
             hint="a machine needs longer than that to start",
         )  # fmt: skip
     return total
@@ -300,10 +300,10 @@ def _instance(settings: Settings, catalog: Catalog) -> str | None:
         return None
     found = settings.found("instance", lambda: catalog.instance_type(name))
     if found.status != "offered":
-        state = "no longer offered" if found.status == "retired" else "not offered by itself"
+        state = "no longer offered" if found.status == "retired" else "only sold as part of a larger system"
         why = f": {found.note}" if found.note else ""
         raise InputError(
-            "instance_not_offered", f"{found.name} is {state}{why}",
+            "not_offered", f"{found.name} is {state}{why}",
             hint="'tgi-deploy catalog list instances' shows which types are",
         )  # fmt: skip
     return found.name
@@ -329,7 +329,7 @@ def _flag(text: str, example: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip("-"):
         raise InputError(
-            "bad_set", f"--set {quoted(text)} is not FLAG=VALUE", hint=f"write --set {example}, for example"
+            "bad_option_value", f"--set {quoted(text)} is not FLAG=VALUE", hint=f"write --set {example}, for example"
         )
     return name, value
 
@@ -366,7 +366,7 @@ def _lengths(setting: Setting, row: PlanOption) -> Lengths:
     longer = whole_number(Setting(value=p95, source=setting.source), row.flag)
     if longer < one:
         raise InputError(
-            "bad_number", f"{setting.named(row.flag)}: the 95th percentile, {longer}, is below the mean, {one}",
+            "bad_option_value", f"{setting.named(row.flag)}: the 95th percentile, {longer}, is below the mean, {one}",
             hint=f"write the mean first: {row.flag} {longer}:{one}",
         )  # fmt: skip
     return Lengths(mean=one, p95=longer, most=longer)
@@ -399,7 +399,7 @@ def _replicas(setting: Setting, row: PlanOption) -> Replicas:
 
 
 def _amount(setting: Setting, row: PlanOption) -> Decimal:
-    return positive_decimal(setting, row.flag, unit=row.unit, code=row.code, most=Decimal(str(row.most)))
+    return positive_decimal(setting, row.flag, unit=row.unit, most=Decimal(str(row.most)))
 
 
 _READERS: Final[Mapping[str, Callable[[Setting, PlanOption], object]]] = {

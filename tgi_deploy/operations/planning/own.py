@@ -75,7 +75,7 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
     offer, *others = supply.offers
     if others:
         raise InputError(
-            "bad_hardware", f"--own is about one machine, and {machine.hardware!r} names {len(supply.offers)}",
+            "bad_option_value", f"--own is about one machine, and {machine.hardware!r} names {len(supply.offers)}",
             hint="write a file for each machine, and compare their plans",
         )  # fmt: skip
     hardware = offer.instance_type

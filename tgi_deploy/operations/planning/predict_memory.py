@@ -57,7 +57,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Prediction:
     """Return a row's metric in the row's unit.
 
     Raises:
-        InputError: `bad_case` for an invalid metric or number, or the catalog's errors for model and accelerator.
+        InputError: `bad_cases` for an invalid metric or number, or the catalog's errors for model and accelerator.
     """
     metric = memory_formats.metric_of(row)
     compute = _METRICS.get(metric.name)
@@ -69,7 +69,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Prediction:
 
 
 def _bad_case(message: str) -> InputError:
-    return InputError("bad_case", message, hint="Give a row like those of profiles/memory/measured.csv.")
+    return InputError("bad_cases", message, hint="Give a row like those of profiles/memory/measured.csv.")
 
 
 def _graph_spread(metric: memory_formats.Metric) -> float:

@@ -113,7 +113,7 @@ def _metric(case: Case, seen: Timing) -> float:
 
 
 def parse(row: Mapping[str, str], catalog: Catalog, constants: Constants) -> Case:
-    """Raises InputError: `bad_case`, `unknown_model`, `unknown_accelerator`."""
+    """Raises InputError: `bad_cases`, `unknown_model`, `unknown_accelerator`."""
     shards = whole(row, "tp")
     replicas = max(1, whole(row, "n_gpu") // shards) if row.get("n_gpu") else 1
     return Case(
@@ -242,4 +242,4 @@ def _number(row: Mapping[str, str], column: str) -> float:
 
 def _bad(column: str, value: str, wanted: str) -> InputError:
     found = f"is {value[:80]!r}" if value else "is empty"
-    return InputError("bad_case", f"{column} {found}, not {wanted}", hint=f"Give {wanted} in the column {column}.")
+    return InputError("bad_cases", f"{column} {found}, not {wanted}", hint=f"Give {wanted} in the column {column}.")

@@ -13,7 +13,7 @@ from tgi_deploy.operations.planning.documents import choice, speed
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import supply_for
 from tgi_deploy.planner.plan import make_plan
-from tgi_deploy.text import quoted
+from tgi_deploy.text import plural, quoted
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
@@ -47,7 +47,7 @@ def read_sweep(text: str) -> Sweep:
     name = setting.strip().removeprefix("--").replace("_", "-")
     if name not in SWEPT or not equals:
         raise InputError(
-            "bad_sweep", f"--sweep {quoted(text)}: {quoted(name)} is not an option that can be swept",
+            "bad_option_value", f"--sweep {quoted(text)}: {quoted(name)} is not an option that can be swept",
             hint=f"write --sweep concurrency=1,2,4; options are {', '.join(SWEPT)}",
         )  # fmt: skip
     found = tuple(dict.fromkeys(value for part in values.split(",") for value in _values(part.strip(), text)))
@@ -59,12 +59,12 @@ def read_sweep(text: str) -> Sweep:
 def _values(part: str, text: str) -> Iterator[str]:
     if not part:
         raise InputError(
-            "bad_sweep", f"--sweep {quoted(text)}: a value is missing", hint="write --sweep concurrency=1,2,4"
+            "bad_option_value", f"--sweep {quoted(text)}: a value is missing", hint="write --sweep concurrency=1,2,4"
         )  # fmt: skip
     match = _RANGE.fullmatch(part)
     if match is None and ".." in part:
         raise InputError(
-            "bad_sweep", f"--sweep {quoted(text)}: {quoted(part)} is not a range",
+            "bad_option_value", f"--sweep {quoted(text)}: {quoted(part)} is not a range",
             hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
         )  # fmt: skip
     if match is None:
@@ -78,7 +78,7 @@ def _range(first: Decimal, last: Decimal, sign: str, step: Decimal, text: str) -
     grows = step > 1 and first > 0 if sign == "*" else step > 0
     if not grows or last < first:
         raise InputError(
-            "bad_sweep", f"--sweep {quoted(text)}: the range does not increase from {first} to {last}",
+            "bad_option_value", f"--sweep {quoted(text)}: the range does not increase from {first} to {last}",
             hint="write 2048..16384*2 to multiply, or 1..10+1 to add",
         )  # fmt: skip
     value, number = first, 0
@@ -92,7 +92,7 @@ def _range(first: Decimal, last: Decimal, sign: str, step: Decimal, text: str) -
 
 def _too_many(text: str) -> InputError:
     return InputError(
-        "bad_sweep", f"--sweep {quoted(text)}: more than {MAX_VALUES} values", hint="use larger steps"
+        "bad_option_value", f"--sweep {quoted(text)}: more than {MAX_VALUES} values", hint="use larger steps"
     )  # fmt: skip
 
 
@@ -132,6 +132,7 @@ def _row(
         )
     nearest = min(made.rejections, key=attrgetter("distance"), default=None)
     if nearest is None:
-        return SweepRow(value=value, code="no_offer", reason="there is no offer")
-    reason = f"{nearest.instance_type} x{nearest.num_shard} {nearest.quantize}: {nearest.message}"
+        return SweepRow(value=value, code="not_offered", reason="there is no offer")
+    shards = plural(nearest.num_shard, "shard")
+    reason = f"{nearest.instance_type}, {shards}, {nearest.quantize}: {nearest.message}"
     return SweepRow(value=value, code=nearest.code, reason=reason)

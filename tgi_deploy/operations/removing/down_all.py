@@ -116,7 +116,7 @@ def _try(result: _Result, remove: Callable[[], Receipt]) -> None:
 def _untouched(item: Seen, error: DeployError) -> DeployError:
     """Exit 1: the command was valid, and something may still be running."""
     there = ", ".join(f"{found.kind} {found.id} in {found.place}" for found in item.everything) or "nothing by its tags"
-    return DeployError(error.code, f"'{item.name}' was left as it is ({there}): {error.message}", hint=error.hint)
+    return DeployError(error.code, f"'{item.name}' was not removed ({there}): {error.message}", hint=error.hint)
 
 
 def _try_together(context: Context, many: Sequence[Seen], result: _Result) -> None:

@@ -106,11 +106,11 @@ class _Survey:
 
 
 def age_s(text: str) -> int:
-    """Return the seconds of `30s`, `10m`, `6h` or `2d`. Raises InputError `bad_duration`."""
+    """Return the seconds of `30s`, `10m`, `6h` or `2d`. Raises InputError `bad_option_value`."""
     match = re.fullmatch(r"(\d{1,6})([smhd])", text.strip().lower(), re.ASCII)
     if match is None:
         problem = f"--older-than {text[:60]!r} is not a duration"
-        raise InputError("bad_duration", problem, hint="write 30s, 10m, 6h or 2d")
+        raise InputError("bad_option_value", problem, hint="write 30s, 10m, 6h or 2d")
     return int(match[1]) * _UNITS[match[2]]
 
 
@@ -259,7 +259,7 @@ def _remove(context: Context, request: GcRequest, group: Group, regions: Sequenc
     survey = _Survey(found=tuple(_of(context, group, regions)), regions=tuple(regions), unseen=())
     again = next((item for item in _groups(context, survey) if (item.name, item.id) == (group.name, group.id)), None)
     if again is None:
-        return group.name, "it is gone already"
+        return group.name, "it no longer exists"
     again = _judge(context, again, request)
     if not again.orphaned:
         return group.name, again.reason

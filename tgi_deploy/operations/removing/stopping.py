@@ -63,13 +63,13 @@ def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]
     cost = f" ({receipt.sentence(target_at)})" if receipt else ""
     exists = ", ".join(map(str, settled.exists))
     why = f": {settled.why}" if settled.why else ""
-    there = f"; there is {exists}" if exists else ""
+    there = f"; these exist: {exists}" if exists else ""
     messages = {
         "nothing_created": f"interrupted; this run created nothing{there}",
         "removed": f"interrupted; everything this run created was removed{cost}{there}",
         "kept": f"interrupted; what exists is kept{why}{there}",
         "removing": f"interrupted; the removal was requested but is not verified yet{why}{there}",
-        "not_removed": f"interrupted; left as it is{why}{there}",
+        "not_removed": f"interrupted; nothing was removed{why}{there}",
     }
     document = receipt.document() if receipt else None
     data = {

@@ -23,13 +23,13 @@ _FONT: Final = "Lato"
 
 
 def plot_svg(report: Report) -> str:
-    """Return a standalone picture on white. Raises InputError `nothing_to_plot` if nothing has a price."""
+    """Return a standalone picture on white. Raises InputError `bad_option_value` if nothing has a price."""
     drawing = chart(report.variants, report.rejections, report.budget_usd_per_hour, _LAYOUT)
     if drawing is None:
         raise InputError(
-            "nothing_to_plot",
-            f"plotting cost against throughput of {report.title}: no configuration has a price",
-            hint="leave --hardware out to plan for rented machines, or look at the table of --report",
+            "bad_option_value",
+            f"drawing cost against throughput of {report.title}: no configuration has a price",
+            hint="leave --hardware out to plan for rented machines, or write the page: --report FILE.html",
         )
     lines = textwrap.wrap(report.sentence, _LINE)
     head = _HEAD + _LINE_HEIGHT * (len(lines) - 1)

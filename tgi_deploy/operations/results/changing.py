@@ -194,7 +194,7 @@ def _misspelled(context: Context, found: DownOutcome) -> Iterator[Problem]:
     for name in found.absent:
         near = recorded_like(context, name)
         if near:
-            message = f"no trace of '{name}' to remove; recorded deployments are {' and '.join(near)}"
+            message = f"'{name}' has no resources to remove; recorded deployments are {' and '.join(near)}"
             yield warning("unknown_deployment", message)
 
 
@@ -208,7 +208,7 @@ def gc_result(found: GcOutcome) -> Result[GcData, GcOutcome]:
         regions=found.regions,
         **_receipts(found.receipts),
     )
-    unseen = tuple(warning("region_not_searched", f"{region}: {why}") for region, why in found.unseen)
+    unseen = tuple(warning("search_incomplete", f"{region}: {why}") for region, why in found.unseen)
     return Result(data=data, outcome=found, warnings=unseen)
 
 

@@ -169,7 +169,7 @@ def _ends_sooner(extension: Extension) -> tuple[Problem, ...]:
     at = ends[0].at.isoformat(timespec="seconds")
     remedy = f"'tgi-deploy extend {extension.name} --ttl TIME'"
     message = f"its --ttl or --max-spend terminates it before its lease expires, at {at}: {remedy}"
-    return (warning("ends_sooner", message),)
+    return (warning("earlier_limit", message),)
 
 
 def deployment_data(deployment: Deployment) -> DeploymentData:

@@ -37,7 +37,7 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
 
     Raises:
         InputError: `unknown_deployment`.
-        DeployError: `no_machine`, or what the cloud answers.
+        DeployError: `machine_missing`, or what the cloud answers.
     """
     deployment, place, instance_id = locate(context, name)
     cloud = context.cloud(place)

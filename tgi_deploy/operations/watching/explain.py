@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.catalog.phases import read_edits, read_failures, read_tool_codes
+from tgi_deploy.catalog.phases import read_edits, read_failures, read_former_codes, read_tool_codes
 from tgi_deploy.diagnosis.patterns import pages_from
 from tgi_deploy.errors import InputError
 
@@ -52,7 +52,7 @@ def explain(code: str, engine: str) -> Explanation:
     shown = _SHOWN.search(code)
     wanted = (shown[1] if shown else code).strip().lower()
     if wanted not in known:
-        raise _unknown(code, list(known))
+        raise _unknown(wanted or code, read_former_codes().get(wanted), list(known))
     return known[wanted]
 
 
@@ -75,7 +75,9 @@ def _tool_codes() -> dict[str, ToolCode]:
     return {item["code"]: ToolCode(**item) for item in read_tool_codes()}
 
 
-def _unknown(code: str, known: Sequence[str]) -> InputError:
+def _unknown(code: str, now: str | None, known: Sequence[str]) -> InputError:
+    if now:
+        return InputError("unknown_code", f"'{code}' is now '{now}'", hint=f"run: tgi-deploy explain {now}")
     near = [item for item in known if code and item.startswith(code)] or difflib.get_close_matches(code[:100], known)
     suggestion = f"did you mean {' or '.join(near[:_MOST_NEAR])}? " if near else ""
     return InputError("unknown_code", f"there is no code '{code}'", hint=f"{suggestion}'tgi-deploy explain' lists all")

@@ -159,7 +159,7 @@ def _price(running: Running) -> Decimal:
     price = price_of(running.recorded, [running.machine])
     if not price:
         raise InputError(
-            "bad_max_spend",
+            "limits_unsupported",
             f"--max-spend: the price of '{running.name}' is unknown",
             hint="set its end with --ttl",
         )

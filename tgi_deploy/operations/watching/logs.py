@@ -27,7 +27,7 @@ def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = Fa
 
     Those of several replicas follow each other, with the replica's name before each line, and `tail` counts for each.
 
-    Raises InputError `unknown_deployment`, DeployError `no_machine`.
+    Raises InputError `unknown_deployment`, DeployError `machine_missing`.
     """
     deployment, place, instance_id = locate(context, name)
     texts, grammar = _consoles(context.cloud(place), instance_id), context.grammar_of(deployment)
@@ -83,11 +83,11 @@ def _shown(text: str, grammar: LogGrammar, *, raw: bool) -> Sequence[str]:
 
 
 def locate(context: Context, name: str) -> tuple[Deployment, str, str]:
-    """Return it, its machine's place and id. Raises InputError `unknown_deployment`, DeployError `no_machine`."""
+    """Return it, its machine's place and id. Raises InputError `unknown_deployment`, DeployError `machine_missing`."""
     sight = look_at(context, name)
     machine, record = sight.machine, sight.deployment.machine
     if machine is not None:
         return sight.deployment, machine.place, machine.id
     if record is not None and "id" in record.attributes:
         return sight.deployment, record.place, record.attributes["id"]
-    raise DeployError("no_machine", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")
+    raise DeployError("machine_missing", f"'{name}' has no machine", hint=f"'tgi-deploy status {name}' shows why")

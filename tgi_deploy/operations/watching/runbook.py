@@ -149,7 +149,7 @@ def known_subject(context: Context, deployment: Deployment) -> Subject:
 def planned_subject(plan: Plan, deployable: Deployable, target: Target) -> Subject:
     """Return a planned deployment as a subject."""
     terms = (
-        (deployable.ttl_s, "by itself {} s after its launch"),
+        (deployable.ttl_s, "automatically {} s after its launch"),
         (deployable.lease_s, "{} s after its lease was last renewed"),
         (deployable.idle_s, "{} s after its last request"),
     )
@@ -183,7 +183,7 @@ def _ends_of_a_machine(ends: Sequence[End]) -> Iterator[str]:
     for end in ends:
         at = "" if end.at is None else end.at.isoformat(timespec="minutes")
         if end.reason == "ttl":
-            yield f"at {at} by itself"
+            yield f"automatically at {at}"
         elif end.reason == "lease":
             yield f"at {at}, unless its lease is renewed before"
         else:

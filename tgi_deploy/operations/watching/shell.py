@@ -22,7 +22,7 @@ def run_there(
 ) -> Finished:
     """Run a command on a deployment's machine; without one, an interactive shell.
 
-    Raises InputError `unknown_deployment`, DeployError `no_machine`, `no_shell`, `not_managed`.
+    Raises InputError `unknown_deployment`, DeployError `machine_missing`, `no_shell`, `not_managed`.
     """
     _, place, machine_id = locate(context, name)
     target = context.target_at(place)

@@ -351,7 +351,7 @@ def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
     """Return warnings for rules added by hand. They are only reported, and deleted with the group."""
     return [
         warning(
-            "rule_added",
+            "security_group_drift",
             f"{found.kind} {found.id} allows {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
             f"look at it: {context.target_at(found.place).by_hand.look_command(found.kind, found.id, found.place)}",
             key=found.key,

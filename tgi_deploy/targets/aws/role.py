@@ -48,7 +48,7 @@ class Roles:
         return tuple(item for item in found if carries(item.tags, tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in an account
-        account, partition = self.api.ask("get_caller_identity", "asking for the account", _caller, service="sts")
+        account, partition = self.api.ask("get_caller_identity", "reading the account id", _caller, service="sts")
         boundary = read_actions().boundary
         try:
             return self.api.change(
@@ -155,7 +155,7 @@ class InstanceProfiles:
                 self.api,
                 lambda: self.api.ask(
                     "add_role_to_instance_profile",
-                    "giving an instance profile its role",
+                    "adding a role to an instance profile",
                     acknowledged,
                     service="iam",
                     InstanceProfileName=name,

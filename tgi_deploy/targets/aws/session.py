@@ -32,7 +32,7 @@ _REFUSALS: Final = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionFactory:
-    """Creates clients for one account. Raises InputError `bad_endpoint`.
+    """Creates clients for one account. Raises InputError `bad_url`.
 
     `endpoint_url` None is the real cloud. `access_key` is sent with a dummy secret instead of the caller's
     credentials; an endpoint on loopback gets dummy credentials if there are none.
@@ -47,7 +47,7 @@ class SessionFactory:
     def __post_init__(self) -> None:
         if self.endpoint_url is not None and not _is_url(self.endpoint_url):
             raise InputError(
-                "bad_endpoint",
+                "bad_url",
                 f"the cloud's endpoint {self.endpoint_url!r} is not a URL",
                 hint="set AWS_ENDPOINT_URL to one like http://127.0.0.1:5000, or unset it for the real cloud",
             )

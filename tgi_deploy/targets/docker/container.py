@@ -76,7 +76,7 @@ class Containers:
     def _of_same_name(self, found: Found | None, name: str, tags: Mapping[str, str]) -> Found:
         """Return the container that has the name already, if its labels match."""
         if found is None:
-            raise LostReplyError(f"creating the container: the name {name} was taken by something that is gone now")
+            raise LostReplyError(f"creating the container: the name {name} was used by something that no longer exists")
         if all(found.tags.get(tag) == tags.get(tag) for tag in (TAG_ID, TAG_KEY, TAG_SPEC)):
             return found
         owner = found.tags.get(TAG_NAME)

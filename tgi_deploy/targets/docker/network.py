@@ -42,7 +42,7 @@ class Networks:
             return self.read({"id": made_id}) or self._found(Reply({"Id": made_id, "Labels": dict(tags)}))
         there = next((item for item in self._listed({"name": name}) if item.attributes["name"] == name), None)
         if there is None:
-            raise LostReplyError(f"creating the network: the name {name} was taken by something that is gone now")
+            raise LostReplyError(f"creating the network: the name {name} was used by something that no longer exists")
         if any(there.tags.get(tag) != tags.get(tag) for tag in (TAG_ID, TAG_SPEC)):
             raise ConflictError(
                 "name_taken",

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Value
 from tgi_deploy.values.options import (
+    SECRETS,
     ApiKeyFromEnv,
     CertificateFile,
     ExposeToWorld,
@@ -23,7 +24,7 @@ FRONT: Final = "proxy"
 
 
 class DockerOptions(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_bind`, `world_exposed` or `bad_option_value`, and what `TlsOptions.check` raises.
+    """Raises InputError `bad_option_value` or `world_exposed`, and what `TlsOptions.check` raises.
 
     TLS needs the proxy, so `tls` and `certificate` include it.
     """
@@ -46,7 +47,7 @@ class DockerOptions(Value, frozen=True, kw_only=True):
     tls: Tls = False
     certificate: CertificateFile = None
     certificate_key_from_env: Annotated[
-        str | None, option("Docker: private key of --certificate, in VARIABLE.", "VARIABLE")
+        str | None, option("Docker: private key of --certificate, in VARIABLE.", "VARIABLE", section=SECRETS)
     ] = None
     plaintext: Plaintext = False
 
@@ -62,7 +63,9 @@ class DockerOptions(Value, frozen=True, kw_only=True):
             address = ipaddress.ip_address(self.bind)
         except ValueError:
             raise InputError(
-                "bad_bind", f"--bind {self.bind[:60]!r} is not an address", hint="use an address of the Docker host"
+                "bad_option_value",
+                f"--bind {self.bind[:60]!r} is not an address",
+                hint="use an address of the Docker host",
             ) from None
         if address.is_unspecified and not self.expose_to_world:
             raise InputError(

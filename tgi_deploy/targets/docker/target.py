@@ -38,7 +38,7 @@ FACTS: Final = TargetFacts(
     refuses=(
         Refusal(
             options=END_FIELDS,
-            code="no_limits_on_docker",
+            code="limits_unsupported",
             why="a Docker host can't stop a container on a schedule",
             hint="omit it, and remove the deployment with 'tgi-deploy down NAME'; it has no hourly cost",
         ),

@@ -37,17 +37,17 @@ ON_OURS: Final = frozenset(
 _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_profile", "cloud_unreachable"})
 
 
-def unanswered(what: str, problem: DeployError) -> Problem:
+def unanswered(problem: DeployError) -> Problem:
     """Return the finding for an unanswered question: bad credentials are an error, anything else is unknown."""
     if problem.code in _BROKEN:
         return problem.problem
     remedy = POLICY if isinstance(problem, PermissionDeniedError) else problem.hint
-    return warning(f"{what}_unknown", problem.message, remedy)
+    return warning("not_checked", problem.message, remedy)
 
 
 def identity_finding(answer: Identity | DeployError) -> Problem:
     if isinstance(answer, DeployError):
-        return unanswered("identity", answer)
+        return unanswered(answer)
     return ok("identity", answer.arn, account=answer.account, arn=answer.arn)
 
 
@@ -67,7 +67,7 @@ def clock_finding(answer: Identity | DeployError) -> Problem | None:
 
 def region_finding(region: str, answer: str | DeployError) -> Problem:
     if isinstance(answer, DeployError):
-        return unanswered("region_access", answer)
+        return unanswered(answer)
     if answer in {"opted-in", "opt-in-not-required"}:
         return ok("region", f"{region} is enabled", region=region)
     if not answer:
@@ -92,21 +92,21 @@ def permission_findings(verdicts: Mapping[str, Verdict | DeployError], arn: str)
     if open_:
         message = "can't be checked until there is a resource to act on: " + ", ".join(open_)
         findings.append(ok("permissions_unproved", message, actions=open_))
-    return (*findings, *(unanswered("permission", problem) for problem in failed[:1]))
+    return (*findings, *(unanswered(problem) for problem in failed[:1]))
 
 
 def _denied(action: str, arn: str) -> Problem:
     text = f"{action} is not allowed for {arn or 'these credentials'}"
     if action in ON_OURS:
         doubt = f"{text} on a dummy id; a policy that requires tags may allow it on our resources"
-        return warning("permission_unverified", doubt, POLICY, action=action)
+        return warning("not_checked", doubt, POLICY, action=action)
     return error("permission_denied", text, POLICY, action=action)
 
 
 def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Boundary) -> Problem:
     """Return whether the account has the permissions boundary of created roles, with the right content."""
     if isinstance(answer, DeployError):
-        return unanswered("boundary", answer)
+        return unanswered(answer)
     if answer is None:
         message = f"the account has no policy {boundary.name!r}, the permissions boundary of created roles"
         remedy = f"run once, as an administrator of the account: {boundary.creation}"
@@ -122,10 +122,10 @@ def boundary_finding(answer: AccountPolicy | DeployError | None, boundary: Bound
 def quota_finding(room: Headroom | None, kind: str, *, elsewhere: bool = False) -> Problem:
     """`elsewhere`: the plan has a fallback with another quota."""
     if room is None:
-        return warning("quota_unknown", f"the quota for {kind} is unknown: a launch may be rejected", None)
+        return warning("not_checked", f"the quota for {kind} is unknown: a launch may be rejected", None)
     if room.short is None:
         remedy = POLICY if "servicequotas:" in room.why_unknown else None
-        return warning("quota_unknown", f"{room.text()}: {room.why_unknown}", remedy, **room.document())
+        return warning("not_checked", f"{room.text()}: {room.why_unknown}", remedy, **room.document())
     if not room.short:
         return ok("quota", room.text(), **room.document())
     if elsewhere:
@@ -141,7 +141,7 @@ def zones_finding(kind: str, region: str, zones: Sequence[str]) -> Problem:
 
 def addresses_finding(subnet: str, free: int | DeployError) -> Problem:
     if isinstance(free, DeployError):
-        return unanswered("subnet", free)
+        return unanswered(free)
     message = f"{subnet} has {free:,} free addresses"
     if free > 0:
         return ok("subnet", message, subnet=subnet, free_addresses=free)
@@ -150,12 +150,12 @@ def addresses_finding(subnet: str, free: int | DeployError) -> Problem:
 
 def static_ip_finding(region: str, answer: tuple[int, int] | DeployError) -> Problem:
     if isinstance(answer, DeployError):
-        return unanswered("quota", answer)
+        return unanswered(answer)
     used, limit = answer
     message = f"{region} has {used} of at most {limit} Elastic IP addresses"
     if used < limit:
-        return ok("address_quota", message, used=used, limit=limit)
-    return error("address_quota", message, more_addresses(region, used), used=used, limit=limit)
+        return ok("addresses", message, used=used, limit=limit)
+    return error("quota_exceeded", message, more_addresses(region, used), used=used, limit=limit)
 
 
 def route_finding(
@@ -163,7 +163,7 @@ def route_finding(
 ) -> Problem:
     """`public`: whether the machine gets a public address, `static_ip` whether it is reached at one that stays."""
     if isinstance(default_route, DeployError):
-        return unanswered("subnet", default_route)
+        return unanswered(default_route)
     if default_route is None:
         return ok("route", f"{subnet} is on this computer: its routes are not checked", subnet=subnet)
     if not default_route:

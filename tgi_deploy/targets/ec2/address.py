@@ -31,7 +31,7 @@ class Addresses:
         return self._described("looking for addresses", tags, Filters=by_tags(tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token
-        """Allocate one. Raises BadRequestError `address_quota`: another pool can't help."""
+        """Allocate one. Raises BadRequestError `quota_exceeded`: another pool can't help."""
         try:
             return self.api.change(
                 "allocate_address",
@@ -44,7 +44,7 @@ class Addresses:
         except QuotaError as error:
             used = len(self._described("counting addresses", {}))
             hint = more_addresses(self.api.region, used)
-            raise BadRequestError(error.message, code="address_quota", hint=hint) from error
+            raise BadRequestError(error.message, code="quota_exceeded", hint=hint) from error
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Give it to a machine, which takes it from the one that has it. A remap may be charged, so only if needed."""

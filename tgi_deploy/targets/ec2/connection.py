@@ -46,7 +46,7 @@ class Connection:
 
     @cached_property
     def sessions(self) -> SessionFactory:
-        """Raises InputError `bad_endpoint`."""
+        """Raises InputError `bad_url`."""
         from tgi_deploy.targets.aws.errors import ErrorTable  # noqa: PLC0415 -- commands that ask no cloud load no SDK
         from tgi_deploy.targets.aws.session import SessionFactory  # noqa: PLC0415 -- startup time
 

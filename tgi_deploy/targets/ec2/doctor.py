@@ -55,7 +55,7 @@ def examine(look: AccountLook) -> tuple[Problem, ...]:
         inspector = look.survey.inspector(region)
         answers: dict[str, Any] = ask_all({"who": inspector.identity, "region": inspector.region_status})
     except DeployError as problem:
-        return (unanswered("identity", problem),)
+        return (unanswered(problem),)
     who = answers["who"]
     if isinstance(who, DeployError) and identity_finding(who).severity == "error":
         return (identity_finding(who),)

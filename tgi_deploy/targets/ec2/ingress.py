@@ -24,8 +24,8 @@ _IPV4_IN_IPV6: Final = ipaddress.IPv6Network("::ffff:0:0/96")  # no packets come
 def networks(given: Sequence[str], *, expose_to_world: bool) -> tuple[str, ...]:
     """Return the networks in `given` in EC2's form, without duplicates.
 
-    Raises InputError `bad_cidr` for a form that EC2 rejects or changes, and `world_exposed` if they are larger in total
-    than anybody's own network, unless `expose_to_world`.
+    Raises InputError `bad_option_value` for a form that EC2 rejects or changes, and `world_exposed` if they are larger
+    in total than anybody's own network, unless `expose_to_world`.
     """
     found = tuple(dict.fromkeys(_network(text) for text in given))
     wide = next((words for words in (_ipv4_excess(found), _ipv6_excess(found)) if words), None)
@@ -88,4 +88,4 @@ def _likely_network(text: str) -> _Network | None:
 
 
 def _refused(text: str, why: str, hint: str) -> InputError:
-    return InputError("bad_cidr", f"--allow-cidr {text[:60]!r} {why}", hint=hint)
+    return InputError("bad_option_value", f"--allow-cidr {text[:60]!r} {why}", hint=hint)

@@ -67,7 +67,7 @@ class Instances:
             TagSpecifications=[*tag_specifications(own, KIND), *tag_specifications(tags, *kinds)],
         )
         if not found.alive:
-            raise StaleTokenError(f"launching an instance gave {found.id}, which is {found.state}", ended=found)
+            raise StaleTokenError(f"launching an instance returned {found.id}, which is {found.state}", ended=found)
         return found
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Instances:
         """Terminate it. One just launched may not be visible yet: retry instead of assuming that it is gone."""
 
         def ask() -> None:
-            self.api.ask("terminate_instances", "ending an instance", acknowledged, InstanceIds=[attributes["id"]])
+            self.api.ask("terminate_instances", "terminating an instance", acknowledged, InstanceIds=[attributes["id"]])
 
         with suppress(GoneError, NotYetError):
             if self._may_be_new(attributes):

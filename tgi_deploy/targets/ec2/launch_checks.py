@@ -68,7 +68,7 @@ def hub_finding(survey: Survey, model: ModelSpec, *, token_parameter: str | None
     if not survey.hub_token:
         return _without_token(model, token_parameter)
     if survey.hub_access is None:
-        return warning("hub_access_unknown", f"{model.hub_id} is gated: {survey.hub_skipped_reason}", None)
+        return warning("not_checked", f"{model.hub_id} is gated: {survey.hub_skipped_reason}", None)
     try:
         survey.hub_access(model.hub_id, model.revision or "main")
     except DeployError as problem:
@@ -80,7 +80,7 @@ def _without_token(model: ModelSpec, token_parameter: str | None) -> Problem:
     page = f"https://huggingface.co/{model.hub_id}"
     if token_parameter is not None:
         message = f"{model.hub_id} is gated: only the machine can read the token in {token_parameter}"
-        return warning("hub_access_unknown", message, f"make sure that its owner has accepted the terms on {page}")
+        return warning("not_checked", message, f"make sure that its owner has accepted the terms on {page}")
     message = f"{model.hub_id} is gated, and no token is set"
     return error("hub_token_missing", message, f"accept the terms on {page}, then set HF_TOKEN")
 
@@ -88,4 +88,4 @@ def _without_token(model: ModelSpec, token_parameter: str | None) -> Problem:
 def _no_access(problem: DeployError) -> Problem:
     if problem.code in {"hub_gated", "hub_not_found"}:
         return problem.problem
-    return warning("hub_access_unknown", problem.message, problem.hint)
+    return warning("not_checked", problem.message, problem.hint)

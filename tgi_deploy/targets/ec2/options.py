@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 from tgi_deploy.values.options import (
     EVERYWHERE,
+    SECRETS,
     ApiKeyFromEnv,
     CertificateFile,
     ExposeToWorld,
@@ -22,6 +23,7 @@ from tgi_deploy.values.options import (
     flag_of,
     option,
 )
+from tgi_deploy.values.plan_options import HARDWARE, MONEY
 
 _LOOKED_AT: Final = (*EVERYWHERE, "doctor")
 _OF_AN_OPEN_PORT: Final = ("allow_cidr", "expose_to_world", "tls", "certificate", "plaintext", "static_ip")
@@ -31,7 +33,7 @@ TOKEN_VARIABLES: Final = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 
 class Ec2Options(Value, frozen=True, kw_only=True):
-    """Raises InputError `bad_cidr` or `world_exposed` for invalid networks, `conflicting_options` for two ways in."""
+    """Raises InputError: `bad_option_value`, `world_exposed`, `missing_argument` or `conflicting_options`."""
 
     allow_cidr: Annotated[
         tuple[str, ...],
@@ -43,31 +45,38 @@ class Ec2Options(Value, frozen=True, kw_only=True):
         option("Subnet to launch in.  [default: the default subnets, zone by zone]", "ID", commands=_LOOKED_AT),
     ] = None
     ami: Annotated[
-        str | None, option("Machine image (AMI) with NVIDIA's driver and Docker.", "ID", commands=_LOOKED_AT)
+        str | None,
+        option("Machine image (AMI) with NVIDIA's driver and Docker.", "ID", commands=_LOOKED_AT, section=HARDWARE),
     ] = None
     hub_token_parameter: Annotated[
-        str | None, option("SSM parameter with the hub token, for the machine.", "NAME", commands=_LOOKED_AT)
+        str | None,
+        option("SSM parameter with the hub token, for the machine.", "NAME", commands=_LOOKED_AT, section=SECRETS),
     ] = None
     hub_token_from_env: HubTokenFromEnv = False
-    api_key_parameter: Annotated[str | None, option("SSM parameter with the API key, for the engine.", "NAME")] = None
+    api_key_parameter: Annotated[
+        str | None, option("SSM parameter with the API key, for the engine.", "NAME", section=SECRETS)
+    ] = None
     api_key_from_env: ApiKeyFromEnv = None
     tls: Tls = False
     certificate: CertificateFile = None
     certificate_key_parameter: Annotated[
-        str | None, option("EC2: SSM parameter with the private key of --certificate.", "NAME")
+        str | None,
+        option("EC2: SSM parameter with the private key of --certificate.", "NAME", section=SECRETS),
     ] = None
     plaintext: Plaintext = False
     tunnel: Annotated[bool, option("Open no port: reach it through Session Manager.", commands=_LOOKED_AT)] = False
     instance_profile: Annotated[
-        str | None, option("Instance profile that may read them.  [default: created if needed]", "NAME")
+        str | None,
+        option("Instance profile that may read the parameters.  [default: created if needed]", "NAME", section=SECRETS),
     ] = None
     static_ip: Annotated[
         bool,
         option("Elastic IP address for the URL, which updates keep; billed until 'down'.", commands=("up", "doctor")),
     ] = False
-    external_ttl: Annotated[bool, option("Also have AWS terminate it 5 minutes after its end time, as a backstop.")] = (
-        False
-    )
+    external_ttl: Annotated[
+        bool,
+        option("Also have AWS terminate the machine 5 minutes after its end time, as a backstop.", section=MONEY),
+    ] = False
 
     def __post_init__(self) -> None:
         networks(self.allow_cidr, expose_to_world=self.expose_to_world)

@@ -17,7 +17,7 @@ _MAKES_ROLES: Final = "iam:CreateRole"
 
 
 def needed(names: tuple[str, ...], *, everything: bool) -> Policy:
-    """Return the policy for these features. Raises InputError `unknown_feature`."""
+    """Return the policy for these features. Raises InputError `bad_option_value`."""
     actions = read_actions()
     chosen = tuple(actions.features) if everything else names or actions.core
     bound = actions.boundary if makes_roles(actions, chosen) else None
@@ -45,11 +45,11 @@ def _bounding(boundary: Boundary) -> dict[str, Any]:
 
 
 def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
-    """Return the policy document for `features`. Raises InputError `unknown_feature`."""
+    """Return the policy document for `features`. Raises InputError `bad_option_value`."""
     unknown = [name for name in features if name not in actions.features]
     if unknown:
         raise InputError(
-            "unknown_feature",
+            "bad_option_value",
             f"--for {','.join(features)}: there is no feature {unknown[0]!r}",
             hint=f"features are {', '.join(actions.features)}",
         )

@@ -133,7 +133,7 @@ def used_vcpus(survey: Survey, region: str, code: str, ending: Sequence[tuple[st
     """
     quota = survey.quotas().get(code)
     if quota is None:
-        raise DeployError("quota_unknown", f"it is unknown which machines count toward {code}")
+        raise DeployError("not_checked", f"it is unknown which machines count toward {code}")
     machines = survey.inspector(region).usage(quota.types, quota.market)
     used = sum(survey.vcpus(item.instance_type) or item.vcpus or 0 for item in machines)
     counted = {item.instance_type for item in machines}

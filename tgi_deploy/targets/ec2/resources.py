@@ -106,7 +106,7 @@ def _launch_template(machine: Machine) -> Resource:
 
 
 def _address(machine: Machine) -> Resource:
-    """Return the address. A machine's price has a public address in it: without one, this one is billed by itself."""
+    """Return the address. A machine's price has a public address in it: without one, this one is billed separately."""
     lines = machine.candidate.cost.lines
     price = next((line.usd_per_hour for line in lines if line.item == PUBLIC_ADDRESS), None)
     properties = {"domain": "vpc"}

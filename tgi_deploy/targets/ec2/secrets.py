@@ -95,7 +95,7 @@ class Delivery:
 def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], *, wait: bool) -> Secrets:
     """Return the source of each secret; `wait`: the engine will be called, so its key must be known here.
 
-    Raises InputError `secret_missing`, `secret_unusable`, `bad_env_name`, `api_key_unsupported`, `api_key_unknown`,
+    Raises InputError `secret_missing`, `secret_unusable`, `bad_env`, `api_key_unsupported`, `api_key_unknown`,
     `conflicting_options`, `parameter_not_accessible`.
     """
     secrets = Secrets(

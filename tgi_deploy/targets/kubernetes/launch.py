@@ -83,8 +83,8 @@ class KubernetesLaunch:
     def attempts(self, look: Look) -> Iterator[Attempt]:
         """Yield the only one.
 
-        Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`, `api_key_unsupported`,
-        `api_key_unknown`, `bad_env_name`, `secret_missing`, `secret_unusable`.
+        Raises InputError `local_model`, `accelerator_not_in_cluster`, `api_key_unsupported`,
+        `api_key_unknown`, `bad_env`, `secret_missing`, `secret_unusable`.
         """
         deployment, seen = look()
         self._check_key()

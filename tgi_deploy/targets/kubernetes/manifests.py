@@ -110,11 +110,11 @@ def workload(
     revision: int = 1,
     **options: Any,  # noqa: ANN401 -- of `Workload`
 ) -> Workload:
-    """Raises InputError `model_not_in_cluster`, `accelerator_not_in_cluster`."""
+    """Raises InputError `local_model`, `accelerator_not_in_cluster`."""
     container = container_for(deployable)
     if container.model_dir is not None:
         raise InputError(
-            "model_not_in_cluster",
+            "local_model",
             f"the model {container.model_dir} is a folder of this computer, which a cluster's pods can't read",
             hint="deploy it from the Hugging Face hub, or run it here with --target docker",
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from tgi_deploy.errors import InputError
 from tgi_deploy.text import quoted
 from tgi_deploy.values.base import Value
-from tgi_deploy.values.options import EVERYWHERE, ApiKeyFromEnv, flag_of, option
+from tgi_deploy.values.options import EVERYWHERE, PLACES, SECRETS, ApiKeyFromEnv, flag_of, option
 
 NAME: Final = "kubernetes"
 # Of an RFC 1123 subdomain, as the names of Secrets and PersistentVolumeClaims.
@@ -24,11 +24,21 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
 
     kube_context: Annotated[
         str | None,
-        option("Kubernetes: context of the kubeconfig.  [default: the current one]", "CONTEXT", commands=_PLANNED),
+        option(
+            "Kubernetes: context of the kubeconfig.  [default: the current one]",
+            "CONTEXT",
+            commands=_PLANNED,
+            section=PLACES,
+        ),
     ] = None
     namespace: Annotated[
         str | None,
-        option("Kubernetes: namespace to deploy to.  [default: the context's]", "NAMESPACE", commands=_PLANNED),
+        option(
+            "Kubernetes: namespace to deploy to.  [default: the context's]",
+            "NAMESPACE",
+            commands=_PLANNED,
+            section=PLACES,
+        ),
     ] = None
     hub_token_secret: Annotated[
         str | None,
@@ -36,6 +46,7 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
             "Kubernetes: Secret with the key HF_TOKEN.  [default: hf-token, for gated models]",
             "SECRET",
             commands=_WITH_DOCTOR,
+            section=SECRETS,
         ),
     ] = None
     api_key_secret: Annotated[
@@ -44,6 +55,7 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
             "Kubernetes: Secret with the key api-key, for the engine.  [default: engine-api-key, if a key is required]",
             "SECRET",
             commands=_WITH_DOCTOR,
+            section=SECRETS,
         ),
     ] = None
     api_key_from_env: ApiKeyFromEnv = None
@@ -53,6 +65,7 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
             "Kubernetes: existing PersistentVolumeClaim for weights.  [default: the node's disk]",
             "CLAIM",
             commands=_WITH_DOCTOR,
+            section=PLACES,
         ),
     ] = None
 

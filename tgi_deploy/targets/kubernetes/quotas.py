@@ -114,7 +114,7 @@ def short_of_quota(api: Api, pod: Reply, number: int, *, replaces: str = "") -> 
     try:
         found = limits(api)
     except ClusterRefusedError as refused:
-        yield warning("quota_unread", f"{refused.message}: quotas are not compared", hint=refused.hint)
+        yield warning("not_checked", f"{refused.message}: quotas are not compared", hint=refused.hint)
         return
     wanted = needs([pod] * number)
     concerned = [limit for limit in found if limit.resource in wanted]
@@ -129,7 +129,7 @@ def short_of_quota(api: Api, pod: Reply, number: int, *, replaces: str = "") -> 
         yield error("cluster_quota", what, HINT)
     apart = sorted({limit.quota for limit in concerned if limit.priority})
     if apart:
-        yield warning("quota_unread", f"quotas for priority classes are not compared: {', '.join(apart)}", HINT)
+        yield warning("not_checked", f"quotas for priority classes are not compared: {', '.join(apart)}", HINT)
 
 
 def _pods(api: Api, name: str) -> Iterator[Reply]:

@@ -48,7 +48,7 @@ FACTS: Final = TargetFacts(
     refuses=(
         Refusal(
             options=("max_spend",),
-            code="no_limits_on_kubernetes",
+            code="limits_unsupported",
             why="the plan has no price: the nodes are yours",
             hint="set its end with --ttl, --idle-timeout or --lease",
         ),

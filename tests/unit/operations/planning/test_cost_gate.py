@@ -91,7 +91,7 @@ def test_percentages(text, value):
 def test_invalid_percentages(text):
     with pytest.raises(InputError) as raised:
         percent(text, "--max-cost-increase")
-    assert raised.value.code == "bad_number"
+    assert raised.value.code == "bad_option_value"
     assert "--max-cost-increase" in raised.value.message
 
 

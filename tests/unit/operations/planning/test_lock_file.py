@@ -49,13 +49,15 @@ def test_a_lock_has_the_documented_contents(locked):
     assert SHA256.fullmatch(document["catalog"]["sha256"])
     assert document["catalog"]["date"] == document["plan"]["catalog_date"]
     assert document["request"] == {"model": "llama3-13b", "budget": "5", "regions": ["us-east-1"]}
-    assert document["plan"].keys() >= {"chosen", "cost", "fallbacks", "performance", "requirements", "engine"}
+    assert document["plan"].keys() >= {"chosen", "cost", "performance", "requirements", "engine"}
 
 
 def test_a_lock_is_short_enough_to_review(locked):
     document = json.loads(locked[0].read_text())
-    assert document["plan"]["rejections"] == []
-    assert len(locked[0].read_text().splitlines()) < 800
+    assert not any(
+        document["plan"][key] for key in ("rejections", "fallbacks", "alternatives", "frontier", "breakeven")
+    )
+    assert len(locked[0].read_text().splitlines()) < 350
 
 
 def test_the_same_plan_gives_the_same_lock(made, catalog):

@@ -234,7 +234,7 @@ def test_what_does_not_fit_is_reported(capsys):
         (("llama3-8b", "--cases", "missing.csv"), "bad_usage"),
         (("llama3-8b", "--accelerator", "L4", "--concurrency", "0"), "bad_usage"),
         (("llama3-8b", "--accelerator", "L4", "--concurrency", "9" * 5000), "bad_usage"),
-        (("llama3-8b", "--accelerator", "L4", "--weights", "fp3"), "bad_case"),
+        (("llama3-8b", "--accelerator", "L4", "--weights", "fp3"), "bad_cases"),
     ],
 )  # fmt: skip
 def test_bad_usage_is_an_input_error(capsys, argv, code):

@@ -53,7 +53,7 @@ def test_sweeps_are_parsed(text, setting, values):
 def test_invalid_sweeps(text):
     with pytest.raises(InputError) as raised:
         read_sweep(text)
-    assert raised.value.code == "bad_sweep"
+    assert raised.value.code == "bad_option_value"
     assert raised.value.hint
 
 
@@ -86,7 +86,7 @@ def test_a_row_without_a_choice_has_the_first_rejection_of_plan(catalog, tool):
     (row,) = plan_each(replaced(REQUEST, budget=None), read_sweep("budget=0.1"), catalog, {})
     lines = tool("plan", "llama3-8b", "--budget", "0.1")[1].splitlines()
     refused = lines[next(at for at, line in enumerate(lines) if line.startswith("Rejected")) + 1]
-    machine, _, price = row.reason.partition(" x1 none: ")
+    machine, _, price = row.reason.partition(", 1 shard, none: ")
     assert refused.startswith(f"  {row.code} (")
     assert f": {machine}: {price.partition(',')[0]}" in refused
 

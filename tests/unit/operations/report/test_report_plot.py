@@ -82,29 +82,29 @@ def test_without_the_extra_the_install_command_is_printed(reports, monkeypatch):
 def test_plotting_needs_a_price(reports):
     with pytest.raises(InputError) as caught:
         plot_svg(reports["owned"])
-    assert caught.value.code == "nothing_to_plot"
+    assert caught.value.code == "bad_option_value"
 
 
-def test_the_command_writes_both_files_and_lists_them(tmp_path, capsys):
-    page, picture = tmp_path / "plan.html", tmp_path / "plan.svg"
-    assert run("plan", "llama3-8b", "--budget", "3", "--report", str(page), "--plot", str(picture), "--json") == 0
+@pytest.mark.parametrize(("name", "start"), [("plan.html", "<!doctype html>"), ("plan.SVG", "<svg ")])
+def test_the_extension_chooses_the_page_or_its_chart(name, start, tmp_path, capsys):
+    file = tmp_path / name
+    assert run("plan", "llama3-8b", "--budget", "3", "--report", str(file), "--json") == 0
     data = json.loads(capsys.readouterr().out)["data"]
-    assert data["files"] == {"report": str(page), "plot": str(picture)}
+    assert data["files"] == {"report": str(file)}
     assert data["plan"]["chosen"]
-    assert page.read_text().startswith("<!doctype html>")
-    assert picture.read_text().startswith("<svg ")
+    assert file.read_text().startswith(start)
 
 
-def test_both_files_are_written_without_a_plan(tmp_path, capsys):
+def test_the_report_is_written_without_a_plan(tmp_path, capsys):
     page = tmp_path / "plan.html"
     assert run("plan", "llama3-70b", "--budget", "1", "--report", str(page)) == 3
     assert f"report written to {page}" in capsys.readouterr().out
     assert "tgi-deploy plan llama3-70b --budget" in page.read_text()
 
 
-@pytest.mark.parametrize("name", ["plan.pdf", "plan", "plan.svg.gz"])
+@pytest.mark.parametrize("name", ["plan.pdf", "plan.svg.gz"])
 def test_an_unknown_file_extension_is_rejected_before_planning(name, tmp_path, capsys):
-    assert run("plan", "no-such-model", "--plot", str(tmp_path / name)) == 2
+    assert run("plan", "no-such-model", "--report", str(tmp_path / name)) == 2
     assert "error[bad_option_value]" in capsys.readouterr().err
 
 

@@ -103,7 +103,7 @@ def test_an_unreachable_cloud_is_a_one_line_error(table):
 def test_an_invalid_endpoint_url_is_bad_input(table, url):
     with pytest.raises(InputError) as caught:
         SessionFactory(table=table, endpoint_url=url)
-    assert caught.value.code == "bad_endpoint"
+    assert caught.value.code == "bad_url"
     assert url in caught.value.message
     assert "AWS_ENDPOINT_URL" in caught.value.hint
 

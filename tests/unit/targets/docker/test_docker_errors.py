@@ -30,7 +30,7 @@ SAID = (
         "Bind for 127.0.0.1:80: port is already allocated",
     ),
     ("port_in_use", "Error starting userland proxy: listen tcp4 127.0.0.1:80: bind: address already in use"),
-    ("bad_bind", "listen tcp4 192.0.2.1:80: bind: cannot assign requested address"),
+    ("bad_option_value", "listen tcp4 192.0.2.1:80: bind: cannot assign requested address"),
     ("disk_full", "failed to register layer: write /usr/lib/x: no space left on device"),
     ("image_not_found", "manifest for ghcr.io/x/y:9 not found: manifest unknown: manifest unknown"),
     ("image_not_found", "manifest unknown"),

@@ -148,7 +148,7 @@ def test_no_address_is_left_in_the_region_and_the_error_has_the_command_for_more
     bench.sessions.client("ec2", "us-east-1", creating=True).allocate_address = refuse
     with pytest.raises(DeployError) as caught:
         bench.cloud().handler("address").create({"domain": "vpc"}, tags=TAGS, token="t")
-    assert (caught.value.code, caught.value.refused) == ("address_quota", True)
+    assert (caught.value.code, caught.value.refused) == ("quota_exceeded", True)
     assert "--quota-code L-0263D0A3 --desired-value 2 --region us-east-1" in caught.value.hint
 
 

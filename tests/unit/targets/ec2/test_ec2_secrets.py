@@ -62,7 +62,7 @@ def test_the_api_key_is_a_reference():
         ({"HF_TOKEN": CANARY * 999}, {"hub_token_from_env": True}, "secret_unusable"),
         ({"HF_TOKEN": CANARY}, {"hub_token_from_env": True, "hub_token_parameter": "/t"}, "conflicting_options"),
         ({}, {"api_key_from_env": "KEY"}, "secret_missing"),
-        ({}, {"api_key_from_env": f"sk-{CANARY}"}, "bad_env_name"),
+        ({}, {"api_key_from_env": f"sk-{CANARY}"}, "bad_env"),
         ({}, {"api_key_parameter": "/k"}, "api_key_unknown"),
         ({"KEY": CANARY}, {"api_key_from_env": "KEY", "key_variable": None}, "api_key_unsupported"),
     ],

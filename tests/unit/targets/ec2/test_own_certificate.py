@@ -48,28 +48,27 @@ def test_the_chain_is_kept_without_anything_else_in_the_file(read):
 
 
 FILES = {
-    "empty": (lambda: "", "certificate_invalid", "not a certificate in PEM"),
-    "binary": (lambda: b"\x30\x82\x01\xff", "certificate_unreadable", "not text in PEM"),
-    "cut": (lambda: issued().chain[:300], "certificate_invalid", "not a certificate in PEM"),
-    "large": (lambda: "x" * 70000, "certificate_unreadable", "larger than"),
+    "empty": (lambda: "", "not a certificate in PEM"),
+    "binary": (lambda: b"\x30\x82\x01\xff", "not text in PEM"),
+    "cut": (lambda: issued().chain[:300], "not a certificate in PEM"),
+    "large": (lambda: "x" * 70000, "larger than"),
     "expired": (
         lambda: issued(begins=NOW - DAY * 90, ends=NOW - DAY).chain,
-        "certificate_invalid",
         "to 2026-11-22",
     ),
-    "early": (lambda: issued(begins=NOW + DAY).chain, "certificate_invalid", "and today is"),
-    "nameless": (lambda: issued(names=()).chain, "certificate_invalid", "no host name"),
-    "issuer first": (lambda: issued().authority, "certificate_invalid", "no host name"),
-    "with key": (lambda: issued().chain + issued().key, "certificate_has_key", "private key"),
-    "with hidden key": (lambda: issued().chain + issued(passphrase=b"x").key, "certificate_has_key", "private key"),
+    "early": (lambda: issued(begins=NOW + DAY).chain, "and today is"),
+    "nameless": (lambda: issued(names=()).chain, "no host name"),
+    "issuer first": (lambda: issued().authority, "no host name"),
+    "with key": (lambda: issued().chain + issued().key, "private key"),
+    "with hidden key": (lambda: issued().chain + issued(passphrase=b"x").key, "private key"),
 }
 
 
-@pytest.mark.parametrize(("text", "code", "words"), FILES.values(), ids=FILES)
-def test_an_unusable_file_is_refused(read, text, code, words):
+@pytest.mark.parametrize(("text", "words"), FILES.values(), ids=FILES)
+def test_an_unusable_file_is_refused(read, text, words):
     with pytest.raises(InputError, match=words) as raised:
         read(text())
-    assert raised.value.code == code
+    assert raised.value.code == "bad_certificate"
     assert raised.value.hint
 
 
@@ -83,14 +82,14 @@ def test_a_key_in_the_file_is_not_quoted(read):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"none\.pem: No such file") as raised:
         read_certificate(tmp_path / "none.pem", NOW, key_option="--certificate-key-parameter")
-    assert raised.value.code == "certificate_unreadable"
+    assert raised.value.code == "bad_certificate"
 
 
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ({"certificate": "a.pem"}, "certificate_incomplete"),
-        (KEY, "certificate_incomplete"),
+        ({"certificate": "a.pem"}, "missing_argument"),
+        (KEY, "missing_argument"),
         ({"certificate": "a.pem", **KEY, "plaintext": True}, "conflicting_options"),
         ({"certificate": "a.pem", **KEY, "tunnel": True}, "conflicting_options"),
     ],

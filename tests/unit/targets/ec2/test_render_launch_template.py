@@ -97,9 +97,9 @@ def test_role_by_name_or_arn():
         ({"candidate": plans.candidate(offer=plans.on_hardware(1, "RTX-4090"))}, "not_rentable"),
         ({"hub_token_parameter": "/t"}, "instance_profile_missing"),
         ({"name": "Bad"}, "bad_name"),
-        ({"image_id": "latest"}, "bad_image_id"),
-        ({"image_id": "ami-0123456789abcdef0\n"}, "bad_image_id"),
-        ({"instance_profile": "a b"}, "bad_instance_profile"),
+        ({"image_id": "latest"}, "bad_option_value"),
+        ({"image_id": "ami-0123456789abcdef0\n"}, "bad_option_value"),
+        ({"instance_profile": "a b"}, "bad_option_value"),
     ],
 )
 def test_invalid_launch_templates_are_rejected(changes: dict[str, Any], code: str):

@@ -167,7 +167,7 @@ def test_weights_lie_on_a_claim_if_one_is_named():
 @pytest.mark.parametrize(
     ("deployable", "code"),
     [
-        (plans.deployable(model=plans.profile(local_path="/models/13b")), "model_not_in_cluster"),
+        (plans.deployable(model=plans.profile(local_path="/models/13b")), "local_model"),
         (
             plans.deployable(
                 candidate=plans.candidate(

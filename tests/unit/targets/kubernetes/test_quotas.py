@@ -84,4 +84,4 @@ def test_a_quota_for_priority_classes_is_named_and_not_compared():
 def test_quotas_that_may_not_be_listed_are_a_warning():
     denied = failure(403, 'resourcequotas is forbidden: User "ann" cannot list')
     (problem,) = found(FakeCluster(refusals={"GET resourcequotas": denied}))
-    assert (problem.code, problem.severity) == ("quota_unread", "warning")
+    assert (problem.code, problem.severity) == ("not_checked", "warning")

@@ -76,8 +76,8 @@ def test_counters_come_from_the_engine():
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"idle_s": 0}, "bad_idle_timeout"),
-        ({"lease_s": -1}, "bad_lease"),
+        ({"idle_s": 0}, "bad_option_value"),
+        ({"lease_s": -1}, "bad_option_value"),
         (
             {"idle_s": 60, "candidate": plans.candidate(engine=plans.engine(request_counters=()))},
             "idle_timeout_unsupported",
@@ -86,8 +86,8 @@ def test_counters_come_from_the_engine():
             {"idle_s": 60, "candidate": plans.candidate(engine=plans.engine(metrics_path=None))},
             "idle_timeout_unsupported",
         ),
-        ({"candidate": plans.candidate(engine=plans.engine(request_counters=("a)$(x",)))}, "bad_counter"),
-        ({"candidate": plans.candidate(engine=plans.engine(metrics_path="/;x"))}, "bad_metrics_path"),
+        ({"candidate": plans.candidate(engine=plans.engine(request_counters=("a)$(x",)))}, "bad_option_value"),
+        ({"candidate": plans.candidate(engine=plans.engine(metrics_path="/;x"))}, "bad_option_value"),
     ],
 )
 def test_impossible_limits_are_rejected(changes: dict[str, Any], code: str):

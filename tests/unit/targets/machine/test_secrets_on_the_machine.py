@@ -82,4 +82,4 @@ def test_a_key_needs_a_role():
 def test_a_parameter_must_be_a_valid_name():
     with pytest.raises(InputError) as caught:
         written("user-data", deployable(api_key_parameter="$(id)"))
-    assert caught.value.code == "bad_parameter_name"
+    assert caught.value.code == "bad_option_value"
