@@ -1,40 +1,28 @@
-"""How a run of the launcher can end early."""
+"""How a run of the launcher ends, and how a request fails."""
 
 from __future__ import annotations
 
 from typing import Final
 
 
-class StoppedError(Exception):
-    """The launcher received SIGTERM, SIGINT or SIGHUP: exit 0, at any time."""
+class ExitError(Exception):
+    """The launcher exits: 0 after a stop signal or for `--help`, 1 as it gives up, 2 for usage, 101 for a panic."""
+
+    def __init__(self, code: int, last_words: str = "") -> None:
+        super().__init__(last_words)
+        self.code = code
 
 
-class UsageError(Exception):
-    """The command line is invalid; the text goes to stderr. Exit 2."""
+def given_up(variant: str) -> ExitError:
+    return ExitError(1, f"Error: {variant}")
 
 
-class HelpAskedError(Exception):
-    """`--help` or `--version`; the text goes to stdout. Exit 0."""
+def invalid(message: str) -> ExitError:
+    """Return the launcher's error for a value."""
+    return given_up(f'ArgumentValidation("{message}")')
 
 
-class LauncherError(Exception):
-    """The launcher gives up with `Error: VARIANT`. Exit 1."""
-
-    def __init__(self, variant: str) -> None:
-        super().__init__(variant)
-        self.variant = variant
-
-
-class PanicError(Exception):
-    """The launcher panics; the text goes to stderr. Exit 101."""
-
-
-class ArgumentValidationError(LauncherError):
-    def __init__(self, message: str) -> None:
-        super().__init__(f'ArgumentValidation("{message}")')
-
-
-PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
+_PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
 _STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 422 for all the others
 
 
@@ -45,11 +33,8 @@ class ApiError(Exception):
         super().__init__(message)
         self.kind = kind
         self.bare = message
-        self.message = PREFIXES.get(kind, "") + message
-
-    @property
-    def status(self) -> int:
-        return _STATUS.get(self.kind, 422)
+        self.message = _PREFIXES.get(kind, "") + message
+        self.status = _STATUS.get(kind, 422)
 
     def body(self) -> dict[str, str]:
         return {"error": self.message, "error_type": self.kind}

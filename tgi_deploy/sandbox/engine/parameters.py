@@ -23,7 +23,7 @@ def check_parameters(parameters: Parameters, situation: Situation, *, streaming:
         ApiError: kind `validation`.
     """
     problems = (
-        *_of_candidates(parameters, situation.arguments.required_number("max-best-of", 2), streaming=streaming),
+        *_of_candidates(parameters, situation.arguments.get("max-best-of", 2), streaming=streaming),
         *_of_sampling(parameters),
         *_of_output(parameters, situation, streaming=streaming),
     )
@@ -67,15 +67,15 @@ def _of_output(parameters: Parameters, situation: Situation, *, streaming: bool)
     arguments, cut, longest = situation.arguments, parameters.truncate, situation.limits.max_input_tokens
     if cut is not None and not 0 < cut <= longest:
         yield f"`truncate` must be strictly positive and less than {longest}. Given: {cut}"
-    stops, most = len(parameters.stop), arguments.required_number("max-stop-sequences", 4)
+    stops, most = len(parameters.stop), arguments.get("max-stop-sequences", 4)
     if stops > most:
         yield f"`stop` supports up to {most} stop sequences. Given: {stops}"
-    alternatives, most = parameters.top_n_tokens or 0, arguments.required_number("max-top-n-tokens", 5)
+    alternatives, most = parameters.top_n_tokens or 0, arguments.get("max-top-n-tokens", 5)
     if alternatives > most:
         yield f"`top_n_tokens` must be >= 0 and <= {most}. Given: {alternatives}"
     if streaming and parameters.decoder_input_details:
         yield "`decoder_input_details` == true is not supported when streaming tokens"
-    if parameters.grammar is not None and arguments.on("disable-grammar-support"):
+    if parameters.grammar is not None and arguments.get("disable-grammar-support"):
         yield "grammar is not supported"
 
 

@@ -1,11 +1,12 @@
-"""Parses bodies like the router, with its parser's errors (axum, serde_path_to_error, serde_json)."""
+"""Requests, whose bodies are parsed with the errors of the router's parser (axum, serde_path_to_error), and replies."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
 from json import JSONDecodeError, JSONDecoder
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -14,69 +15,96 @@ from tgi_deploy.sandbox.engine.bodies import EXPECTED, Prompts
 from tgi_deploy.sandbox.engine.failures import RejectionError
 from tgi_deploy.values.base import converted
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+    from email.message import Message
+
+    from tgi_deploy.sandbox.engine.failures import ApiError
+
 Body = TypeVar("Body", bound=msgspec.Struct)
-_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
-_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
-_COMPLAINT: Final = re.compile(r"(?P<words>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
-_KINDS: Final = {"{": "an object", "[": "a list"}
-# The router's messages for those of Python's parser.
-_SYNTAX: Final = {
-    "Expecting ',' delimiter": "expected `,` or `}`",
-    "Expecting ':' delimiter": "expected `:`",
-    "Expecting property name enclosed in double quotes": "key must be a string",
-}
+_JSON: Final = re.compile(r"application/(json|.*\+json)")
 
 
-class _DuplicateError(Exception):
-    """A duplicate member."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def reply_text(text: str, *, status: int = 200, kind: str = "text/plain; charset=utf-8") -> Reply:
+    return Reply(status=status, body=text.encode(), headers={"content-type": kind})
+
+
+def reply_json(value: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    return Reply(
+        status=status, body=compact(value).encode(), headers={"content-type": "application/json", **(headers or {})}
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stream:
+    """Server-sent events. `failure` makes an event of an error, `last` ends the stream."""
+
+    events: Generator[object]
+    headers: Mapping[str, str]
+    failure: Callable[[ApiError], object]
+    last: str = ""
+
+
+def compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    headers: Message
+    body: bytes
+    limit_bytes: int
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    def read(self, kind: type[Body]) -> Body:
+        """Return the body. Raises RejectionError 400, 413, 415 or 422, like the web framework."""
+        return typed(self.value(), kind, self.text)
+
+    def value(self) -> object:
+        """Return a body whose type follows from its members. Raises RejectionError 400, 413, 415 or 422."""
+        if not _JSON.fullmatch((self.headers.get("Content-Type") or "").partition(";")[0]):
+            raise RejectionError(415, "Expected request with `Content-Type: application/json`")
+        if len(self.body) > self.limit_bytes:
+            raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
+        return _parsed(self.text)
 
 
 def typed(value: object, kind: type[Body], text: str) -> Body:
-    """Convert the value to the struct; a list has the members in order.
-
-    Raises:
-        RejectionError: 422.
-    """
-    names = kind.__struct_fields__
-    as_list = isinstance(value, list)
-    members = dict(zip(names, value, strict=False)) if isinstance(value, list) else value
+    """Convert the value to the struct; a list has the members in order. Raises RejectionError 422."""
+    names, members = kind.__struct_fields__, value
+    if isinstance(members, list):
+        members = dict(zip(names, members, strict=False))
     if isinstance(members, dict) and "max_completion_tokens" in members:
-        members = {**members, "max_tokens": members.get("max_tokens", members["max_completion_tokens"])}
+        members = {"max_tokens": members["max_completion_tokens"], **members}
     if isinstance(members, dict) and members.get("parameters") == []:
         members = {**members, "parameters": {}}
     try:
-        return converted(members, kind, hook=_hook)
+        return converted(members, kind, hook=lambda _kind, prompt: Prompts.parse(prompt))
     except msgspec.ValidationError as error:
         path, words = _complaint(str(error), members)
-        if as_list and path:
+        if isinstance(value, list) and path:
             path = (names.index(str(path[0])), *path[1:])
-        raise undeserializable(_shown(path) + words, _end(text, path, custom="expected" not in words)) from error
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
+        place = _end(text, path, custom="expected" not in words)
+        raise undeserializable(f"{steps}{': ' if path else ''}{words}", place) from error
 
 
 def undeserializable(reason: str, place: str = "") -> RejectionError:
     return RejectionError(422, f"Failed to deserialize the JSON body into the target type: {reason}{place}")
 
 
-def _hook(_kind: type, value: object) -> object:
-    return Prompts.parse(value)
-
-
-def parsed(text: str) -> object:
-    """Parse the first JSON value, ignoring the rest.
-
-    Raises:
-        RejectionError: 400 or 422.
-    """
-    try:
-        value = JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant).raw_decode(text.lstrip())[0]
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is not text
-    except _DuplicateError as error:
-        second = [match.end() for match in re.finditer(re.escape(f'"{error}"'), text)][1]
-        raise undeserializable(f"duplicate field `{error}`", _place(text[:second])) from error
-    except (ValueError, RecursionError) as error:
-        raise RejectionError(400, f"Failed to parse the request body as JSON: {_syntax(text, error)}") from error
-    return value
+class _DuplicateError(Exception):
+    """A duplicate member."""
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,6 +118,30 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> float:
     raise ValueError(name)
+
+
+def _parsed(text: str) -> object:
+    """Parse the first JSON value, ignoring the rest. Raises RejectionError 400 or 422."""
+    try:
+        value = JSONDecoder(object_pairs_hook=_members, parse_constant=_no_constant).raw_decode(text.lstrip())[0]
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate is not text
+    except _DuplicateError as error:
+        second = [match.end() for match in re.finditer(re.escape(f'"{error}"'), text)][1]
+        raise undeserializable(f"duplicate field `{error}`", _place(text[:second])) from error
+    except (ValueError, RecursionError) as error:
+        raise RejectionError(400, f"Failed to parse the request body as JSON: {_syntax(text, error)}") from error
+    return value
+
+
+_TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],:]|[^\s{}\[\],:"]+')
+_KINDS: Final = {"{": "an object", "[": "a list"}
+# The router's messages for those of Python's parser.
+_SYNTAX: Final = {
+    "Expecting ',' delimiter": "expected `,` or `}`",
+    "Expecting ':' delimiter": "expected `:`",
+    "Expecting property name enclosed in double quotes": "key must be a string",
+}
 
 
 def _syntax(text: str, error: Exception) -> str:
@@ -121,6 +173,10 @@ def _open(text: str) -> tuple[str, str]:
     return (f"{path}: " if path else ""), kind
 
 
+_STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")
+_COMPLAINT: Final = re.compile(r"(?P<words>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+
+
 def _complaint(message: str, body: object) -> tuple[tuple[str | int, ...], str]:
     """Return the position of a type mismatch in the body, and the parser's message."""
     parts = _COMPLAINT.fullmatch(message)
@@ -128,17 +184,15 @@ def _complaint(message: str, body: object) -> tuple[tuple[str | int, ...], str]:
     path = tuple(name or int(number) for name, number in _STEP.findall(steps))
     if words.startswith("Object missing required field"):
         return path, f"missing field {words.rpartition(' ')[2]}"
-    if words.startswith(("Expected", "Invalid enum")):
-        value: Any = body
-        for step in path:
-            value = value[step]
-        return path, _mismatch(words, path, value)
-    return path, words
+    value: Any = body
+    for step in path:
+        value = value[step]
+    if words.startswith("Invalid enum"):
+        return path, f"unknown variant `{value}`, expected one of `json`, `json_object`, `regex`, `json_schema`"
+    return path, _mismatch(words, path, value) if words.startswith("Expected") else words
 
 
 def _mismatch(words: str, path: tuple[str | int, ...], value: object) -> str:
-    if words.startswith("Invalid enum"):
-        return f"unknown variant `{value}`, expected one of `json`, `json_object`, `regex`, `json_schema`"
     kind = re.search(r"`(\w+)", words)
     name = next((step for step in reversed(path) if isinstance(step, str)), "")
     by_kind = EXPECTED.get(kind[1], kind[1]) if kind else ""
@@ -156,11 +210,6 @@ def _unexpected(value: object) -> str:
     if isinstance(value, str):
         return f'string "{value}"'
     return f"{'integer' if isinstance(value, int) else 'floating point'} `{value}`"
-
-
-def _shown(path: tuple[str | int, ...]) -> str:
-    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-    return f"{steps.lstrip('.')}: " if path else ""
 
 
 def _end(text: str, path: tuple[str | int, ...], *, custom: bool) -> str:
