@@ -13,10 +13,10 @@ from builders.waiting import eventually
 
 from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.container import Container, image_environment, prepare, start
-from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.flags import parse
 from tgi_deploy.sandbox.engine.inference import Asked, Inference
 from tgi_deploy.sandbox.engine.logs import Log
+from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.server import EngineServer
 from tgi_deploy.sandbox.engine.situation import Host, Pace
 

@@ -13,8 +13,7 @@ import pytest
 from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
 from tgi_deploy.sandbox.engine.container import Container, devices_found, image_environment, prepare
-from tgi_deploy.sandbox.engine.failures import ExitError
-from tgi_deploy.sandbox.engine.flags import parse
+from tgi_deploy.sandbox.engine.flags import ExitError, parse
 from tgi_deploy.sandbox.engine.generator import Tokenizer, generate
 from tgi_deploy.sandbox.engine.inference import Asked, Prepared
 from tgi_deploy.sandbox.engine.logs import Log

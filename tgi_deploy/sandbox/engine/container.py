@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
-from tgi_deploy.sandbox.engine.failures import ExitError, given_up
-from tgi_deploy.sandbox.engine.flags import parse, resolve_shards, validate, validate_adapters
+from tgi_deploy.sandbox.engine.flags import ExitError, given_up, parse, resolve_shards, validate, validate_adapters
 from tgi_deploy.sandbox.engine.inference import Inference
 from tgi_deploy.sandbox.engine.logs import GPU, Log
 from tgi_deploy.sandbox.engine.phases import (

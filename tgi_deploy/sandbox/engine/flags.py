@@ -7,12 +7,28 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox.engine.failures import ExitError, given_up, invalid
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from tgi_deploy.values.engine import Flag
+
+
+class ExitError(Exception):
+    """The launcher exits: 0 after a stop signal or for `--help`, 1 as it gives up, 2 for usage, 101 for a panic."""
+
+    def __init__(self, code: int, last_words: str = "") -> None:
+        super().__init__(last_words)
+        self.code = code
+
+
+def given_up(variant: str) -> ExitError:
+    return ExitError(1, f"Error: {variant}")
+
+
+def invalid(message: str) -> ExitError:
+    """Return the launcher's error for a value."""
+    return given_up(f'ArgumentValidation("{message}")')
+
 
 # Flags whose position in the source differs from `--help`: each comes after another one.
 _AFTER: Final = {

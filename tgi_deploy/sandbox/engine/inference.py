@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
-from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.generator import Step, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
+from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.parameters import check_parameters, forced_text
 from tgi_deploy.sandbox.engine.situation import Fault

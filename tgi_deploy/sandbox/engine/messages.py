@@ -12,14 +12,42 @@ import msgspec
 import yaml
 
 from tgi_deploy.sandbox.engine.bodies import EXPECTED, Prompts
-from tgi_deploy.sandbox.engine.failures import RejectionError
 from tgi_deploy.values.base import converted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
     from email.message import Message
 
-    from tgi_deploy.sandbox.engine.failures import ApiError
+_PREFIXES: Final = {"validation": "Input validation error: ", "template_error": "Template error: "}
+_STATUS: Final = {"generation": 424, "overloaded": 429, "healthcheck": 503}  # 422 for all the others
+
+
+class ApiError(Exception):
+    """An API error: JSON with `error` and `error_type`, or the same as an event of a stream."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.bare = message
+        self.message = _PREFIXES.get(kind, "") + message
+        self.status = _STATUS.get(kind, 422)
+
+    def body(self) -> dict[str, str]:
+        return {"error": self.message, "error_type": self.kind}
+
+    def chat_event(self) -> dict[str, object]:
+        """Return the error as an event in a stream of the OpenAI routes."""
+        return {"error": {"message": self.message, "http_status_code": self.status}}
+
+
+class RejectionError(Exception):
+    """The web framework rejects the body before the API sees it: plain text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+
 
 Body = TypeVar("Body", bound=msgspec.Struct)
 _JSON: Final = re.compile(r"application/(json|.*\+json)")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from tgi_deploy.sandbox.engine.bodies import Generate, Tokenize
-from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.inference import Asked
-from tgi_deploy.sandbox.engine.messages import Reply, Stream, reply_json, reply_text
+from tgi_deploy.sandbox.engine.messages import ApiError, Reply, Stream, reply_json, reply_text
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.sandbox.engine import native
 from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate, Grammar, Vertex
-from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.inference import Asked
-from tgi_deploy.sandbox.engine.messages import Reply, Stream, reply_json, typed, undeserializable
+from tgi_deploy.sandbox.engine.messages import ApiError, Reply, Stream, reply_json, typed, undeserializable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

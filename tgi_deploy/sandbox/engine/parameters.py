@@ -7,7 +7,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.sandbox.engine.failures import ApiError
+from tgi_deploy.sandbox.engine.messages import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

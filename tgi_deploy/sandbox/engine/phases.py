@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import hub_token
-from tgi_deploy.sandbox.engine.failures import given_up
+from tgi_deploy.sandbox.engine.flags import given_up
 from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, MAIN
 from tgi_deploy.sandbox.engine.memory import capacity
 from tgi_deploy.sandbox.engine.refusals import load_refusal, warmup_refusal

@@ -11,8 +11,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine import native, openai_routes
-from tgi_deploy.sandbox.engine.failures import ApiError, RejectionError
-from tgi_deploy.sandbox.engine.messages import Reply, Request, Stream, compact, reply_json, reply_text
+from tgi_deploy.sandbox.engine.messages import (
+    ApiError,
+    RejectionError,
+    Reply,
+    Request,
+    Stream,
+    compact,
+    reply_json,
+    reply_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

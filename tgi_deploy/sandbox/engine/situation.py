@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine.failures import ExitError
+from tgi_deploy.sandbox.engine.flags import ExitError
 from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, quantized_on_load
 from tgi_deploy.values.hardware import Accelerator
 
