@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -115,21 +115,16 @@ class Forwarding:
     machine: str
 
 
-@dataclass(frozen=True, slots=True)
 class Route:
     """An active forwarding. Closing it cuts its connections, as moving an Elastic IP address is expected to do."""
 
-    forwarding: Forwarding
-    _listener: socket.socket
-    _sockets: set[socket.socket] = field(default_factory=set)
-
-    @classmethod
-    def opened(cls, forwarding: Forwarding) -> Route:
-        """Listen, and return the route. Raises OSError."""
-        listener = socket.create_server((forwarding.address, forwarding.port), reuse_port=True, backlog=128)
-        route = cls(forwarding, listener)
-        threading.Thread(target=route._accept, daemon=True).start()
-        return route
+    def __init__(self, forwarding: Forwarding) -> None:
+        """Listen. Raises OSError."""
+        self.forwarding = forwarding
+        self._sockets = set[socket.socket]()
+        address = (forwarding.address, forwarding.port)
+        self._listener = socket.create_server(address, reuse_port=True, backlog=128)
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
         for item in (self._listener, *tuple(self._sockets)):
@@ -180,4 +175,4 @@ class Routes:
                 self._open.pop(key).close()
         for key in wanted.keys() - self._open.keys():
             with suppress(OSError):
-                self._open[key] = Route.opened(wanted[key])
+                self._open[key] = Route(wanted[key])

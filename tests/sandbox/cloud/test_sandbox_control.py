@@ -127,8 +127,8 @@ def test_the_server_outlives_its_starter_and_cleans_up_when_it_is_terminated(hom
 
 def test_processes_are_found_until_they_are_reaped():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        eventually(lambda: processes.command_of(child.pid) == f"{sys.executable} -c input()")
         assert is_alive(child.pid)
-        assert processes.command_of(child.pid) == f"{sys.executable} -c input()"
         assert child.pid in {process.pid for process in processes.processes()}
         child.kill()
         eventually(lambda: not is_alive(child.pid))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.bodies import Parameters
+from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
 from tgi_deploy.sandbox.engine.container import Container, devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
@@ -18,9 +18,10 @@ from tgi_deploy.sandbox.engine.generator import Tokenizer, generate
 from tgi_deploy.sandbox.engine.inference import Asked, Prepared
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
+from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.native import token_list
-from tgi_deploy.sandbox.engine.parameters import example
+from tgi_deploy.sandbox.engine.parameters import example, forced_text
 from tgi_deploy.sandbox.engine.phases import cache_folder
 from tgi_deploy.sandbox.engine.situation import Host, Pace
 from tgi_deploy.values.engine import Flag
@@ -209,6 +210,15 @@ def test_prompts_differ():
 )
 def test_examples(schema, value):
     assert example(schema) == value
+
+
+def test_a_grammar_with_an_unknown_type_is_invalid():
+    """As TGI 3.3.7 answered on a CPU on 2026-11-22."""
+    words = "\"bogus\" is not valid under any of the schemas listed in the 'anyOf' keyword"
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "bogus"}}}}
+    with pytest.raises(ApiError) as error:
+        forced_text(Grammar(type="json", value=schema))
+    assert error.value.message == f"Input validation error: grammar is not valid: {words}"
 
 
 def test_examples_of_endless_schemas_end():

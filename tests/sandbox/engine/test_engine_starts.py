@@ -91,6 +91,7 @@ def test_sharding_without_a_number_panics(catalog):
     assert run(replace(container, environ=environ), ["--sharded", "true"], options) == 101
     words = "--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES/ZE_AFFINITY_MASK are not set"
     assert err.getvalue().splitlines()[-1] == words
+    assert f"Parsing num_shard from {words.split()[2]}" in out.getvalue()
 
 
 def test_a_port_in_use_is_detected_after_connecting(catalog):

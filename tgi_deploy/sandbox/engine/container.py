@@ -141,6 +141,8 @@ def start(situation: Situation) -> None:
     situation.pace.pause(_ARGUMENTS_S)
     if situation.release.default_attention:
         _announce_attention(situation)
+    if arguments.get("sharded") and arguments.get("num-shard") is None:
+        log.launcher(f"Parsing num_shard from {'/'.join(_DEVICE_VARIABLES)}")
     devices = devices_found(situation.environ, situation.host, situation.release)
     situation.num_shard = resolve_shards(arguments, devices)
     if situation.num_shard > 1:
