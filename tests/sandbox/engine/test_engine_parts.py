@@ -12,7 +12,7 @@ import pytest
 
 from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
-from tgi_deploy.sandbox.engine.container import Container, devices_found, image_environment, prepare
+from tgi_deploy.sandbox.engine.container import devices_found, image_environment, prepare
 from tgi_deploy.sandbox.engine.flags import ExitError, parse
 from tgi_deploy.sandbox.engine.generator import Tokenizer, generate
 from tgi_deploy.sandbox.engine.inference import Asked, Prepared
@@ -23,7 +23,7 @@ from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.native import token_list
 from tgi_deploy.sandbox.engine.parameters import example, forced_text
 from tgi_deploy.sandbox.engine.phases import cache_folder
-from tgi_deploy.sandbox.engine.situation import Host, Pace
+from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 from tgi_deploy.values.engine import Flag
 
 FLAGS = {
@@ -125,10 +125,9 @@ def tokens(catalog, version, card, line, memory_bytes=None, **environ):
     container = Container(
         release=release, host=Host(accelerator=accelerator, gpus=1, memory_bytes=memory),
         environ={**image_environment(release), **environ}, faults=frozenset(), models=catalog,
+        listen=("127.0.0.1", 0), pace=Pace(speed=1e9), out=StringIO(), err=StringIO(),
     )  # fmt: skip
-    arguments = parse(release.flags, line.split(), container.environ)
-    log = Log(out=StringIO(), err=StringIO())
-    return capacity(prepare(container, arguments, log, Pace(speed=1e9))).tokens
+    return capacity(prepare(container, line.split())).tokens
 
 
 def test_quantizing_leaves_more_memory_for_the_cache(catalog):

@@ -6,7 +6,7 @@ import ipaddress
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
@@ -29,12 +29,9 @@ from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TextIO
 
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.sandbox.engine.checkpoint import Models
-    from tgi_deploy.sandbox.engine.flags import Arguments
-    from tgi_deploy.sandbox.engine.situation import Host, Pace
+    from tgi_deploy.sandbox.engine.situation import Container, Host
 
 _ARGUMENTS_S: Final = 1.0
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
@@ -46,28 +43,6 @@ _DEFAULT_GRACE_S: Final = 90
 _NOTICED_S: Final = 0.1
 _NOTE: Final = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"
 _POLL_S: Final = 0.05
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Container:
-    """A container to start: image (release), machine, environment, faults."""
-
-    release: TgiRelease
-    host: Host
-    environ: Mapping[str, str]
-    faults: frozenset[Fault]
-    models: Models
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """Settings of this run of the container."""
-
-    listen: tuple[str, int]
-    pace: Pace
-    out: TextIO
-    err: TextIO
-    port_held: bool = False
 
 
 def image_environment(release: TgiRelease) -> dict[str, str]:
@@ -86,48 +61,42 @@ def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -
     return None
 
 
-def run(container: Container, argv: Sequence[str], options: Run) -> int:
+def run(container: Container, argv: Sequence[str]) -> int:
     """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
     if Fault.BAD_FLAG in container.faults:
         argv = (*argv, *_MISSPELT)
     try:
-        arguments = parse(container.release.flags, argv, container.environ)
+        situation = prepare(container, argv)
     except ExitError as end:
-        (options.err if end.code else options.out).write(f"{end}\n")
+        (container.err if end.code else container.out).write(f"{end}\n")
         return end.code
-    coloured = not container.environ.get("NO_COLOR")
-    log = Log(
-        out=options.out,
-        err=options.err,
-        json_output=arguments.get("json-output"),
-        launcher_colour=coloured,
-        # The router's check is inverted: setting the variable turns colors off.
-        router_colour=coloured and container.environ.get("LOG_COLORIZE") != "1",
-    )
-    situation = prepare(container, arguments, log, options.pace)
     try:
         start(situation)
-        _serve(situation, options)
+        _serve(situation)
     except ExitError as end:
         if end.code:
-            log.final(str(end))
+            situation.log.final(str(end))
         else:
             stop_shards(situation)
         return end.code
     return 0
 
 
-def prepare(container: Container, arguments: Arguments, log: Log, pace: Pace) -> Situation:
-    return Situation(
-        arguments=arguments,
-        environ=container.environ,
-        release=container.release,
-        host=container.host,
-        checkpoint=find_checkpoint(container.models, container.release, arguments.get("model-id", "")),
-        faults=container.faults,
-        log=log,
-        pace=pace,
+def prepare(container: Container, argv: Sequence[str]) -> Situation:
+    """Parse the launcher's arguments, and find the model. Raises ExitError."""
+    arguments = parse(container.release.flags, argv, container.environ)
+    coloured = not container.environ.get("NO_COLOR")
+    log = Log(
+        out=container.out,
+        err=container.err,
+        json_output=arguments.get("json-output"),
+        launcher_colour=coloured,
+        # The router's check is inverted: setting the variable turns colors off.
+        router_colour=coloured and container.environ.get("LOG_COLORIZE") != "1",
     )
+    checkpoint = find_checkpoint(container.models, container.release, arguments.get("model-id", ""))
+    given = {field.name: getattr(container, field.name) for field in fields(container)}
+    return Situation(**given, arguments=arguments, checkpoint=checkpoint, log=log)
 
 
 def start(situation: Situation) -> None:
@@ -171,17 +140,17 @@ def _announce_attention(situation: Situation) -> None:
     log.launcher(f"Using attention {situation.attention} - Prefix caching {'0' if paged else 'true'}")
 
 
-def _serve(situation: Situation, options: Run) -> None:
+def _serve(situation: Situation) -> None:
     """Serve until asked to stop, or until a shard dies. Raises ExitError."""
     inference, log = Inference(situation), situation.log
     if "prometheus-port" in situation.arguments.given:
-        _try_metrics_port(situation, options.listen[0])
+        _try_metrics_port(situation, situation.listen[0])
     # The router logs this before it binds its socket.
     log.router("Connected", line=2302)
     try:
-        server = EngineServer(options.listen, inference, port_held=options.port_held)
+        server = EngineServer(situation.listen, inference, port_held=situation.port_held)
     except OSError as error:
-        where = ":".join(map(str, options.listen))
+        where = ":".join(map(str, situation.listen))
         log.router(f"Failed to bind to {where}: {_os_error(error)}", level="ERROR", line=2318)
         fields = f'code: {error.errno}, kind: AddrInUse, message: "{error.strerror}"'
         end_of_router(situation, f"Error: WebServer(Axum(Os {{ {fields} }}))")

@@ -15,7 +15,9 @@ from tgi_deploy.values.hardware import Accelerator
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import TextIO
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
     from tgi_deploy.sandbox.engine.checkpoint import Checkpoint
     from tgi_deploy.sandbox.engine.flags import Arguments
@@ -99,17 +101,28 @@ _SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 
 @dataclass(kw_only=True, slots=True)
-class Situation:
+class Container:
+    """A container to start: image (release), machine, environment, faults. `models` replaces the hub."""
+
+    release: TgiRelease
+    host: Host
+    environ: Mapping[str, str]
+    faults: frozenset[Fault]
+    models: Catalog
+    listen: tuple[str, int]
+    pace: Pace
+    out: TextIO
+    err: TextIO
+    port_held: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Situation(Container):
     """What a start knows. `ranks` are the started shards; `limits` follow from the warm-up."""
 
     arguments: Arguments
-    environ: Mapping[str, str]
-    release: TgiRelease
-    host: Host
     checkpoint: Checkpoint
-    faults: frozenset[Fault]
     log: Log
-    pace: Pace
     num_shard: int = 1
     ranks: list[int] = field(default_factory=list)
     limits: TokenLimits = TokenLimits(max_input_tokens=0, max_total_tokens=0, max_batch_total_tokens=0)
