@@ -27,7 +27,7 @@ from moto.ssm.models import Parameter, ParameterDict
 
 from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.sandbox.addresses import Forwarding
+from tgi_deploy.sandbox.forwarding import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -258,7 +258,7 @@ def instances() -> Iterator[tuple[str, SandboxInstance]]:
                     yield region, instance
 
 
-def forwardings() -> dict[tuple[str, int], Forwarding]:
+def forwardings() -> set[Forwarding]:
     """Return where connections to Elastic IP addresses go. A machine that lost its address gets its own one back."""
     held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
     if held:
@@ -266,7 +266,7 @@ def forwardings() -> dict[tuple[str, int], Forwarding]:
             if instance.state not in _LEAVING:
                 instance.sandbox_place()
     return {
-        (item.public_ip, port): Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
+        Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
         for item in held
         if item.instance is not None and item.public_ip != item.instance.sandbox_address
         for port in _opened_ports(item.instance)

@@ -65,7 +65,7 @@ class Prepared:
 
 @dataclass(kw_only=True, slots=True)
 class Timing:
-    """Measurements by the stub server's clock, in seconds. `inferred` per token, too, if there are any."""
+    """Measurements by the stub server's clock, in seconds."""
 
     started: float = field(default_factory=time.perf_counter)
     validated: float = 0.0
