@@ -82,6 +82,7 @@ THIRD_PARTY = {
     "huggingface_hub": {"hub"},
     "tenacity": {"targets"},
     "moto": {"sandbox"},
+    "psutil": {"sandbox"},
     "werkzeug": {"sandbox"},
     "flask": {"sandbox"},
     "urllib3": {"sandbox", "targets"},

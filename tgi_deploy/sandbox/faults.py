@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct, ValidationError
-from msgspec.structs import replace
 
 from tgi_deploy.values.base import converted
 
@@ -43,7 +42,7 @@ class BadFaultError(ValueError):
     """An invalid fault."""
 
 
-class CallFault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CallFault(Struct, kw_only=True, forbid_unknown_fields=True):
     """An error, a delay or a lost reply for matching calls. `when` compares parameters of the request.
 
     `delay_s` is real seconds. `after` means that the call takes effect and its reply is lost. An empty `code` with a
@@ -74,7 +73,7 @@ class CallFault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return all(str(call.params.get(name, "")) == value for name, value in self.when.items())
 
 
-class MachineFault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MachineFault(Struct, kw_only=True, forbid_unknown_fields=True):
     """What happens to the next launched machines. `when` compares InstanceType, AvailabilityZone, SubnetId, Market.
 
     Times are real seconds. `reason` ends the instance `after_s` after its launch; `boot_s` replaces the boot's
@@ -158,7 +157,10 @@ def send_signal(call: Call, name: str) -> None:
 
 
 class FaultTable:
-    """The injected faults, in order; the first match with uses left applies. A storm comes after them."""
+    """The injected faults, in order; the first match with uses left applies. A storm comes after them.
+
+    `skip` and `times` of a fault are what is left of them.
+    """
 
     def __init__(self) -> None:
         self._faults: list[CallFault | MachineFault] = []
@@ -186,34 +188,28 @@ class FaultTable:
     def take_for_call(self, call: Call) -> CallFault | None:
         """Return the fault for this call: an injected one, else a random one."""
         with self._lock:
-            for index, fault in enumerate(list(self._faults)):
-                if not isinstance(fault, CallFault) or not fault.matches(call):
-                    continue
-                if not fault.skip:
-                    self._use_up(fault)
-                    return fault
-                self._faults[index] = replace(fault, skip=fault.skip - 1)
-            return self._struck(call)
-
-    def _struck(self, call: Call) -> CallFault | None:
-        if self._storm is None or not call.action:
-            return None
-        self._seen[call.action] += 1
-        name = self._storm.strikes(call.action, self._seen[call.action])
-        fault = read_fault({"name": name, "action": call.action}) if name else None
-        return fault if isinstance(fault, CallFault) and fault.matches(call) else None
+            for fault in self._faults:
+                if isinstance(fault, CallFault) and fault.matches(call):
+                    if not fault.skip:
+                        self._use(fault)
+                        return fault
+                    fault.skip -= 1
+            if self._storm is None or not call.action:
+                return None
+            self._seen[call.action] += 1
+            name = self._storm.strikes(call.action, self._seen[call.action])
+        drawn = read_fault({"name": name, "action": call.action}) if name else None
+        return drawn if isinstance(drawn, CallFault) and drawn.matches(call) else None
 
     def take_for_machine(self, facts: Mapping[str, str]) -> tuple[MachineFault, ...]:
         """Return all matching machine faults: a machine may boot slowly and also die."""
         with self._lock:
             hits = [fault for fault in self._faults if isinstance(fault, MachineFault) and fault.matches(facts)]
             for fault in hits:
-                self._use_up(fault)
+                self._use(fault)
         return tuple(hits)
 
-    def _use_up(self, fault: CallFault | MachineFault) -> None:
-        index = next(index for index, known in enumerate(self._faults) if known is fault)
-        if fault.times <= 1:
-            del self._faults[index]
-        else:
-            self._faults[index] = replace(fault, times=fault.times - 1)
+    def _use(self, fault: CallFault | MachineFault) -> None:
+        fault.times -= 1
+        if fault.times <= 0:
+            self._faults = [known for known in self._faults if known is not fault]

@@ -1,4 +1,4 @@
-"""The layer around moto: log, faults, tokens, rules and canned responses before it; machines synchronized after it.
+"""The layer around moto: log, faults, tokens, rules before it; machines synchronized after it.
 
 Only the owner's access key is accepted; no web pages, no other accounts of the computer: RunInstances runs commands as
 the owner, and the call log and the parameters hold the owner's secrets.
@@ -7,6 +7,7 @@ the owner, and the call log and the parameters hold the owner's secrets.
 from __future__ import annotations
 
 import hmac
+import json
 import re
 import socket
 import threading
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
 
-from tgi_deploy.sandbox import api, canned, roles, rules, schedules
+from tgi_deploy.sandbox import api, roles, rules, schedules
 from tgi_deploy.sandbox.faults import (
     BadFaultError,
     CallFault,
@@ -30,6 +31,7 @@ from tgi_deploy.sandbox.faults import (
 from tgi_deploy.sandbox.sessions.service import Sessions
 from tgi_deploy.sandbox.tokens import TokenMemory
 from tgi_deploy.sandbox.wire import (
+    AMZ_JSON,
     Answer,
     Application,
     BadRequestError,
@@ -169,7 +171,7 @@ class Layer:
         repeated = self._tokens.replay(call, ask_moto)
         if repeated is not None:
             return repeated
-        answer = self._sessions.answer(call) or canned.answer(call, ask_moto, self._machines.console)
+        answer = self._sessions.answer(call)
         if answer is None:
             completed = rules.complete(call) if call.service == "ec2" else call
             _REFUSALS.get(call.service, schedules.refuse)(completed)
@@ -281,7 +283,9 @@ def _no_such(call: Call) -> Answer:
 def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
     """Return the response, or drop it or signal the caller, after the call took effect."""
     if fault.vcpus is not None:
-        answer = canned.with_vcpus(answer, fault.vcpus)
+        document = json.loads(answer.get_data())
+        document["Quota"]["Value"] = fault.vcpus
+        answer = json_answer(document, content_type=AMZ_JSON)
     if fault.signal and fault.replied:
         sent = Answer(answer.get_data(), answer.status, answer.headers)
         sent.call_on_close(lambda: send_signal(call, fault.signal))

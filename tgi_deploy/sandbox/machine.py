@@ -17,13 +17,12 @@ from typing import Final
 
 from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.guest import NVME_MOUNT
-from tgi_deploy.sandbox.guest.cloudinit import VERSION, CloudInit
-from tgi_deploy.sandbox.guest.commands import Commands, Power
-from tgi_deploy.sandbox.guest.console import Console, serve_device
+from tgi_deploy.sandbox.guest.cloudinit import CloudInit
+from tgi_deploy.sandbox.guest.commands import Commands
 from tgi_deploy.sandbox.guest.docker import Docker
 from tgi_deploy.sandbox.guest.init import Init
-from tgi_deploy.sandbox.guest.layout import Host, Layout, MachineSpec
-from tgi_deploy.sandbox.guest.server import Client, CommandServer, write_date, write_sudo
+from tgi_deploy.sandbox.guest.layout import Console, Host, Layout, MachineSpec
+from tgi_deploy.sandbox.guest.server import Client, CommandServer
 from tgi_deploy.sandbox.guest.spawn import Spawner
 
 _GRACE_S: Final = 0.3
@@ -41,11 +40,10 @@ class Machine:
         self._spawner = Spawner(groups=layout.groups, environment=guest_environment(layout), home=layout.at("/root"))
         self._host = Host(spec=spec, layout=layout, console=self._console, spawner=self._spawner, down=self.down)
         self._init = Init(self._host)
-        self._power = Power(self._host, self._init.stop_all)
 
     def boot(self) -> None:
         """Run the user data to its end. A machine that goes down in between stops there."""
-        first = not self._layout.at("/var/lib/cloud/instance/boot-finished").exists()
+        finished = self._layout.at("/var/lib/cloud/instance/boot-finished")
         self._console.kernel(_KERNEL)
         self._console.kernel(f"DMI: Amazon EC2 {self._spec.instance_type}/, BIOS 1.0")
         if self.down.wait(self._spec.boot_s / self._spec.speed):
@@ -55,18 +53,23 @@ class Machine:
         self._show_uptime()
         threading.Thread(target=self._keep_uptime, name="uptime", daemon=True).start()
         threading.Thread(target=self._init.run_timers, name="timers", daemon=True).start()
-        if first:
-            self._first_boot()
-        else:
+        if finished.exists():
             self._init.start_enabled()
+        else:
+            self._first_boot(finished)
 
-    def panic(self, problem: BaseException) -> None:
-        """Go down after a failed boot; the machine's log has the traceback."""
+    def run(self) -> None:
+        """Boot. A failed boot, whose traceback is in the machine's log, takes it down; so does the end of its cloud."""
         try:
-            if not self.down.is_set():
-                self._console.kernel(f"Kernel panic - not syncing: boot failed ({_reason(problem)})")
-        finally:
+            self.boot()
+        except api.CloudGoneError:
             self.down.set()
+        except BaseException as problem:
+            if not self.down.is_set():
+                why = f"{type(problem).__name__}: {problem}"
+                self._console.kernel(f"Kernel panic - not syncing: boot failed ({why})")
+            self.down.set()
+            raise
 
     def end(self) -> None:
         self.down.set()
@@ -75,27 +78,31 @@ class Machine:
         self._console.kernel("reboot: Power down")
 
     def _serve(self) -> None:
+        """Make the devices and the commands of the image."""
         for device in ("/dev/console", "/dev/ttyS0"):
-            serve_device(self._console, self._layout.at(device))
+            self._console.serve_device(self._layout.at(device))
         if self._spec.hardware.nvme:
             self._layout.at(NVME_MOUNT).mkdir(parents=True, exist_ok=True)
-        docker, commands = Docker(self._host), Commands(self._host)
+        commands = Commands(self._host, self._init.stop_all)
+
+        def systemctl(client: Client) -> int:
+            verb = client.argv[0] if client.argv else ""
+            return commands.power(verb) if verb in {"poweroff", "reboot"} else self._init.systemctl(client)
+
         server = CommandServer(
             {
                 "aws": commands.aws,
                 "curl": commands.curl,
-                "docker": docker.command,
+                "docker": Docker(self._host).command,
                 "mountpoint": commands.mountpoint,
                 "nvidia-smi": commands.nvidia_smi,
-                "systemctl": self._systemctl,
-                "shutdown": self._power.shutdown,
-                "poweroff": self._power.off,
-                "reboot": self._power.reboot,
+                "systemctl": systemctl,
+                "shutdown": commands.shutdown,
+                "poweroff": lambda _client: commands.power("poweroff"),
+                "reboot": lambda _client: commands.power("reboot"),
             }
         )
-        server.write_shims(self._layout, speed=self._spec.speed)
-        write_date(self._layout.bin, self._spec.clock)
-        write_sudo(self._layout.bin)
+        server.write_shims(self._layout, speed=self._spec.speed, clock=self._spec.clock)
         server.start()
 
     def _keep_uptime(self) -> None:
@@ -111,34 +118,17 @@ class Machine:
         new.write_text(f"{uptime_s:.2f} {uptime_s:.2f}\n", encoding="ascii")
         new.replace(path)
 
-    def _systemctl(self, client: Client) -> int:
-        power = {"poweroff": self._power.off, "reboot": self._power.reboot}
-        return power.get(client.argv[0] if client.argv else "", self._init.systemctl)(client)
-
-    def _first_boot(self) -> None:
+    def _first_boot(self, finished: Path) -> None:
         cloud_init = CloudInit(self._host)
-        cloud_init.say(
-            f"Cloud-init v. {VERSION} running 'init' at {_now()}. Up {self._console.uptime_s():.2f} seconds."
-        )
+        cloud_init.announce("running 'init'")
         path = f"/_sandbox/machines/{self._spec.instance_id}/metadata"
         try:
             cloud_init.run(api.control(self._spec.endpoint, "GET", path)["user_data"])
         except api.ApiError as problem:
             cloud_init.say(f"[CRITICAL]: user data could not be read: {problem}")
-        self._layout.at("/var/lib/cloud/instance/boot-finished").touch()
+        finished.touch()
         if not self.down.is_set():
-            cloud_init.say(
-                f"Cloud-init v. {VERSION} finished at {_now()}. Datasource DataSourceEc2Local.  "
-                f"Up {self._console.uptime_s():.2f} seconds"
-            )
-
-
-def _reason(problem: BaseException) -> str:
-    return f"{type(problem).__name__}: {problem}"
-
-
-def _now() -> str:
-    return time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime())
+            cloud_init.announce("finished")
 
 
 def guest_environment(layout: Layout) -> dict[str, str]:
@@ -152,40 +142,25 @@ def guest_environment(layout: Layout) -> dict[str, str]:
     }
 
 
-def _end_with_the_cloud(down: threading.Event) -> None:
-    """End when the cloud ends, which closes the other end of standard input."""
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    down.set()
-
-
-def _end_on_signal(down: threading.Event) -> None:
-    signal.signal(signal.SIGTERM, lambda _number, _frame: down.set())
-    signal.signal(signal.SIGINT, lambda _number, _frame: down.set())
-
-
 def main(argv: list[str]) -> int:
     layout = Layout(folder=Path(argv[0]).absolute())
     layout.make()
     os.chdir(layout.folder)  # so that its command socket has a short name
     machine = Machine(layout, MachineSpec.read(layout.spec))
-    _end_on_signal(machine.down)
-    threading.Thread(target=_end_with_the_cloud, args=(machine.down,), daemon=True).start()
-    boot = threading.Thread(target=_boot, args=(machine,), daemon=True)
-    boot.start()
+
+    def end_with_the_cloud() -> None:
+        """End when the cloud ends, which closes the other end of standard input."""
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+        machine.down.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: machine.down.set())
+    threading.Thread(target=end_with_the_cloud, daemon=True).start()
+    threading.Thread(target=machine.run, daemon=True).start()
     machine.down.wait()
     machine.end()
     return 0
-
-
-def _boot(machine: Machine) -> None:
-    try:
-        machine.boot()
-    except api.CloudGoneError:
-        machine.down.set()
-    except BaseException as problem:
-        machine.panic(problem)
-        raise
 
 
 if __name__ == "__main__":

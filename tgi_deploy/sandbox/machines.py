@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
 from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox import roles, rules, schedules, world
-from tgi_deploy.sandbox.addresses import Routes
+from tgi_deploy.sandbox.forwarding import Routes
 from tgi_deploy.sandbox.guest.layout import FastClock, Layout, MachineSpec
 from tgi_deploy.sandbox.hardware import hardware_of, image_sizes, proxy_image
 from tgi_deploy.sandbox.machine import guest_environment
@@ -23,8 +23,6 @@ from tgi_deploy.sandbox.processes import end_group, end_recorded_groups
 from tgi_deploy.sandbox.sessions.agent import Guest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tgi_deploy.sandbox.addresses import Lease
     from tgi_deploy.sandbox.faults import FaultTable, MachineFault
     from tgi_deploy.sandbox.world import SandboxInstance
@@ -50,14 +48,9 @@ class HostedMachine:
 
     layout: Layout
     lease: Lease
-    facts: Mapping[str, str]
-    ends: list[tuple[float, str]] = field(default_factory=list)
+    faults: tuple[MachineFault, ...]
+    ends: list[tuple[float, str]]
     process: subprocess.Popen[bytes] | None = None
-    boot_s: float = _BOOT_S
-    engine_faults: tuple[str, ...] = ()
-    failed_pulls: int = 0
-    pull_mb_per_s: float | None = None
-    dark: bool = False
     ending: threading.Thread | None = None
 
     def empty_drives(self) -> None:
@@ -107,13 +100,6 @@ class Machines:
                     if instance.id not in self._over:
                         self._step(region, instance)
                 self._routes.sync(world.forwardings())
-
-    def console(self, instance_id: str) -> bytes | None:
-        machine = self._machines.get(instance_id)
-        if machine is None:
-            return None
-        path = machine.layout.console
-        return path.read_bytes() if path.exists() else b""
 
     def power(self, instance_id: str, event: str) -> bool:
         """Handle a guest's poweroff or restart. Return False for an unknown machine."""
@@ -189,7 +175,7 @@ class Machines:
             machines = list(self._machines.values())
             self._machines.clear()
             self._over.clear()
-            self._routes.sync({})
+            self._routes.sync(frozenset())
             for machine in machines:
                 self._end(machine, at_once=True)
         for machine in machines:
@@ -236,22 +222,12 @@ class Machines:
     def _admit(self, region: str, instance: SandboxInstance) -> HostedMachine:
         facts = rules.launch_facts(region, instance)
         layout = Layout(folder=self._home / instance.id)
-        machine = HostedMachine(layout=layout, lease=instance.sandbox_lease, facts=facts)
-        for fault in self._faults.take_for_machine(facts):
-            self._apply(machine, fault)
+        faults = self._faults.take_for_machine(facts)
+        ends = [(time.monotonic() + fault.after_s, fault.reason) for fault in faults if fault.reason]
+        machine = HostedMachine(layout=layout, lease=instance.sandbox_lease, faults=faults, ends=ends)
+        instance.sandbox_console = layout.console
         self._machines[instance.id] = machine
         return machine
-
-    def _apply(self, machine: HostedMachine, fault: MachineFault) -> None:
-        if fault.reason:
-            machine.ends.append((time.monotonic() + fault.after_s, fault.reason))
-        if fault.boot_s is not None:
-            machine.boot_s = fault.boot_s * self._speed
-        if fault.engine:
-            machine.engine_faults = (*machine.engine_faults, fault.engine)
-        machine.failed_pulls += fault.failed_pulls
-        machine.pull_mb_per_s = fault.pull_mb_per_s or machine.pull_mb_per_s
-        machine.dark = machine.dark or fault.dark
 
     def _apply_end(self, instance: SandboxInstance, machine: HostedMachine) -> None:
         due = [reason for moment, reason in machine.ends if time.monotonic() >= moment]
@@ -266,7 +242,8 @@ class Machines:
         if instance.sandbox_reboot_wanted:
             instance.sandbox_reboot_wanted = False
             self._end(machine)
-        if machine.process is None and machine.gone and instance.user_data and not machine.dark:
+        dark = any(fault.dark for fault in machine.faults)
+        if machine.process is None and machine.gone and instance.user_data and not dark:
             self._boot(region, instance, machine)
 
     def _boot(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> None:
@@ -285,6 +262,8 @@ class Machines:
         machine.ending = None
 
     def _spec(self, region: str, instance: SandboxInstance, machine: HostedMachine) -> MachineSpec:
+        boots_s = (fault.boot_s * self._speed for fault in machine.faults if fault.boot_s is not None)
+        pulls = (fault.pull_mb_per_s for fault in machine.faults if fault.pull_mb_per_s)
         return MachineSpec(
             instance_id=instance.id,
             region=region,
@@ -300,10 +279,10 @@ class Machines:
             speed=self._speed,
             timer_speed=self._timer_speed,
             epoch=self._clock.epoch,
-            boot_s=machine.boot_s,
-            engine_faults=machine.engine_faults,
-            failed_pulls=machine.failed_pulls,
-            pull_mb_per_s=machine.pull_mb_per_s,
+            boot_s=next(boots_s, _BOOT_S),
+            engine_faults=tuple(fault.engine for fault in machine.faults if fault.engine),
+            failed_pulls=sum(fault.failed_pulls for fault in machine.faults),
+            pull_mb_per_s=next(pulls, None),
             held_ports=machine.lease.ports,
         )
 

@@ -22,8 +22,6 @@ _ALL: Final = 1_000_000
 _GROUP: Final = re.compile(r"(NetworkInterface\.\d+\.)?SecurityGroupId\.\d+$")
 _RESOLVE: Final = "resolve:ssm:"
 _LEAVING: Final = ("shutting-down", "terminated")
-# Elastic IP addresses of a region, by default: Amazon VPC User Guide, "Amazon VPC quotas".
-MOST_ADDRESSES: Final = 5
 _SWITCHES: Final = {
     "StopInstances": ("stopped", ("pending", *_LEAVING)),
     "StartInstances": ("started", ("stopping", *_LEAVING)),
@@ -73,7 +71,7 @@ def refuse(call: Call) -> None:
 def _address(call: Call) -> None:
     """EC2 API Reference, "Error codes"; moto allocates any number, and releases what is in use."""
     known = world.backend(call.region).addresses
-    if call.action == "AllocateAddress" and len(known) >= MOST_ADDRESSES:
+    if call.action == "AllocateAddress" and len(known) >= world.MOST_ADDRESSES:
         raise RefusedError("AddressLimitExceeded", "The maximum number of addresses has been reached.")
     for held in known:
         if call.action == "ReleaseAddress" and held.id == call.text("AllocationId") and held.instance is not None:

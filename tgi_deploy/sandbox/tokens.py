@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.wire import Answer, Call, RefusedError
@@ -21,18 +20,12 @@ _MISMATCH: Final = (
 )
 
 Key = tuple[str, str, str, str]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Remembered:
-    params: tuple[tuple[str, str], ...]
-    answer: Answer
-    instance_ids: tuple[str, ...]
+Params = tuple[tuple[str, str], ...]
 
 
 class TokenMemory:
     def __init__(self) -> None:
-        self._known: dict[Key, _Remembered] = {}
+        self._known: dict[Key, tuple[Params, Answer]] = {}
 
     def clear(self) -> None:
         self._known.clear()
@@ -42,16 +35,14 @@ class TokenMemory:
         known = self._known.get(_key(call)) if _has_token(call) else None
         if known is None:
             return None
-        if known.params != _comparable(call):
+        params, answer = known
+        if params != _comparable(call):
             raise RefusedError("IdempotentParameterMismatch", _MISMATCH)
-        return _current(call, known, ask_moto) if known.instance_ids else known.answer
+        return _current(call, answer, ask_moto) if call.action == "RunInstances" else answer
 
     def remember(self, call: Call, answer: Answer) -> None:
         if _has_token(call) and answer.ok:
-            found = _INSTANCE.findall(answer.text) if call.action == "RunInstances" else []
-            self._known[_key(call)] = _Remembered(
-                params=_comparable(call), answer=answer, instance_ids=tuple(dict.fromkeys(found))
-            )
+            self._known[_key(call)] = (_comparable(call), answer)
 
 
 def _has_token(call: Call) -> bool:
@@ -63,19 +54,19 @@ def _key(call: Call) -> Key:
     return call.region, call.action, call.text("ClientToken"), place
 
 
-def _comparable(call: Call) -> tuple[tuple[str, str], ...]:
+def _comparable(call: Call) -> Params:
     return tuple(sorted((name, str(value)) for name, value in call.params.items() if name not in _IGNORED))
 
 
-def _current(call: Call, known: _Remembered, ask_moto: Callable[[Call], Answer]) -> Answer:
-    ids = {f"InstanceId.{n}": one for n, one in enumerate(known.instance_ids, start=1)}
+def _current(call: Call, first: Answer, ask_moto: Callable[[Call], Answer]) -> Answer:
+    """Return the launch's response with the present state of its instances."""
+    ids = {f"InstanceId.{n}": one for n, one in enumerate(dict.fromkeys(_INSTANCE.findall(first.text)), start=1)}
     version = call.text("Version") or "2016-11-15"
     described = ask_moto(call.with_params({"Action": "DescribeInstances", "Version": version, **ids}))
     found = _RESERVATION.search(described.text)
     if not described.ok or found is None:
-        return known.answer
-    body = (
-        '<RunInstancesResponse xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"><requestId>sandbox</requestId>'
-        f"{found[1]}</RunInstancesResponse>"
+        return first
+    namespace = f"http://ec2.amazonaws.com/doc/{version}/"
+    return Answer(
+        f'<RunInstancesResponse xmlns="{namespace}"><requestId>sandbox</requestId>{found[1]}</RunInstancesResponse>'
     )
-    return Answer(body)

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import hashlib
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.core.responses import ActionResult
+from moto.core.types import Base64EncodedString
+from moto.core.utils import utcnow
 from moto.ec2.models import ec2_backends, elastic_ip_addresses
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models.amis import Ami
 from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instance_types import INSTANCE_TYPE_OFFERINGS
+from moto.ec2.responses.general import General
 from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
 from moto.iam.models import iam_backends
+from moto.servicequotas.exceptions import NoSuchResource
+from moto.servicequotas.models import ServiceQuotasBackend
+from moto.ssm.models import Parameter, ParameterDict
 
+from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.sandbox.addresses import Forwarding
+from tgi_deploy.sandbox.forwarding import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tgi_deploy.sandbox.addresses import AddressPool
 
@@ -43,6 +54,12 @@ _REASONS: Final = {
 IMAGES: Final[Mapping[str, Mapping[str, str]]] = {
     item["name"]: item for item in Store.behind().json("aws/amis.json")["parameters"]
 }
+# Elastic IP addresses of a region, by default: Amazon VPC User Guide, "Amazon VPC quotas".
+MOST_ADDRESSES: Final = 5
+# Four of the largest machines. The fault `low-quota` overrides it.
+_QUOTA_VCPUS: Final = 768.0
+_QUOTAS: Final = cache(read_quotas)
+_CONSOLE_BYTES: Final = 64 * 1024
 
 
 class SandboxInstance(moto_instances.Instance):
@@ -55,6 +72,7 @@ class SandboxInstance(moto_instances.Instance):
         self.sandbox_lease = self.addresses.lease(_opened_ports(self))
         self.sandbox_launched = time.monotonic()
         self.sandbox_reboot_wanted = False
+        self.sandbox_console: Path | None = None
         self.sandbox_place()
         self.sandbox_state("pending")
 
@@ -131,12 +149,19 @@ class SandboxInstance(moto_instances.Instance):
 
 
 def install(addresses: AddressPool) -> None:
-    """Make moto's EC2 launch `SandboxInstance`s."""
+    """Make moto launch `SandboxInstance`s, and answer what it lacks: public image parameters, quotas, consoles."""
     SandboxInstance.addresses = addresses
-    setattr(moto_instances, "Instance", SandboxInstance)  # noqa: B010 -- a class is not a variable to mypy
-    setattr(TaggedEC2Resource, "get_tags", _tags_of)  # noqa: B010 -- as above
     filter_dict_attribute_mapping["client-token"] = "client_token"
-    setattr(elastic_ip_addresses, "random_ip", addresses.take)  # noqa: B010 -- as above
+    changes: tuple[tuple[object, str, object], ...] = (
+        (moto_instances, "Instance", SandboxInstance),
+        (elastic_ip_addresses, "random_ip", addresses.take),
+        (TaggedEC2Resource, "get_tags", _tags_of),
+        (ParameterDict, "_check_loading_status", _load_parameter),
+        (ServiceQuotasBackend, "get_service_quota", _quota),
+        (General, "get_console_output", _console),
+    )
+    for owner, name, own in changes:
+        setattr(owner, name, own)
 
 
 def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of moto's things with tags
@@ -146,6 +171,45 @@ def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of m
         {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
         for key, value in resource.ec2_backend.tags.get(resource.id, {}).items()
     ]
+
+
+def _load_parameter(known: ParameterDict, name: str) -> None:
+    """Make a public parameter with an image's id when it is read."""
+    if name in IMAGES and not dict.__contains__(known, name):
+        parameter = Parameter(  # type: ignore[abstract]
+            account_id=known.account_id, name=name, value=image_id(known.region_name, name), parameter_type="String",
+            description=None, allowed_pattern=None, keyid=None, last_modified_date=utcnow(), version=1,
+            data_type="aws:ec2:image",
+        )  # fmt: skip
+        dict.__setitem__(known, name, [parameter])
+
+
+def _quota(backend: ServiceQuotasBackend, service_code: str, quota_code: str) -> dict[str, Any]:
+    """EC2's vCPU quotas of accelerated machines, and its quota of Elastic IP addresses."""
+    quota = _QUOTAS().get(quota_code)
+    name = "EC2-VPC Elastic IPs" if quota_code == ADDRESSES else quota.name if quota else ""
+    if service_code != "ec2" or not name:
+        raise NoSuchResource
+    return {
+        "ServiceCode": "ec2",
+        "ServiceName": "Amazon Elastic Compute Cloud (Amazon EC2)",
+        "QuotaArn": f"arn:aws:servicequotas:{backend.region_name}:{DEFAULT_ACCOUNT_ID}:ec2/{quota_code}",
+        "QuotaCode": quota_code,
+        "QuotaName": name,
+        "Value": float(MOST_ADDRESSES) if quota_code == ADDRESSES else _QUOTA_VCPUS,
+        "Unit": "None",
+        "Adjustable": True,
+        "GlobalQuota": False,
+    }
+
+
+def _console(response: General) -> ActionResult:
+    """Return the end of the machine's console."""
+    instance = response.ec2_backend.get_instance(response._get_param("InstanceId"))  # noqa: SLF001 -- moto's own way
+    path = instance.sandbox_console
+    text = path.read_bytes()[-_CONSOLE_BYTES:] if path and path.exists() else b""
+    output = Base64EncodedString(base64.b64encode(text).decode())
+    return ActionResult({"InstanceId": instance.id, "Timestamp": utcnow(), "Output": output})
 
 
 def is_region(region: str) -> bool:
@@ -194,7 +258,7 @@ def instances() -> Iterator[tuple[str, SandboxInstance]]:
                     yield region, instance
 
 
-def forwardings() -> dict[tuple[str, int], Forwarding]:
+def forwardings() -> set[Forwarding]:
     """Return where connections to Elastic IP addresses go. A machine that lost its address gets its own one back."""
     held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
     if held:
@@ -202,7 +266,7 @@ def forwardings() -> dict[tuple[str, int], Forwarding]:
             if instance.state not in _LEAVING:
                 instance.sandbox_place()
     return {
-        (item.public_ip, port): Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
+        Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
         for item in held
         if item.instance is not None and item.public_ip != item.instance.sandbox_address
         for port in _opened_ports(item.instance)

@@ -125,14 +125,14 @@ def test_the_server_outlives_its_starter_and_cleans_up_when_it_is_terminated(hom
     eventually(lambda: not home.exists() and not is_alive(info.pid))
 
 
-def test_processes_are_found_without_ps(monkeypatch):
-    if not os.path.isdir("/proc/self"):  # noqa: PTH112 -- the question is whether this is Linux
-        pytest.skip("only Linux images come without ps")
-    with_ps = processes.command_of(os.getpid())
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert processes.command_of(os.getpid()) == with_ps
-    assert is_alive(os.getpid())
-    assert os.getpid() in {process.pid for process in processes.processes()}
+def test_processes_are_found_until_they_are_reaped():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        eventually(lambda: processes.command_of(child.pid) == f"{sys.executable} -c input()")
+        assert is_alive(child.pid)
+        assert child.pid in {process.pid for process in processes.processes()}
+        child.kill()
+        eventually(lambda: not is_alive(child.pid))
+    assert processes.command_of(child.pid) == ""
 
 
 def record(url: str) -> dict[str, object]:

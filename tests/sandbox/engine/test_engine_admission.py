@@ -12,13 +12,11 @@ import pytest
 from builders.waiting import eventually
 
 from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.container import Container, image_environment, prepare, start
-from tgi_deploy.sandbox.engine.failures import ApiError
-from tgi_deploy.sandbox.engine.flags import parse
+from tgi_deploy.sandbox.engine.container import image_environment, prepare, start
 from tgi_deploy.sandbox.engine.inference import Asked, Inference
-from tgi_deploy.sandbox.engine.logs import Log
+from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.server import EngineServer
-from tgi_deploy.sandbox.engine.situation import Host, Pace
+from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 
 JSON = {"Content-Type": "application/json"}
 REAL_TIME = 1
@@ -35,10 +33,13 @@ def server(catalog):
         environ=image_environment(release),
         faults=frozenset(),
         models=catalog,
+        listen=("127.0.0.1", 0),
+        pace=Pace(speed=1e9),
+        out=StringIO(),
+        err=StringIO(),
     )
     line = "--model-id HuggingFaceTB/SmolLM2-135M-Instruct --num-shard 1 --max-concurrent-requests 1"
-    arguments, log = parse(release.flags, line.split(), container.environ), Log(out=StringIO(), err=StringIO())
-    situation = prepare(container, arguments, log, Pace(speed=1e9))
+    situation = prepare(container, line.split())
     start(situation)
     situation.pace = Pace(speed=REAL_TIME)
     server = EngineServer(("127.0.0.1", 0), Inference(situation))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from io import StringIO
 
 import pytest
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, prepare, run, start
-from tgi_deploy.sandbox.engine.flags import parse
-from tgi_deploy.sandbox.engine.logs import Log
-from tgi_deploy.sandbox.engine.situation import Host, Pace
+from tgi_deploy.sandbox.engine.container import image_environment, prepare, run, start
+from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 from tgi_deploy.values.plan import Plan
 from tgi_deploy.wiring import open_catalog
 
@@ -37,6 +34,10 @@ def _container(catalog, candidate, memory_bytes):
         environ={**image_environment(release), **dict(candidate.engine.container.env), "HF_TOKEN": "hf_made_up"},
         faults=frozenset(),
         models=catalog,
+        listen=("127.0.0.1", 0),
+        pace=Pace(speed=1e9),
+        out=StringIO(),
+        err=StringIO(),
     )
 
 
@@ -47,8 +48,7 @@ def test_the_chosen_candidate_starts(catalog, name, version, prefer):
     assert isinstance(made, Plan)
     chosen = made.chosen
     container = _container(catalog, chosen, chosen.offer.instance_type.memory_bytes_per_accelerator)
-    arguments = parse(container.release.flags, chosen.engine.container.args, container.environ)
-    situation = prepare(container, arguments, Log(out=StringIO(), err=StringIO()), Pace(speed=1e9))
+    situation = prepare(container, chosen.engine.container.args)
     start(situation)
     limits = situation.limits
     assert limits.max_total_tokens == chosen.engine.settings.max_total_tokens
@@ -59,13 +59,6 @@ def test_the_chosen_candidate_starts(catalog, name, version, prefer):
 def test_the_same_command_on_less_memory_fails(catalog):
     made = plan(OptionTexts(model="llama3-13b", regions=("us-east-1",)), catalog, {})
     container = _container(catalog, made.chosen, made.chosen.memory.weights_bytes)
-    out, err = StringIO(), StringIO()
-    options = Run(
-        listen=("127.0.0.1", 0),
-        pace=Pace(speed=1e9, stopping=threading.Event()),
-        out=out,
-        err=err,
-    )
-    assert run(container, made.chosen.engine.container.args, options) == 1
-    assert err.getvalue() == "Error: ShardCannotStart\n"
-    assert "CUDA out of memory" in out.getvalue()
+    assert run(container, made.chosen.engine.container.args) == 1
+    assert container.err.getvalue() == "Error: ShardCannotStart\n"
+    assert "CUDA out of memory" in container.out.getvalue()

@@ -12,9 +12,9 @@ from builders.machine import Machine
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.sandbox.engine.bodies import Parameters
-from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, run
+from tgi_deploy.sandbox.engine.container import image_environment, run
 from tgi_deploy.sandbox.engine.logs import Log
-from tgi_deploy.sandbox.engine.situation import Fault, Host, Pace
+from tgi_deploy.sandbox.engine.situation import Container, Fault, Host, Pace
 from tgi_deploy.wiring import written
 
 REQUESTS = 10_000
@@ -28,17 +28,20 @@ def crashed(catalog):
 
     def lived(*, json_output, coloured):
         release, card = catalog.release("3.3.7"), catalog.accelerator("L40S")
+        out = StringIO()
         container = Container(
             release=release,
             host=Host(accelerator=card, gpus=1, memory_bytes=card.memory_bytes),
             environ=image_environment(release) | ({} if coloured else {"NO_COLOR": "1"}),
             faults=frozenset(map(Fault, ["crash-after-ready"])),
             models=catalog,
+            listen=("127.0.0.1", 0),
+            pace=Pace(speed=1e7),
+            out=out,
+            err=out,
         )
-        out = StringIO()
         args = ["--model-id", "HuggingFaceTB/SmolLM2-135M-Instruct", "--num-shard", "1"]
-        settings = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), out=out, err=out)
-        assert run(container, [*args, *(["--json-output"] if json_output else [])], settings) == 1
+        assert run(container, [*args, *(["--json-output"] if json_output else [])]) == 1
         lines = out.getvalue().splitlines(keepends=True)
         border = next(place for place, line in enumerate(lines) if "Connected" in line) + 1
         return "".join(lines[:border]), "".join(lines[border:])

@@ -10,19 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.bodies import Parameters
+from tgi_deploy.sandbox.engine.bodies import Grammar, Parameters
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
-from tgi_deploy.sandbox.engine.container import Container, devices_found, image_environment, prepare
-from tgi_deploy.sandbox.engine.failures import StoppedError, UsageError
-from tgi_deploy.sandbox.engine.flags import parse
+from tgi_deploy.sandbox.engine.container import devices_found, image_environment, prepare
+from tgi_deploy.sandbox.engine.flags import ExitError, parse
 from tgi_deploy.sandbox.engine.generator import Tokenizer, generate
 from tgi_deploy.sandbox.engine.inference import Asked, Prepared
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.memory import capacity
+from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
-from tgi_deploy.sandbox.engine.parameters import example
+from tgi_deploy.sandbox.engine.native import token_list
+from tgi_deploy.sandbox.engine.parameters import example, forced_text
 from tgi_deploy.sandbox.engine.phases import cache_folder
-from tgi_deploy.sandbox.engine.situation import Host, Pace
+from tgi_deploy.sandbox.engine.situation import Container, Host, Pace
 from tgi_deploy.values.engine import Flag
 
 FLAGS = {
@@ -70,7 +71,7 @@ def test_switches_and_short_options():
 
 @pytest.mark.parametrize("line", ["word", "-x", "--", "--num-shard 1.5", "--num-shard ٣", "--dtype FLOAT16", "--nope"])
 def test_invalid_arguments_are_rejected(line):
-    with pytest.raises(UsageError, match="For more information, try '--help'"):
+    with pytest.raises(ExitError, match="For more information, try '--help'"):
         parsed(line)
 
 
@@ -124,10 +125,9 @@ def tokens(catalog, version, card, line, memory_bytes=None, **environ):
     container = Container(
         release=release, host=Host(accelerator=accelerator, gpus=1, memory_bytes=memory),
         environ={**image_environment(release), **environ}, faults=frozenset(), models=catalog,
+        listen=("127.0.0.1", 0), pace=Pace(speed=1e9), out=StringIO(), err=StringIO(),
     )  # fmt: skip
-    arguments = parse(release.flags, line.split(), container.environ)
-    log = Log(out=StringIO(), err=StringIO())
-    return capacity(prepare(container, arguments, log, Pace(speed=1e9))).tokens
+    return capacity(prepare(container, line.split())).tokens
 
 
 def test_quantizing_leaves_more_memory_for_the_cache(catalog):
@@ -161,9 +161,8 @@ def test_cache_folder(environ, folder):
 def test_pieces_join_to_the_text(text):
     pieces = TOKENIZER.encode(text)
     assert "".join(piece.text for piece in pieces) == text
-    assert list(TOKENIZER.cut(text)) == [piece.text for piece in pieces]
     assert all(0 < piece.id < TOKENIZER.vocab_size for piece in pieces)
-    assert all(text[piece.start : piece.stop] == piece.text for piece in pieces)
+    assert all(text[item["start"] : item["stop"]] == item["text"] for item in token_list(pieces))
 
 
 def steps(prompt="prompt", limit=500, **parameters):
@@ -212,6 +211,15 @@ def test_examples(schema, value):
     assert example(schema) == value
 
 
+def test_a_grammar_with_an_unknown_type_is_invalid():
+    """As TGI 3.3.7 answered on a CPU on 2026-11-22."""
+    words = "\"bogus\" is not valid under any of the schemas listed in the 'anyOf' keyword"
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "bogus"}}}}
+    with pytest.raises(ApiError) as error:
+        forced_text(Grammar(type="json", value=schema))
+    assert error.value.message == f"Input validation error: grammar is not valid: {words}"
+
+
 def test_examples_of_endless_schemas_end():
     schema = {"type": "object", "properties": {}}
     schema["properties"]["again"] = schema
@@ -221,8 +229,8 @@ def test_examples_of_endless_schemas_end():
 def test_metrics_text():
     metrics = Metrics(500, 600)
     assert metrics.render() == ""
-    metrics.count("tgi_request_failure", err="x")
-    metrics.count("tgi_request_failure", err="x")
+    metrics.add("tgi_request_failure", err="x")
+    metrics.add("tgi_request_failure", err="x")
     metrics.add("tgi_queue_size", 2)
     metrics.add("tgi_queue_size", -1)
     metrics.observe("tgi_request_input_length", 53)
@@ -243,7 +251,7 @@ def test_pauses_end_on_a_stop_request():
     pace.pause(3600)
     event.set()
     for seconds in (0, 1, float("inf")):
-        with pytest.raises(StoppedError):
+        with pytest.raises(ExitError):
             pace.pause(seconds)
 
 

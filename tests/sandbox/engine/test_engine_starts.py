@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, run
-from tgi_deploy.sandbox.engine.situation import Fault, Host, Pace
+from tgi_deploy.sandbox.engine.container import image_environment, run
+from tgi_deploy.sandbox.engine.situation import Container, Fault, Host, Pace
 
 CASES = sorted((Path(__file__).parents[2] / "cases/engine/starts").glob("*.json"))
 SMALL = "HuggingFaceTB/SmolLM2-135M-Instruct"
@@ -22,7 +22,7 @@ KEYS = {
 }  # fmt: skip
 
 
-def _container(case, catalog):
+def _container(case, catalog, out, err, *, stopping=None, listen=("127.0.0.1", 0)):
     release = catalog.release(case.get("version", "3.3.7"))
     accelerator = catalog.accelerator(case.get("accelerator", "L40S"))
     return Container(
@@ -31,6 +31,10 @@ def _container(case, catalog):
         environ={**image_environment(release), "NO_COLOR": "1", **case.get("environ", {})},
         faults=frozenset(map(Fault, case.get("faults", []))),
         models=catalog,
+        listen=listen,
+        pace=Pace(speed=1e7, stopping=stopping or threading.Event()),
+        out=out,
+        err=err,
     )
 
 
@@ -41,9 +45,8 @@ def test_start(path, catalog, watched):
     stopping = threading.Event()
     out = watched(case.get("stop_at", "Connected"), case.get("stop_count", 1), stopping)
     err = StringIO()
-    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), out=out, err=err)
 
-    code = run(_container(case, catalog), case.get("args", []), options)
+    code = run(_container(case, catalog, out, err, stopping=stopping), case.get("args", []))
 
     assert (code, err.getvalue() == "") == (case["exit_code"], case["exit_code"] == 0), err.getvalue()
     for fragment in case.get("stderr", []):
@@ -57,8 +60,8 @@ def test_start(path, catalog, watched):
 def test_a_local_directory_needs_no_hub(catalog, watched, tiny_model):
     stopping = threading.Event()
     out, err = watched("Connected", 1, stopping), StringIO()
-    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7, stopping=stopping), out=out, err=err)
-    assert run(_container({"faults": ["network"]}, catalog), ["--model-id", str(tiny_model)], options) == 0
+    container = _container({"faults": ["network"]}, catalog, out, err, stopping=stopping)
+    assert run(container, ["--model-id", str(tiny_model)]) == 0
     assert "Files are already present on the host. Skipping download." in out.getvalue()
     assert "Using the Hugging Face API" not in out.getvalue()
 
@@ -77,27 +80,26 @@ def test_a_local_directory_without_a_file_fails_the_shard(catalog, tiny_model, t
         if not file.name.startswith(missing):
             (model / file.name).write_bytes(file.read_bytes())
     out, err = StringIO(), StringIO()
-    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), out=out, err=err)
-    assert run(_container({}, catalog), ["--model-id", str(model)], options) == 1
+    assert run(_container({}, catalog, out, err), ["--model-id", str(model)]) == 1
     assert reason.format(model=model) in out.getvalue()
     assert err.getvalue() == "Error: ShardCannotStart\n"
 
 
 def test_sharding_without_a_number_panics(catalog):
-    container = _container({}, catalog)
-    environ = {name: value for name, value in container.environ.items() if name != "NVIDIA_VISIBLE_DEVICES"}
     out, err = StringIO(), StringIO()
-    options = Run(listen=("127.0.0.1", 0), pace=Pace(speed=1e7), out=out, err=err)
-    assert run(replace(container, environ=environ), ["--sharded", "true"], options) == 101
+    container = _container({}, catalog, out, err)
+    environ = {name: value for name, value in container.environ.items() if name != "NVIDIA_VISIBLE_DEVICES"}
+    assert run(replace(container, environ=environ), ["--sharded", "true"]) == 101
     words = "--num-shard and CUDA_VISIBLE_DEVICES/NVIDIA_VISIBLE_DEVICES/ZE_AFFINITY_MASK are not set"
     assert err.getvalue().splitlines()[-1] == words
+    assert f"Parsing num_shard from {words.split()[2]}" in out.getvalue()
 
 
 def test_a_port_in_use_is_detected_after_connecting(catalog):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         out, err = StringIO(), StringIO()
-        options = Run(listen=taken.getsockname(), pace=Pace(speed=1e7), out=out, err=err, port_held=False)
-        assert run(_container({}, catalog), ["--model-id", SMALL, "--num-shard", "1"], options) == 1
+        container = _container({}, catalog, out, err, listen=taken.getsockname())
+        assert run(container, ["--model-id", SMALL, "--num-shard", "1"]) == 1
     result = [
         "server.rs:2302: Connected", "Failed to bind to 127.0.0.1:", "Address already in use (os error 98)",
         'Error: WebServer(Axum(Os { code: 98, kind: AddrInUse, message: "Address already in use" }))',

@@ -16,50 +16,33 @@ from tgi_deploy.catalog.kept_models import KEPT_MODELS, KeptModels
 from tgi_deploy.engines.tgi import Tgi
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
-from tgi_deploy.sandbox.engine.container import Container, Run, image_environment, run
-from tgi_deploy.sandbox.engine.situation import NO_ACCELERATOR, Fault, Host, Pace
+from tgi_deploy.sandbox.engine.container import image_environment, run
+from tgi_deploy.sandbox.engine.situation import NO_ACCELERATOR, Container, Fault, Host, Pace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tgi_deploy.sandbox.engine.checkpoint import Models
+    from collections.abc import Mapping
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _USAGE: Final = 2
 _DEFAULT_SPEED: Final = 60.0
 
 
-def main(argv: Sequence[str] | None = None, catalog: Models | None = None) -> int:
+def main() -> int:
     """Run one container in the foreground and return the launcher's exit code."""
-    options = _parser().parse_args(argv)
-    pace = Pace(speed=options.speed)
-    _stop_on_signal(pace.stopping)
+    options = _parser().parse_args()
     try:
-        environ = json.load(sys.stdin.buffer) if options.environment_from_stdin else os.environ
-        container = _container(options, catalog or _catalog(os.environ), environ)
+        container = _container(options)
     except DeployError as error:
         hint = f" ({error.hint})" if error.hint else ""
         sys.stderr.write(f"error: {error.message}{hint}\n")
         return _USAGE
-    settings = Run(
-        listen=options.listen,
-        pace=pace,
-        out=sys.stdout,
-        err=sys.stderr,
-        port_held=options.port_held,
-    )
+    _stop_on_signal(container.pace.stopping)
     try:
-        return run(container, options.launcher, settings)
+        return run(container, options.launcher)
     except BrokenPipeError:
         # The reader of the log is gone, and so is this container's machine.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-
-
-def _catalog(environ: Mapping[str, str]) -> Catalog:
-    """Return the catalog with previously planned hub models, because the stub also replaces the hub."""
-    folder = environ.get(KEPT_MODELS)
-    return Catalog.open(more=KeptModels(Path(folder)) if folder else None, engines=(Tgi(),))
 
 
 def _stop_on_signal(stopping: threading.Event) -> None:
@@ -106,7 +89,11 @@ def _speed(text: str) -> float:
     return speed
 
 
-def _container(options: argparse.Namespace, catalog: Models, environ: Mapping[str, str]) -> Container:
+def _container(options: argparse.Namespace) -> Container:
+    environ: Mapping[str, str] = json.load(sys.stdin.buffer) if options.environment_from_stdin else os.environ
+    # Previously planned hub models are part of the catalog, because the stub also replaces the hub.
+    kept = os.environ.get(KEPT_MODELS)
+    catalog = Catalog.open(more=KeptModels(Path(kept)) if kept else None, engines=(Tgi(),))
     release = catalog.release(options.version)
     if not isinstance(release, TgiRelease):
         raise TypeError("the catalog was opened for another engine")
@@ -124,6 +111,11 @@ def _container(options: argparse.Namespace, catalog: Models, environ: Mapping[st
         environ={**image_environment(release), **environ},
         faults=frozenset(map(Fault, options.fault)),
         models=catalog,
+        listen=options.listen,
+        pace=Pace(speed=options.speed),
+        out=sys.stdout,
+        err=sys.stderr,
+        port_held=options.port_held,
     )
 
 

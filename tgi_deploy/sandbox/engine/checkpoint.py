@@ -8,7 +8,7 @@ import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.engine.generator import Tokenizer
@@ -20,9 +20,8 @@ from tgi_deploy.values.model import CheckpointQuantization
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.values.engine import Release
-    from tgi_deploy.values.hardware import Accelerator
     from tgi_deploy.values.model import ModelSpec, Profile
 
 _FILE_BYTES: Final = 5_000_000_000
@@ -33,15 +32,6 @@ _SOME_SHAPE: Final = {
     "max_position_embeddings": 4096, "torch_dtype": "float32", "tie_word_embeddings": False,
 }  # fmt: skip
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")
-
-
-class Models(Protocol):
-    """The part of the catalog that the stub server uses."""
-
-    def resolve(self, model: str) -> Profile: ...
-    def profile_names(self) -> tuple[str, ...]: ...
-    def release(self, version: str) -> Release: ...
-    def accelerator(self, name: str) -> Accelerator: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,14 +110,14 @@ def made_up_hash(text: str) -> str:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def find_checkpoint(models: Models, release: TgiRelease, model_id: str) -> Checkpoint:
+def find_checkpoint(models: Catalog, release: TgiRelease, model_id: str) -> Checkpoint:
     profile = _local(models, Path(model_id)) if Path(model_id).is_dir() else _published(models, model_id)
     found = profile or _placeholder(models, json.dumps(_SOME_SHAPE))
     weights = stored_weights(found.model, release)
     return Checkpoint(model_id=model_id, profile=found, weights=weights, exists=profile is not None)
 
 
-def _placeholder(models: Models, config: str) -> Profile:
+def _placeholder(models: Catalog, config: str) -> Profile:
     """Return the profile of a folder with nothing but this config."""
     with tempfile.TemporaryDirectory() as scratch:
         (Path(scratch) / "config.json").write_text(config, "utf-8")
@@ -135,7 +125,7 @@ def _placeholder(models: Models, config: str) -> Profile:
     return replaced(profile, model=replaced(profile.model, local_path=None))
 
 
-def _local(models: Models, folder: Path) -> Profile:
+def _local(models: Catalog, folder: Path) -> Profile:
     """Return the profile of a folder, even a broken one: only shards read its weights."""
     try:
         return models.resolve(str(folder))
@@ -145,7 +135,7 @@ def _local(models: Models, folder: Path) -> Profile:
         return replaced(profile, model=replaced(profile.model, local_path=str(folder)))
 
 
-def _published(models: Models, model_id: str) -> Profile | None:
+def _published(models: Catalog, model_id: str) -> Profile | None:
     """Return the profile of a repository, or of a quantized copy of one; None if the hub would not have it."""
     if "/" not in model_id or model_id.startswith("/"):
         return None

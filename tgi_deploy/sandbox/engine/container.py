@@ -6,17 +6,15 @@ import ipaddress
 import socket
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import find_checkpoint
-from tgi_deploy.sandbox.engine.failures import HelpAskedError, LauncherError, PanicError, StoppedError, UsageError
-from tgi_deploy.sandbox.engine.flags import parse, resolve_shards, validate, validate_adapters
+from tgi_deploy.sandbox.engine.flags import ExitError, given_up, parse, resolve_shards, validate, validate_adapters
 from tgi_deploy.sandbox.engine.inference import Inference
 from tgi_deploy.sandbox.engine.logs import GPU, Log
 from tgi_deploy.sandbox.engine.phases import (
     DEFAULT_GRAPHS,
-    check_access,
     download,
     end_of_router,
     load_shards,
@@ -31,27 +29,20 @@ from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import TextIO
 
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.sandbox.engine.checkpoint import Models
-    from tgi_deploy.sandbox.engine.flags import Arguments
-    from tgi_deploy.sandbox.engine.situation import Host, Pace
+    from tgi_deploy.sandbox.engine.situation import Container, Host
 
 _ARGUMENTS_S: Final = 1.0
 _DEVICE_VARIABLES: Final = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-_EVERY_DEVICE: Final = frozenset({"all", "void"})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Container:
-    """A container to start: image (release), machine, environment, faults."""
-
-    release: TgiRelease
-    host: Host
-    environ: Mapping[str, str]
-    faults: frozenset[Fault]
-    models: Models
+_CRASH_AFTER_S: Final = 30.0
+# A flag that no release has: one letter short of one that all have.
+_MISSPELT: Final = ("--max-batch-prefill-token", "4096")
+_DEFAULT_GRACE_S: Final = 90
+# Real time: how long a launcher takes to notice that a shard has exited.
+_NOTICED_S: Final = 0.1
+_NOTE: Final = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"
+_POLL_S: Final = 0.05
 
 
 def image_environment(release: TgiRelease) -> dict[str, str]:
@@ -63,48 +54,73 @@ def devices_found(environ: Mapping[str, str], host: Host, release: TgiRelease) -
     """Return its count; None if no variable names devices (TGI `launcher/src/main.rs`, pull request 3346)."""
     for variable in _DEVICE_VARIABLES:
         named = environ.get(variable)
-        if named is None:
-            continue
-        if named in _EVERY_DEVICE and variable == "NVIDIA_VISIBLE_DEVICES":
+        if variable == "NVIDIA_VISIBLE_DEVICES" and named in {"all", "void"}:
             return host.gpus if release.counts_all_devices else 1
-        return len(named.split(","))
+        if named is not None:
+            return len(named.split(","))
     return None
 
 
-def prepare(container: Container, arguments: Arguments, log: Log, pace: Pace) -> Situation:
-    model_id = arguments.text("model-id") or ""
-    return Situation(
-        arguments=arguments,
-        environ=container.environ,
-        release=container.release,
-        host=container.host,
-        checkpoint=find_checkpoint(container.models, container.release, model_id),
-        faults=container.faults,
-        log=log,
-        pace=pace,
+def run(container: Container, argv: Sequence[str]) -> int:
+    """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
+    if Fault.BAD_FLAG in container.faults:
+        argv = (*argv, *_MISSPELT)
+    try:
+        situation = prepare(container, argv)
+    except ExitError as end:
+        (container.err if end.code else container.out).write(f"{end}\n")
+        return end.code
+    try:
+        start(situation)
+        _serve(situation)
+    except ExitError as end:
+        if end.code:
+            situation.log.final(str(end))
+        else:
+            stop_shards(situation)
+        return end.code
+    return 0
+
+
+def prepare(container: Container, argv: Sequence[str]) -> Situation:
+    """Parse the launcher's arguments, and find the model. Raises ExitError."""
+    arguments = parse(container.release.flags, argv, container.environ)
+    coloured = not container.environ.get("NO_COLOR")
+    log = Log(
+        out=container.out,
+        err=container.err,
+        json_output=arguments.get("json-output"),
+        launcher_colour=coloured,
+        # The router's check is inverted: setting the variable turns colors off.
+        router_colour=coloured and container.environ.get("LOG_COLORIZE") != "1",
     )
+    checkpoint = find_checkpoint(container.models, container.release, arguments.get("model-id", ""))
+    given = {field.name: getattr(container, field.name) for field in fields(container)}
+    return Situation(**given, arguments=arguments, checkpoint=checkpoint, log=log)
 
 
 def start(situation: Situation) -> None:
-    """Run every phase before the socket.
-
-    Raises:
-        LauncherError: if the launcher, a shard or the router fails.
-        StoppedError: on a stop signal.
-    """
+    """Run every phase before the socket. Raises ExitError if one fails, or on a stop signal."""
     arguments, log = situation.arguments, situation.log
     log.launcher(arguments.debug())
     try:  # Docker sets HOSTNAME, the variable of `--hostname`, to the container's name
-        ipaddress.ip_address(arguments.text("hostname") or "0.0.0.0")  # noqa: S104 -- the launcher's default
+        ipaddress.ip_address(arguments.get("hostname", "0.0.0.0"))  # noqa: S104 -- the launcher's default
     except ValueError:
         log.router("Invalid hostname, defaulting to 0.0.0.0", level="WARN")
     situation.pace.pause(_ARGUMENTS_S)
-    _announce_attention(situation)
+    if situation.release.default_attention:
+        _announce_attention(situation)
+    if arguments.get("sharded") and arguments.get("num-shard") is None:
+        log.launcher(f"Parsing num_shard from {'/'.join(_DEVICE_VARIABLES)}")
     devices = devices_found(situation.environ, situation.host, situation.release)
     situation.num_shard = resolve_shards(arguments, devices)
-    _announce_plan(situation)
+    if situation.num_shard > 1:
+        log.launcher(f"Sharding model on {situation.num_shard} processes")
+    if arguments.get("max-batch-prefill-tokens") is None:
+        log.launcher(f"Default `max_batch_prefill_tokens` to {situation.prefill_tokens}")
+    if arguments.get("cuda-graphs") is None:
+        log.launcher(f"Using default cuda graphs {list(DEFAULT_GRAPHS)}")
     validate(arguments)
-    check_access(situation)
     download(situation)
     validate_adapters(arguments)
     load_shards(situation)
@@ -114,131 +130,52 @@ def start(situation: Situation) -> None:
 
 def _announce_attention(situation: Situation) -> None:
     """Choose the kernels like the launcher, before the number of shards is known."""
-    log = situation.log
-    if not situation.release.default_attention:
-        return
+    log, paged = situation.log, situation.attention == "paged"
     if situation.host.on_cpu:
         problem = f"Cannot determine GPU compute capability: {reason('no_driver')}"
         log.launcher(problem, level="WARN", target=GPU)
-    paged = situation.attention == "paged"
     if paged and "ATTENTION" not in situation.environ:
         why = "head dim is not supported by flashinfer"
         log.launcher(f"Forcing attention to 'paged' because {why}, also disabling prefix caching")
     log.launcher(f"Using attention {situation.attention} - Prefix caching {'0' if paged else 'true'}")
 
 
-def _announce_plan(situation: Situation) -> None:
-    arguments, log = situation.arguments, situation.log
-    if situation.num_shard > 1:
-        log.launcher(f"Sharding model on {situation.num_shard} processes")
-    if arguments.number("max-batch-prefill-tokens") is None:
-        log.launcher(f"Default `max_batch_prefill_tokens` to {situation.prefill_tokens}")
-    if arguments.values.get("cuda-graphs") is None:
-        log.launcher(f"Using default cuda graphs {list(DEFAULT_GRAPHS)}")
-
-
-_STOPPED: Final = 0
-_FAILED: Final = 1
-_USAGE: Final = 2
-_PANICKED: Final = 101
-_CRASH_AFTER_S: Final = 30.0
-# A flag that no release has: one letter short of one that all have.
-_MISSPELT: Final = ("--max-batch-prefill-token", "4096")
-_DEFAULT_GRACE_S: Final = 90
-# Real time: how long a launcher takes to notice that a shard has exited.
-_NOTICED_S: Final = 0.1
-_NOTE: Final = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace"
-_POLL_S: Final = 0.05
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """Settings of this run of the container."""
-
-    listen: tuple[str, int]
-    pace: Pace
-    out: TextIO
-    err: TextIO
-    port_held: bool = False
-
-
-def run(container: Container, argv: Sequence[str], options: Run) -> int:
-    """Return the launcher's exit code: 0 after a requested stop, 1 for an error, 2 for a bad command line."""
-    if Fault.BAD_FLAG in container.faults:
-        argv = (*argv, *_MISSPELT)
-    try:
-        arguments = parse(container.release.flags, argv, container.environ)
-    except UsageError as error:
-        options.err.write(f"{error}\n")
-        return _USAGE
-    except HelpAskedError as asked:
-        options.out.write(f"{asked}\n")
-        return _STOPPED
-    coloured = not container.environ.get("NO_COLOR")
-    log = Log(
-        out=options.out,
-        err=options.err,
-        json_output=arguments.on("json-output"),
-        launcher_colour=coloured,
-        # The router's check is inverted: setting the variable turns colors off.
-        router_colour=coloured and container.environ.get("LOG_COLORIZE") != "1",
-    )
-    situation = prepare(container, arguments, log, options.pace)
-    try:
-        start(situation)
-        _serve(situation, options)
-    except StoppedError:
-        stop_shards(situation)
-        return _STOPPED
-    except PanicError as panic:
-        log.final(str(panic))
-        return _PANICKED
-    except LauncherError as error:
-        log.final(f"Error: {error.variant}")
-        return _FAILED
-    return _STOPPED
-
-
-def _serve(situation: Situation, options: Run) -> None:
-    """Serve until asked to stop, which raises StoppedError, or until a shard dies."""
-    inference = Inference(situation)
-    _try_metrics_port(situation, options)
+def _serve(situation: Situation) -> None:
+    """Serve until asked to stop, or until a shard dies. Raises ExitError."""
+    inference, log = Inference(situation), situation.log
+    if "prometheus-port" in situation.arguments.given:
+        _try_metrics_port(situation, situation.listen[0])
     # The router logs this before it binds its socket.
-    situation.log.router("Connected", line=2302)
+    log.router("Connected", line=2302)
     try:
-        server = EngineServer(options.listen, inference, port_held=options.port_held)
+        server = EngineServer(situation.listen, inference, port_held=situation.port_held)
     except OSError as error:
-        where = ":".join(map(str, options.listen))
-        situation.log.router(f"Failed to bind to {where}: {_os_error(error)}", level="ERROR", line=2318)
+        where = ":".join(map(str, situation.listen))
+        log.router(f"Failed to bind to {where}: {_os_error(error)}", level="ERROR", line=2318)
         fields = f'code: {error.errno}, kind: AddrInUse, message: "{error.strerror}"'
         end_of_router(situation, f"Error: WebServer(Axum(Os {{ {fields} }}))")
     loop = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": _POLL_S}, daemon=True)
     loop.start()
     try:
         _until_asked_to_stop(inference)
-    except StoppedError:
+    except ExitError as end:
         _stop_router(server, situation)
-        raise
-    except LauncherError:
-        _stop_router(server, situation)
-        situation.log.launcher("Shutting down shards")
+        if end.code:
+            log.launcher("Shutting down shards")
         raise
     finally:
         server.server_close()
 
 
-def _try_metrics_port(situation: Situation, options: Run) -> None:
-    """Bind the port for a moment, without answering there.
+def _try_metrics_port(situation: Situation, host: str) -> None:
+    """Bind a given port for a moment, without answering there.
 
     The default port is skipped: in a container nothing else uses it, but on this computer something may.
     """
-    port = situation.arguments.number("prometheus-port")
-    if port is None or "prometheus-port" not in situation.arguments.given:
-        return
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # two engines on one computer may collide here
         try:
-            probe.bind((options.listen[0], port))
+            probe.bind((host, situation.arguments.get("prometheus-port")))
         except OSError as error:
             why = f'FailedToCreateHTTPListener("{_os_error(error)}")'
             panic = "thread 'main' panicked at router/src/server.rs:1991:10:"
@@ -250,7 +187,7 @@ def _os_error(error: OSError) -> str:
 
 
 def _until_asked_to_stop(inference: Inference) -> None:
-    """Wait for the stop request. Raises LauncherError `ShardFailed` if a shard dies before that."""
+    """Wait for the stop request. Raises ExitError, also if a shard dies before that."""
     pace, faults = inference.situation.pace, inference.situation.faults
     if Fault.CRASH_AFTER_READY in faults:
         pace.pause(_CRASH_AFTER_S)
@@ -272,7 +209,7 @@ def _crash(inference: Inference, method: str, why: str) -> NoReturn:
     report_output(situation, traceback("boxed_early", model, reason(why), on_cpu=situation.host.on_cpu), 0)
     time.sleep(_NOTICED_S)
     log.launcher("Shard 0 crashed", level="ERROR")
-    raise LauncherError("ShardFailed")
+    raise given_up("ShardFailed")
 
 
 def _stop_router(server: EngineServer, situation: Situation) -> None:
@@ -282,6 +219,6 @@ def _stop_router(server: EngineServer, situation: Situation) -> None:
     log.launcher("Waiting for webserver to gracefully shutdown")
     log.router("signal received, starting graceful shutdown", line=2399)
     server.leave()
-    grace_s = situation.arguments.required_number("graceful-termination-timeout", _DEFAULT_GRACE_S)
+    grace_s = situation.arguments.get("graceful-termination-timeout", _DEFAULT_GRACE_S)
     drained = server.drain(grace_s / situation.pace.speed)
     log.launcher("webserver terminated" if drained else "Killing webserver")

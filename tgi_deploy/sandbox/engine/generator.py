@@ -12,47 +12,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tgi_deploy.sandbox.engine.bodies import Parameters
     from tgi_deploy.sandbox.engine.inference import Prepared
 
 _PIECE: Final = re.compile(r" ?\w{1,6}|\s|[^\w\s]")
 _RESERVED_IDS: Final = 3
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
-    id: int
-    text: str
-    start: int
-    stop: int
-
-
-_BEGIN: Final = Piece(id=1, text="<s>", start=0, stop=0)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tokenizer:
-    """The tokenizer. `vocab_size` limits the ids. `begins`: prompts start with a special token."""
-
-    vocab_size: int
-    begins: bool = False
-
-    def encode(self, text: str) -> tuple[Piece, ...]:
-        pieces = (
-            Piece(id=self.id_of(match.group()), text=match.group(), start=match.start(), stop=match.end())
-            for match in _PIECE.finditer(text)
-        )
-        return (_BEGIN, *pieces) if self.begins else tuple(pieces)
-
-    def cut(self, text: str) -> Iterator[str]:
-        return (match.group() for match in _PIECE.finditer(text))
-
-    def id_of(self, piece: str) -> int:
-        return zlib.crc32(piece.encode()) % max(1, self.vocab_size - _RESERVED_IDS) + _RESERVED_IDS
-
-
-EOS_TEXT: Final = "</s>"
-EOS_ID: Final = 2
 _SHORTEST: Final = 24
 _LONGEST: Final = 96
 _WORDS: Final = tuple(
@@ -68,8 +31,26 @@ _WORDS: Final = tuple(
 class Token:
     id: int
     text: str
-    logprob: float
+    logprob: float = 0.0
     special: bool = False
+
+
+_BEGIN: Final = Token(id=1, text="<s>", special=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tokenizer:
+    """The tokenizer. `vocab_size` limits the ids. `begins`: prompts start with a special token."""
+
+    vocab_size: int
+    begins: bool = False
+
+    def encode(self, text: str) -> tuple[Token, ...]:
+        return (*([_BEGIN] if self.begins else ()), *map(self.token, _PIECE.findall(text)))
+
+    def token(self, piece: str, logprob: float = 0.0) -> Token:
+        identity = zlib.crc32(piece.encode()) % max(1, self.vocab_size - _RESERVED_IDS) + _RESERVED_IDS
+        return Token(id=identity, text=piece, logprob=logprob)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,53 +67,40 @@ class Step:
         return "" if self.token.special else self.token.text
 
 
-def _seed_of(prepared: Prepared) -> int:
-    """Return the random seed: greedy decoding depends only on the prompt, sampling also on the request's seed."""
-    parameters = prepared.asked.parameters
+def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
+    """Yield tokens up to the limit, the end-of-sequence token or a stop sequence.
+
+    Greedy decoding depends only on the prompt, sampling also on the request's seed.
+    """
+    parameters, text = prepared.asked.parameters, ""
     salt = f"{prepared.seed}|{parameters.temperature}" if parameters.samples else "greedy"
     digest = hashlib.sha256(f"{salt}|{prepared.prompt}".encode()).digest()
-    return int.from_bytes(digest[:8], "big")
-
-
-def generate(prepared: Prepared, tokenizer: Tokenizer) -> Iterator[Step]:
-    """Yield tokens up to the limit, the end-of-sequence token or a stop sequence."""
-    dice = random.Random(_seed_of(prepared))  # noqa: S311 -- it shall be predictable
-    parameters, text = prepared.asked.parameters, ""
-    for index, piece in enumerate(_pieces(dice, tokenizer, prepared.forced), start=1):
+    dice = random.Random(int.from_bytes(digest[:8], "big"))  # noqa: S311 -- it shall be predictable
+    for index, piece in enumerate(_pieces(dice, prepared.forced), start=1):
+        logprob, reason = -round(dice.uniform(0.01, 2.5), 4), "length" if index >= prepared.max_new_tokens else None
         if piece is None:
-            token = Token(id=EOS_ID, text=EOS_TEXT, logprob=_logprob(dice), special=True)
-            yield Step(token=token, top=_top(token, parameters, tokenizer), finish_reason="eos_token")
-            return
-        text += piece
-        token = Token(id=tokenizer.id_of(piece), text=piece, logprob=_logprob(dice))
-        reason = "length" if index >= prepared.max_new_tokens else None
-        if any(text.endswith(stop) for stop in parameters.stop):
-            reason = "stop_sequence"
-        yield Step(token=token, top=_top(token, parameters, tokenizer), finish_reason=reason)
+            token, reason = Token(id=2, text="</s>", logprob=logprob, special=True), "eos_token"
+        else:
+            token, text = tokenizer.token(piece, logprob), text + piece
+            reason = "stop_sequence" if any(map(text.endswith, parameters.stop)) else reason
+        top = _top(token, parameters.top_n_tokens or 0, tokenizer)
+        yield Step(token=token, top=top, finish_reason=reason)
         if reason is not None:
             return
 
 
-def _pieces(dice: random.Random, tokenizer: Tokenizer, forced_text: str | None) -> Iterator[str | None]:
+def _pieces(dice: random.Random, forced_text: str | None) -> Iterator[str | None]:
     """Yield token texts, then None for the end."""
     words = (f" {dice.choice(_WORDS)}" for _ in range(dice.randint(_SHORTEST, _LONGEST)))
     for text in words if forced_text is None else (forced_text,):
-        yield from tokenizer.cut(text)
+        yield from _PIECE.findall(text)
     yield None
 
 
-def _logprob(dice: random.Random) -> float:
-    return -round(dice.uniform(0.01, 2.5), 4)
-
-
-def _top(token: Token, parameters: Parameters, tokenizer: Tokenizer) -> tuple[Token, ...]:
-    wanted = parameters.top_n_tokens or 0
+def _top(token: Token, wanted: int, tokenizer: Tokenizer) -> tuple[Token, ...]:
     if wanted == 0:
         return ()
     own = random.Random(token.id)  # noqa: S311 -- alternatives must not change what is generated next
     others = [f" {word}" for word in own.sample(_WORDS, wanted) if f" {word}" != token.text]
-    alternatives = [
-        Token(id=tokenizer.id_of(text), text=text, logprob=token.logprob - place)
-        for place, text in enumerate(others, start=1)
-    ]
+    alternatives = (tokenizer.token(text, token.logprob - place) for place, text in enumerate(others, start=1))
     return (token, *alternatives)[:wanted]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox.engine.checkpoint import made_up_hash
-from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.generator import Step, generate
 from tgi_deploy.sandbox.engine.logs import CLIENT
+from tgi_deploy.sandbox.engine.messages import ApiError
 from tgi_deploy.sandbox.engine.metrics import Metrics
 from tgi_deploy.sandbox.engine.parameters import check_parameters, forced_text
 from tgi_deploy.sandbox.engine.situation import Fault
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from tgi_deploy.sandbox.engine.bodies import Parameters
-    from tgi_deploy.sandbox.engine.generator import Piece
+    from tgi_deploy.sandbox.engine.generator import Token
     from tgi_deploy.sandbox.engine.situation import Situation
 
 _DEFAULT_MODEL: Final = "bigscience/bloom-560m"
@@ -38,6 +38,7 @@ _LONG_PROMPT_TOKENS: Final = 256
 # Weights are float32 on a CPU (server, models/causal_lm.py), so a token moves twice the bytes.
 _CPU_BANDWIDTH_GB_S: Final = 20.0
 _CPU_TFLOPS: Final = 1.0
+_FAILED: Final = "Request failed during generation: Server error: "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +57,7 @@ class Prepared:
 
     asked: Asked
     prompt: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Token, ...]
     max_new_tokens: int
     seed: int | None
     forced: str | None
@@ -73,6 +74,10 @@ class Timing:
     @property
     def total_s(self) -> float:
         return time.perf_counter() - self.started
+
+    def parts_s(self, produced: int) -> tuple[float, ...]:
+        """Return total, validation, queue and inference time, and the time of one of the tokens."""
+        return self.total_s, self.validated, 0.0, self.inferred, self.inferred / max(1, produced)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,39 +101,23 @@ class Inference:
     """One served model. Safe to call from many threads. `out_of_memory`: a prefill took the shard down."""
 
     def __init__(self, situation: Situation) -> None:
-        arguments, limits = situation.arguments, situation.limits
+        arguments, limits, checkpoint = situation.arguments, situation.limits, situation.checkpoint
+        release, faults, host = situation.release, situation.faults, situation.host
         self.situation = situation
         self.metrics = Metrics(limits.max_input_tokens, limits.max_total_tokens)
-        self.tokenizer = situation.checkpoint.tokenizer
-        self.api_key = arguments.text("api-key")
-        supplied = arguments.text("tokenizer-config-path") is not None
-        self.template = situation.checkpoint.profile.chat or supplied
-        if Fault.NO_CHAT_TEMPLATE in situation.faults:
-            self.template = False
+        self.tokenizer = checkpoint.tokenizer
+        self.api_key: str | None = arguments.get("api-key")
+        supplied = arguments.get("tokenizer-config-path") is not None
+        self.template = (checkpoint.profile.chat or supplied) and Fault.NO_CHAT_TEMPLATE not in faults
+        self.model_id = _DEFAULT_MODEL if Fault.WRONG_MODEL in faults else checkpoint.model_id
+        self.version = release.reported_version or release.version
+        self.commit = made_up_hash(f"text-generation-inference {release.version}")
+        self.docker_label = f"sha-{self.commit[:7]}"
+        made_up = f"{host.gpus}-nvidia-{host.accelerator.name.lower()}"
+        self.compute_type = situation.environ.get("COMPUTE_TYPE") or made_up
         self.out_of_memory = threading.Event()
         self.dead = threading.Event()
-        self._slots = threading.BoundedSemaphore(arguments.required_number("max-concurrent-requests", 128))
-
-    @property
-    def model_id(self) -> str:
-        return _DEFAULT_MODEL if Fault.WRONG_MODEL in self.situation.faults else self.situation.checkpoint.model_id
-
-    @property
-    def version(self) -> str:
-        return self.situation.release.reported_version or self.situation.release.version
-
-    @property
-    def commit(self) -> str:
-        return made_up_hash(f"text-generation-inference {self.situation.release.version}")
-
-    @property
-    def docker_label(self) -> str:
-        return f"sha-{self.commit[:7]}"
-
-    @property
-    def compute_type(self) -> str:
-        host = self.situation.host
-        return self.situation.environ.get("COMPUTE_TYPE") or f"{host.gpus}-nvidia-{host.accelerator.name.lower()}"
+        self._slots = threading.BoundedSemaphore(arguments.get("max-concurrent-requests", 128))
 
     def has(self, flag: str) -> bool:
         """Return whether the release has a flag, which also identifies routes and fields of the same release."""
@@ -143,60 +132,63 @@ class Inference:
 
     def timing_headers(self, answer: Answer) -> dict[str, str]:
         """Return the timing headers in milliseconds, which the router sends with a whole answer."""
-        timing, produced = answer.timing, len(answer.steps)
-        times_s = {
-            "x-total-time": timing.total_s,
-            "x-validation-time": timing.validated,
-            "x-queue-time": 0.0,
-            "x-inference-time": timing.inferred,
-            "x-time-per-token": timing.inferred / max(1, produced),
-        }
+        produced = len(answer.steps)
+        names = ("total-time", "validation-time", "queue-time", "inference-time", "time-per-token")
+        times = zip(names, answer.timing.parts_s(produced), strict=True)
         return {
             "x-compute-type": self.compute_type,
-            "x-compute-time": str(timing.total_s),
+            "x-compute-time": str(answer.timing.total_s),
             "x-compute-characters": str(len(answer.prepared.asked.inputs)),
-            **{name: str(round(seconds * 1000)) for name, seconds in times_s.items()},
+            **{f"x-{name}": str(round(seconds * 1000)) for name, seconds in times},
             "x-prompt-tokens": str(len(answer.prepared.pieces)),
             "x-generated-tokens": str(produced),
         }
 
     @contextmanager
     def admitted(self, asked: Asked) -> Iterator[Timing]:
-        """Take a place among the concurrent requests.
-
-        Raises:
-            ApiError: kind `overloaded`, if there is none.
-        """
-        self.metrics.count("tgi_request_count")
+        """Take a place among the concurrent requests. Raises ApiError `overloaded` if there is none."""
+        self.metrics.add("tgi_request_count")
         try:
             self._take_place()
             if self.metrics.add("tgi_batch_current_size", 1) > 1:
-                self.metrics.count("tgi_batch_concat", reason="backpressure")
+                self.metrics.add("tgi_batch_concat", reason="backpressure")
             try:
                 yield Timing()
             finally:
                 self.metrics.add("tgi_batch_current_size", -1)
                 self._slots.release()
         except ApiError as error:
-            self.metrics.count("tgi_request_failure", err=error.kind)
+            self.metrics.add("tgi_request_failure", err=error.kind)
             if error.kind == "generation":
-                self.metrics.count("tgi_batch_inference_failure", method="prefill")
+                self.metrics.add("tgi_batch_inference_failure", method="prefill")
             self.situation.log.refused(asked.within, asked.route, asked.parameters, error.bare)
             raise
 
     def _take_place(self) -> None:
-        full = Fault.OVERLOADED in self.situation.faults or not self._slots.acquire(blocking=False)
-        if full:
+        if Fault.OVERLOADED in self.situation.faults or not self._slots.acquire(blocking=False):
             raise ApiError("overloaded", "Model is overloaded")
         self.metrics.add("tgi_queue_size", 0)  # a request is batched at once
         self.metrics.add("tgi_batch_current_max_tokens", 0)
 
-    def prepare(self, asked: Asked, timing: Timing, *, streaming: bool) -> Prepared:
-        """Validate a request.
+    def answer(self, asked: Asked) -> Answer:
+        """Return the whole generation."""
+        with self.admitted(asked) as timing:
+            prepared = self._prepare(asked, timing, streaming=False)
+            return Answer(prepared=prepared, steps=tuple(self._steps(prepared, timing)), timing=timing)
 
-        Raises:
-            ApiError: kind `validation`.
-        """
+    def stream(self, asked: Asked) -> Generator[tuple[Prepared, Step, int]]:
+        """Yield each step with its number."""
+        with self.admitted(asked) as timing:
+            prepared = self._prepare(asked, timing, streaming=True)
+            for index, step in enumerate(self._steps(prepared, timing), start=1):
+                yield prepared, step, index
+
+    def complain_of_shard(self) -> None:
+        reason = "Server error: error trying to connect: Connection refused (os error 111)"
+        self.situation.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
+
+    def _prepare(self, asked: Asked, timing: Timing, *, streaming: bool) -> Prepared:
+        """Validate a request. Raises ApiError `validation`."""
         parameters = asked.parameters
         check_parameters(parameters, self.situation, streaming=streaming)
         if not asked.inputs:
@@ -226,84 +218,53 @@ class Inference:
         if wanted is not None:
             wanted = min(wanted, _MOST_NEW_TOKENS)
             if wanted > left:
-                raise ApiError(
-                    "validation",
-                    f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}. "
-                    f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`",
-                )
+                rule = f"`inputs` tokens + `max_new_tokens` must be <= {limits.max_total_tokens}"
+                given = f"Given: {used} `inputs` tokens and {wanted} `max_new_tokens`"
+                raise ApiError("validation", f"{rule}. {given}")
         if used > limits.max_input_tokens:
-            raise ApiError(
-                "validation", f"`inputs` must have less than {limits.max_input_tokens} tokens. Given: {used}"
-            )
+            rule = f"`inputs` must have less than {limits.max_input_tokens} tokens"
+            raise ApiError("validation", f"{rule}. Given: {used}")
         default = left if self.situation.release.chunked_prefill else min(left, _OLD_DEFAULT_NEW_TOKENS)
         return default if wanted is None else wanted
 
-    def steps(self, prepared: Prepared, timing: Timing) -> Generator[Step]:
+    def _steps(self, prepared: Prepared, timing: Timing) -> Generator[Step]:
         """Yield tokens at the GPU's speed. Counts the request when it is finished."""
+        situation, prompt_tokens, produced = self.situation, len(prepared.pieces), 0
+        model, host, shards = situation.checkpoint.model, situation.host, situation.num_shard
+        tflops = _CPU_TFLOPS if host.on_cpu else host.accelerator.fp16_tflops or 100.0
         self.metrics.observe("tgi_batch_next_size", 1)
-        self._work("prefill", self._prefill_s(len(prepared.pieces)))
-        self._check_memory(len(prepared.pieces))
-        produced = 0
+        operations = prompt_tokens * 2 * model.parameters
+        self._work("prefill", operations / (tflops * 1e12 * shards * _COMPUTE_SHARE))
+        if Fault.OOM_SERVING in situation.faults and prompt_tokens >= _LONG_PROMPT_TOKENS:
+            self.out_of_memory.set()
+            raise ApiError("generation", f"{_FAILED}CUDA out of memory")
+        bandwidth_gb_s = _CPU_BANDWIDTH_GB_S if host.on_cpu else host.accelerator.bandwidth_gb_s * _BANDWIDTH_SHARE
+        step_s = max(_LEAST_STEP_S, situation.checkpoint.stored_bytes / shards / (bandwidth_gb_s * 1e9))
         for step in generate(prepared, self.tokenizer):
-            self._work("decode", self._step_s())
+            self._work("decode", step_s)
             produced += 1
             yield step
         timing.inferred = timing.total_s - timing.validated
         self._count_success(prepared, produced, timing)
 
-    def stream(self, asked: Asked) -> Generator[tuple[Prepared, Step, int]]:
-        """Yield each step with its number."""
-        with self.admitted(asked) as timing:
-            prepared = self.prepare(asked, timing, streaming=True)
-            for index, step in enumerate(self.steps(prepared, timing), start=1):
-                yield prepared, step, index
-
     def _work(self, method: str, real_s: float) -> None:
         """Record one step of the batch, which consists of the forward pass and small remainders."""
-        self.metrics.count("tgi_batch_inference_count", method=method)
+        self.metrics.add("tgi_batch_inference_count", method=method)
         time.sleep(real_s / self.situation.pace.speed)
         if self.dead.is_set():
-            raise ApiError("generation", "Request failed during generation: Server error: transport error")
-        self.metrics.count("tgi_batch_inference_success", method=method)
+            raise ApiError("generation", f"{_FAILED}transport error")
+        self.metrics.add("tgi_batch_inference_success", method=method)
         for part, share in _STEP_PARTS.items():
             self.metrics.observe(f"tgi_batch_{part}_duration", real_s * share, method=method)
 
-    def complain_of_shard(self) -> None:
-        reason = "Server error: error trying to connect: Connection refused (os error 111)"
-        self.situation.log.router(reason, level="ERROR", source=CLIENT, line=45, spans=[("health", {})] * 4)
-
-    def _check_memory(self, tokens: int) -> None:
-        if Fault.OOM_SERVING in self.situation.faults and tokens >= _LONG_PROMPT_TOKENS:
-            self.out_of_memory.set()
-            raise ApiError("generation", "Request failed during generation: Server error: CUDA out of memory")
-
-    def answer(self, asked: Asked) -> Answer:
-        """Return the whole generation."""
-        with self.admitted(asked) as timing:
-            prepared = self.prepare(asked, timing, streaming=False)
-            return Answer(prepared=prepared, steps=tuple(self.steps(prepared, timing)), timing=timing)
-
     def _count_success(self, prepared: Prepared, produced: int, timing: Timing) -> None:
-        per_token = timing.inferred / max(1, produced)
-        self.metrics.count("tgi_request_success")
+        total_s, validated_s, queued_s, inferred_s, per_token_s = timing.parts_s(produced)
+        self.metrics.add("tgi_request_success")
         self.metrics.observe("tgi_request_generated_tokens", produced)
-        self.metrics.observe("tgi_request_duration", timing.total_s)
-        self.metrics.observe("tgi_request_inference_duration", timing.inferred)
-        self.metrics.observe("tgi_request_queue_duration", 0.0)
-        self.metrics.observe("tgi_request_mean_time_per_token_duration", per_token)
+        self.metrics.observe("tgi_request_duration", total_s)
+        self.metrics.observe("tgi_request_inference_duration", inferred_s)
+        self.metrics.observe("tgi_request_queue_duration", queued_s)
+        self.metrics.observe("tgi_request_mean_time_per_token_duration", per_token_s)
         self.metrics.observe("tgi_request_skipped_tokens", 0)
-        times = (timing.total_s, timing.validated, 0.0, timing.inferred, per_token)
-        asked = prepared.asked
+        asked, times = prepared.asked, (total_s, validated_s, queued_s, inferred_s, per_token_s)
         self.situation.log.answered(asked.within, asked.route, asked.parameters, times, prepared.seed)
-
-    def _step_s(self) -> float:
-        situation = self.situation
-        card = situation.host.accelerator.bandwidth_gb_s * _BANDWIDTH_SHARE
-        bandwidth = 1e9 * (_CPU_BANDWIDTH_GB_S if situation.host.on_cpu else card)
-        return max(_LEAST_STEP_S, situation.checkpoint.stored_bytes / situation.num_shard / bandwidth)
-
-    def _prefill_s(self, tokens: int) -> float:
-        situation = self.situation
-        tflops = _CPU_TFLOPS if situation.host.on_cpu else situation.host.accelerator.fp16_tflops or 100.0
-        per_second = tflops * 1e12 * situation.num_shard * _COMPUTE_SHARE
-        return tokens * 2 * situation.checkpoint.model.parameters / per_second

@@ -44,20 +44,21 @@ class Log:
         message: str,
         *,
         level: Level = "INFO",
-        span: str | None = None,
+        span: str = "",
         rank: int | None = None,
         target: str = _LAUNCHER,
     ) -> None:
         """Write a record of the launcher, or of a shard's Python process, which arrives through it."""
         if self.json_output:
-            self._json_launcher(message, level, span, rank, target)
+            name = {"name": span} if rank is None else {"rank": rank, "name": span}
+            within = {"span": name, "spans": [name]} if span else {}
+            self._json(level, {"fields": {"message": message}, "target": target, **within})
             return
         paint = _painter(on=self.launcher_colour)
         where = f"{paint(_BOLD, span)}: " if span else ""
         dim, end = ("\x1b[2m", "\x1b[0m") if self.launcher_colour else ("", "")
         ending = "" if rank is None else f" {dim}{paint(_ITALIC, 'rank')}{paint(_DIM, '=')}{rank}{end}"
-        body = f"{where}{paint(_DIM, target)}{paint(_DIM, ':')} {message}{ending}"
-        self._text(body, level, colour=self.launcher_colour)
+        self._text(f"{where}{paint(_DIM, target)}{paint(_DIM, ':')} {message}{ending}", level, paint)
 
     def router(
         self,
@@ -70,18 +71,16 @@ class Log:
     ) -> None:
         target, filename = source
         if self.json_output:
-            record: dict[str, object] = {"timestamp": self._stamp(), "level": level, "message": message}
-            record |= {"target": target, "filename": filename, "line_number": line}
-            if spans:
-                every = [{**fields, "name": name} for name, fields in spans]
-                record |= {"span": every[-1], "spans": every}
-            self.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
+            every = [{**fields, "name": name} for name, fields in spans]
+            within = {"span": every[-1], "spans": every} if every else {}
+            place: dict[str, object] = {"target": target, "filename": filename, "line_number": line}
+            self._json(level, {"message": message, **place, **within})
             return
         paint = _painter(on=self.router_colour)
-        within = "".join(f"{_span(name, fields, paint)}{paint(_DIM, ':')}" for name, fields in spans)
-        place = f"{paint(_DIM, filename)}{paint(_DIM, ':')}{paint(_DIM, f'{line}:')}"
-        where = f"{within}{' ' if spans else ''}{paint(_DIM, target)}{paint(_DIM, ':')} {place}"
-        self._text(f"{where} {message}", level, colour=self.router_colour)
+        outer = "".join(f"{_span(name, fields, paint)}{paint(_DIM, ':')}" for name, fields in spans)
+        where = f"{outer}{' ' if spans else ''}{paint(_DIM, target)}{paint(_DIM, ':')}"
+        at = f"{paint(_DIM, filename)}{paint(_DIM, ':')}{paint(_DIM, f'{line}:')}"
+        self._text(f"{where} {at} {message}", level, paint)
 
     def answered(
         self, within: str, route: str, parameters: Parameters, times: Sequence[float], seed: int | None
@@ -89,41 +88,35 @@ class Log:
         """Write the line of an answered request."""
         shown = {name: f'"{_duration(seconds)}"' for name, seconds in zip(_TIMES, times, strict=True)}
         fields = {"parameters": _debug(parameters, route), **shown, "seed": f'"{_option(seed)}"'}
-        line = _SUCCESS_LINES.get(route, 432)
-        self.router("Success", line=line, spans=[*_outer(within), (route, fields)])
+        outer: list[tuple[str, Mapping[str, str]]] = [(within, {})] if within else []
+        self.router("Success", line=_SUCCESS_LINES.get(route, 432), spans=[*outer, (route, fields)])
 
     def refused(self, within: str, route: str, parameters: Parameters, reason: str) -> None:
-        fields = {"parameters": _debug(parameters, route)}
-        spans = [*_outer(within), (route, fields), ("generate", {}), ("generate_stream", {})]
+        outer: list[tuple[str, Mapping[str, str]]] = [(within, {})] if within else []
+        spans = [*outer, (route, {"parameters": _debug(parameters, route)}), ("generate", {}), ("generate_stream", {})]
         # As in users' reports: github.com/bionic-gpt/bionic-gpt/issues/154
         self.router(reason, level="ERROR", source=_INFER, line=120, spans=spans)
 
     def final(self, text: str) -> None:
         """Write a plain line to stderr, as the launcher does when it exits."""
-        with self._lock:
-            self.err.write(text + "\n")
-            self.err.flush()
+        self.write(text, self.err)
 
-    def _json_launcher(self, message: str, level: Level, span: str | None, rank: int | None, target: str) -> None:
-        record: dict[str, object] = {"timestamp": self._stamp(), "level": level, "fields": {"message": message}}
-        record["target"] = target
-        if span is not None:
-            name = {"name": span} if rank is None else {"rank": rank, "name": span}
-            record |= {"span": name, "spans": [name]}
+    def write(self, line: str, to: TextIO | None = None) -> None:
+        """Write a line unchanged, also for unformatted output of the router that the launcher passes on."""
+        out = to or self.out
+        with self._lock:
+            out.write(line + "\n")
+            out.flush()
+
+    def _json(self, level: Level, members: Mapping[str, object]) -> None:
+        record = {"timestamp": self._stamp(), "level": level, **members}
         self.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")))
 
-    def _text(self, body: str, level: Level, *, colour: bool) -> None:
-        paint = _painter(on=colour)
+    def _text(self, body: str, level: Level, paint: Callable[[str, str], str]) -> None:
         self.write(f"{paint(_DIM, self._stamp())} {paint(_COLOURS[level], f'{level:>5}')} {body}")
 
     def _stamp(self) -> str:
         return self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-    def write(self, line: str) -> None:
-        """Write a line unchanged, also for unformatted output of the router that the launcher passes on."""
-        with self._lock:
-            self.out.write(line + "\n")
-            self.out.flush()
 
 
 def _painter(*, on: bool) -> Callable[[str, str], str]:
@@ -137,10 +130,6 @@ def _span(name: str, fields: Mapping[str, str], paint: Callable[[str, str], str]
     return f"{paint(_BOLD, name)}{paint(_BOLD, '{')}{inside}{paint(_BOLD, '}')}"
 
 
-def _outer(within: str) -> list[tuple[str, Mapping[str, str]]]:
-    return [(within, {})] if within else []
-
-
 def _debug(parameters: Parameters, route: str) -> str:
     """Format the struct like Rust. The OpenAI-style routes record it as a string: TGI issue 3203."""
     members = ", ".join(f"{name}: {_rust(name, getattr(parameters, name))}" for name in parameters.__struct_fields__)
@@ -149,20 +138,15 @@ def _debug(parameters: Parameters, route: str) -> str:
 
 
 def _rust(name: str, value: object) -> str:
-    if isinstance(value, bool) and name != "return_full_text":
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return json.dumps(list(value), ensure_ascii=False)
-    if name == "grammar" and value is not None:
-        return "Some(Json(…))"
-    return _option(value)
+    if isinstance(value, tuple) or (isinstance(value, bool) and name != "return_full_text"):
+        return json.dumps(value, ensure_ascii=False)
+    return "Some(Json(…))" if name == "grammar" and value is not None else _option(value)
 
 
 def _option(value: object) -> str:
     if value is None:
         return "None"
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, bool | str) else str(value)
-    return f"Some({text})"
+    return f"Some({json.dumps(value, ensure_ascii=False) if isinstance(value, bool | str) else value})"
 
 
 def _duration(seconds: float) -> str:

@@ -164,7 +164,7 @@ def capacity(situation: Situation) -> Capacity:
     prefill = situation.prefill_tokens
     blocks = _requests(situation) * ceil(max(total - 1, min(prompt, prefill)) / block)
     used += release.workspace_bytes + _prefill_bytes(situation) + blocks * block_bytes
-    usable = memory * situation.arguments.fraction("cuda-memory-fraction", 1.0)
+    usable = memory * situation.arguments.get("cuda-memory-fraction", 1.0)
     if used > usable:
         return Capacity(verdict="oom-warmup")
     if release.share_of == "total":
@@ -181,7 +181,7 @@ def _kv_bytes_per_token(situation: Situation) -> int:
     heads = model.kv_heads
     if not situation.model_class.replicated_kv:
         heads = max(1, heads // situation.num_shard)
-    value_bytes = 1 if situation.arguments.text("kv-cache-dtype") is not None else _BYTES_16
+    value_bytes = 1 if situation.arguments.get("kv-cache-dtype") is not None else _BYTES_16
     return 2 * model.layers * heads * model.head_dim * value_bytes
 
 

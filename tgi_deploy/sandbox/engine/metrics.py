@@ -1,4 +1,7 @@
-"""Real counters as Prometheus text: names, types, labels and buckets as in tests/cases/engine/metrics.json."""
+"""Real counters as Prometheus text: names, types, labels and buckets as in tests/cases/engine/metrics.json.
+
+prometheus_client can't write it: it appends `_total` to counters, and has no summaries with quantiles.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ if TYPE_CHECKING:
 
 Labels = tuple[tuple[str, str], ...]
 # Names and help texts by type, as recorded.
-_KINDS: Final = ("counter", "gauge", "histogram", "summary")
 _TABLE: Final = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_KINDS: Final = ("counter", "gauge", "histogram", "summary")
 _ABOUT: Final = {name: (kind, about) for kind in _KINDS for name, about in _TABLE[kind].items()}
 _QUANTILES: Final = ("0", "0.5", "0.9", "0.95", "0.99", "0.999", "1")
 _TOKEN_BUCKETS: Final = 100
@@ -43,14 +46,15 @@ class _Distribution:
     def __post_init__(self) -> None:
         self.counts = [0] * (len(self.bounds) + 1)
 
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
-        below = accumulate(self.counts)
-        for bound, count in zip([*map(_shown, self.bounds), "+Inf"], below, strict=True):
-            yield _line(f"{name}_bucket", (*labels, ("le", bound)), count)
+        if _ABOUT[name][0] == "summary":  # all 0: nothing is speculated, so nothing is skipped
+            yield from (_line(name, (("quantile", quantile),), 0) for quantile in _QUANTILES)
+        else:
+            bounds = [*map(_shown, self.bounds), "+Inf"]
+            for bound, count in zip(bounds, accumulate(self.counts), strict=True):
+                yield _line(f"{name}_bucket", (*labels, ("le", bound)), count)
+        yield _line(f"{name}_sum", labels, self.total)
+        yield _line(f"{name}_count", labels, sum(self.counts))
 
 
 class Metrics:
@@ -58,8 +62,7 @@ class Metrics:
 
     def __init__(self, input_tokens: int, total_tokens: int) -> None:
         self._lock = threading.Lock()
-        self._counters: dict[str, dict[Labels, int]] = defaultdict(lambda: defaultdict(int))
-        self._gauges: dict[str, float] = {}
+        self._values: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(int))
         self._observed: dict[str, dict[Labels, _Distribution]] = defaultdict(dict)
         self._bounds = {
             "tgi_batch_next_size": [float(size) for size in range(1, _LARGEST_BATCH + 1)],
@@ -68,15 +71,12 @@ class Metrics:
             "tgi_request_max_new_tokens": _token_bounds(total_tokens),
         }
 
-    def count(self, name: str, **labels: str) -> None:
+    def add(self, name: str, change: float = 1, **labels: str) -> float:
+        """Return the new value of the counter or gauge."""
+        key = tuple(sorted(labels.items()))
         with self._lock:
-            self._counters[name][tuple(sorted(labels.items()))] += 1
-
-    def add(self, name: str, change: float) -> float:
-        """Return the gauge's new value."""
-        with self._lock:
-            self._gauges[name] = self._gauges.get(name, 0.0) + change
-            return self._gauges[name]
+            self._values[name][key] += change
+            return self._values[name][key]
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         key = tuple(sorted(labels.items()))
@@ -84,38 +84,25 @@ class Metrics:
             series = self._observed[name]
             if key not in series:
                 series[key] = _Distribution(self._bounds.get(name, _SECONDS))
-            series[key].observe(value)
+            series[key].counts[bisect_left(series[key].bounds, value)] += 1
+            series[key].total += value
 
     def render(self) -> str:
         with self._lock:
-            return "".join(f"{block}\n" for block in (*self._simple(), *self._distributions()))
-
-    def _simple(self) -> Iterator[str]:
-        for name, series in self._counters.items():
-            yield _block(name, [_line(name, labels, count) for labels, count in series.items()])
-        for name, value in self._gauges.items():
-            yield _block(name, [_line(name, (), value)])
-
-    def _distributions(self) -> Iterator[str]:
-        for name, series in self._observed.items():
-            summary = name in _TABLE["summary"]
-            lines: list[str] = []
-            for labels, found in series.items():
-                lines += _quantiles(name) if summary else found.lines(name, labels)
-                ends = (("sum", found.total), ("count", sum(found.counts)))
-                lines += [_line(f"{name}_{end}", labels, value) for end, value in ends]
-            yield _block(name, lines)
+            simple = [
+                _block(name, (_line(name, labels, value) for labels, value in series.items()))
+                for name, series in self._values.items()
+            ]
+            return "".join(simple) + "".join(
+                _block(name, (line for labels, found in series.items() for line in found.lines(name, labels)))
+                for name, series in self._observed.items()
+            )
 
 
-def _quantiles(name: str) -> Iterator[str]:
-    """Return 0: nothing is speculated, so nothing is skipped."""
-    return (_line(name, (("quantile", quantile),), 0) for quantile in _QUANTILES)
-
-
-def _block(name: str, lines: list[str]) -> str:
+def _block(name: str, lines: Iterator[str]) -> str:
     kind, about = _ABOUT[name]
     head = [f"# HELP {name} {about}"] if about else []
-    return "\n".join([*head, f"# TYPE {name} {kind}", *lines, ""])
+    return "\n".join([*head, f"# TYPE {name} {kind}", *lines, "", ""])
 
 
 def _line(name: str, labels: Labels, value: float) -> str:

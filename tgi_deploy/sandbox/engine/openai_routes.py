@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.sandbox.engine import native
 from tgi_deploy.sandbox.engine.bodies import Chat, Completion, Generate, Grammar, Vertex
-from tgi_deploy.sandbox.engine.failures import ApiError
 from tgi_deploy.sandbox.engine.inference import Asked
-from tgi_deploy.sandbox.engine.reading import typed, undeserializable
+from tgi_deploy.sandbox.engine.messages import ApiError, Reply, Stream, reply_json, typed, undeserializable
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
@@ -19,35 +18,33 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.engine.bodies import Message
     from tgi_deploy.sandbox.engine.generator import Step
     from tgi_deploy.sandbox.engine.inference import Answer, Inference
-    from tgi_deploy.sandbox.engine.server import Exchange
+    from tgi_deploy.sandbox.engine.messages import Request
 
 
-def chat_completions(inference: Inference, exchange: Exchange) -> None:
-    _chat(inference, exchange, exchange.read(Chat))
+def chat_completions(inference: Inference, request: Request) -> Reply | Stream:
+    return _chat(inference, request.read(Chat))
 
 
-def completions(inference: Inference, exchange: Exchange) -> None:
-    _complete(inference, exchange, exchange.read(Completion))
+def completions(inference: Inference, request: Request) -> Reply | Stream:
+    return _complete(inference, request.read(Completion))
 
 
-def invocations(inference: Inference, exchange: Exchange) -> None:
+def invocations(inference: Inference, request: Request) -> Reply | Stream:
     """Answer SageMaker's route, which accepts any of the three bodies."""
-    body, text = exchange.value(), exchange.text()
+    body = request.value()
     members = body if isinstance(body, dict) else {}
     if "messages" in members:
-        _chat(inference, exchange, typed(body, Chat, text))
-    elif "prompt" in members:
-        _complete(inference, exchange, typed(body, Completion, text))
-    elif "inputs" in members:
-        native.compatible_body(inference, exchange, typed(body, Generate, text))
-    else:
-        raise undeserializable("data did not match any variant of untagged enum SagemakerRequest")
+        return _chat(inference, typed(body, Chat, request.text))
+    if "prompt" in members:
+        return _complete(inference, typed(body, Completion, request.text))
+    if "inputs" in members:
+        return native.compatible_body(inference, typed(body, Generate, request.text))
+    raise undeserializable("data did not match any variant of untagged enum SagemakerRequest")
 
 
-def vertex(inference: Inference, exchange: Exchange) -> None:
-    instances = [_instance(inference, instance) for instance in exchange.read(Vertex).instances]
-    answers = [inference.answer(asked) for asked in instances]
-    exchange.send_json(200, {"predictions": [answer.text for answer in answers]})
+def vertex(inference: Inference, request: Request) -> Reply:
+    instances = [_instance(inference, instance) for instance in request.read(Vertex).instances]
+    return reply_json({"predictions": [inference.answer(asked).text for asked in instances]})
 
 
 def _instance(inference: Inference, instance: Mapping[str, Any]) -> Asked:
@@ -56,15 +53,15 @@ def _instance(inference: Inference, instance: Mapping[str, Any]) -> Asked:
     return native.asked_of(typed(instance, Generate, ""), "vertex_compatibility")
 
 
-def models(inference: Inference, exchange: Exchange) -> None:
+def models(inference: Inference, _request: Request) -> Reply:
     entry = {"id": inference.model_id, "object": "model", "created": 0, "owned_by": inference.model_id}
-    exchange.send_json(200, {"object": "list", "data": [entry]})
+    return reply_json({"object": "list", "data": [entry]})
 
 
-def chat_tokenize(inference: Inference, exchange: Exchange) -> None:
-    prompt = _prompt(inference, exchange.read(Chat))
+def chat_tokenize(inference: Inference, request: Request) -> Reply:
+    prompt = _prompt(inference, request.read(Chat))
     pieces = native.token_list(inference.tokenizer.encode(prompt))
-    exchange.send_json(200, {"tokenize_response": pieces, "templated_text": prompt})
+    return reply_json({"tokenize_response": pieces, "templated_text": prompt})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,11 +74,7 @@ class ChatRequest:
 
 
 def _converted(inference: Inference, body: Chat, route: str = "chat_completions") -> ChatRequest:
-    """Return the request with its template applied.
-
-    Raises:
-        ApiError: kind `template_error` or `tool_error`.
-    """
+    """Return the request with its template applied. Raises ApiError `template_error` or `tool_error`."""
     if body.tools and body.response_format is not None:
         raise ApiError("tool_error", "Tool error: Grammar and tools are mutually exclusive")
     tool, grammar = _required_tool(body), body.response_format
@@ -124,11 +117,10 @@ def _member(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _chat(inference: Inference, exchange: Exchange, body: Chat) -> None:
+def _chat(inference: Inference, body: Chat) -> Reply | Stream:
     request = _converted(inference, body)
     if body.stream:
-        _stream(inference, exchange, request.asked, _chat_chunks(inference, request))
-        return
+        return _stream(inference, request.asked, _chat_chunks(inference, request))
     answer = inference.answer(request.asked)
     choice = {
         "index": 0,
@@ -137,7 +129,7 @@ def _chat(inference: Inference, exchange: Exchange, body: Chat) -> None:
         "finish_reason": _finish(answer.finish_reason),
     }
     reply = _envelope(inference, "chat.completion", choices=[choice], usage=_usage([answer]))
-    exchange.send_json(200, reply, headers=inference.timing_headers(answer))
+    return reply_json(reply, headers=inference.timing_headers(answer))
 
 
 def _message(request: ChatRequest, text: str, **place: int) -> dict[str, Any]:
@@ -190,9 +182,9 @@ def _envelope(inference: Inference, kind: str, **fields: object) -> dict[str, An
     }
 
 
-def _stream(inference: Inference, exchange: Exchange, asked: Asked, chunks: Generator[dict[str, Any]]) -> None:
+def _stream(inference: Inference, asked: Asked, chunks: Generator[dict[str, Any]]) -> Stream:
     headers = inference.stream_headers(asked.inputs)
-    exchange.send_events(headers, chunks, failure=ApiError.chat_event, last="[DONE]")
+    return Stream(headers=headers, events=chunks, failure=ApiError.chat_event, last="[DONE]")
 
 
 def _chat_chunks(inference: Inference, request: ChatRequest) -> Generator[dict[str, Any]]:
@@ -211,24 +203,23 @@ def _chat_chunks(inference: Inference, request: ChatRequest) -> Generator[dict[s
         yield _envelope(inference, "chat.completion.chunk", choices=[], usage=_usage_of(*used))
 
 
-def _complete(inference: Inference, exchange: Exchange, body: Completion) -> None:
+def _complete(inference: Inference, body: Completion) -> Reply | Stream:
     if body.suffix is not None:
         problem = "Suffix is not supported and can be achieved by preprocessing the prompt."
         raise ApiError("suffix not supported", problem)
-    most = inference.situation.arguments.required_number("max-client-batch-size", 4)
+    most = inference.situation.arguments.get("max-client-batch-size", 4)
     if len(body.prompt) > most:
         raise ApiError("batch size exceeded", f"Number of prompts exceeds the maximum allowed batch size of {most}")
     parameters = body.parameters(repetition_penalty=body.repetition_penalty)
     every = [Asked(route="completions", inputs=prompt, parameters=parameters) for prompt in body.prompt]
     if body.stream:
-        _stream(inference, exchange, every[0], _completion_chunks(inference, every))
-        return
+        return _stream(inference, every[0], _completion_chunks(inference, every))
     answers = [inference.answer(asked) for asked in every]
     choices = [_choice(place, answer.text, _finish(answer.finish_reason)) for place, answer in enumerate(answers)]
     reply = _envelope(inference, "text_completion", choices=choices, usage=_usage(answers))
     headers = inference.timing_headers(answers[-1])
     del headers["x-compute-time"]  # the only route whose answers lack it
-    exchange.send_json(200, reply, headers=headers)
+    return reply_json(reply, headers=headers)
 
 
 def _choice(place: int, text: str, reason: str) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.sandbox.engine.failures import ApiError
+from tgi_deploy.sandbox.engine.messages import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,74 +17,44 @@ if TYPE_CHECKING:
 
 
 def check_parameters(parameters: Parameters, situation: Situation, *, streaming: bool) -> None:
-    """Check single values.
-
-    Raises:
-        ApiError: kind `validation`.
-    """
-    problems = (
-        *_of_candidates(parameters, situation.arguments.required_number("max-best-of", 2), streaming=streaming),
-        *_of_sampling(parameters),
-        *_of_output(parameters, situation, streaming=streaming),
+    """Check single values, in the validator's order. Raises ApiError `validation`."""
+    get, longest, given = situation.arguments.get, situation.limits.max_input_tokens, parameters
+    best_of, most_best_of = given.best_of or 1, get("max-best-of", 2)
+    stops, most_stops = len(given.stop), get("max-stop-sequences", 4)
+    top, most_top, cut = given.top_n_tokens or 0, get("max-top-n-tokens", 5), given.truncate
+    several = best_of > 1
+    rules = (
+        (best_of > most_best_of, f"`best_of` must be > 0 and <= {most_best_of}. Given: {best_of}"),
+        (several and streaming, "`best_of` != 1 is not supported when streaming tokens"),
+        (several and not given.samples, "you must use sampling when `best_of` is > 1"),
+        (several and given.seed is not None, "`seed` must not be set when `best_of` > 1"),
+        (not _in(given.temperature, 0, math.inf), "`temperature` must be strictly positive"),
+        (not _in(given.repetition_penalty, 0, math.inf), "`repetition_penalty` must be strictly positive"),
+        (abs(given.frequency_penalty or 0) > 2, "`frequency_penalty` must be >= -2.0 and <= 2.0"),  # noqa: PLR2004
+        (not _in(given.top_p, 0, 1), "`top_p` must be > 0.0 and < 1.0"),
+        (not _in(given.typical_p, 0, 1), "`typical_p` must be > 0.0 and < 1.0"),
+        (not _in(given.top_k, 0, math.inf), "`top_k` must be strictly positive"),
+        (not _in(given.max_new_tokens, 0, math.inf), "`max_new_tokens` must be strictly positive"),
+        (not _in(cut, 0, longest + 1), f"`truncate` must be strictly positive and less than {longest}. Given: {cut}"),
+        (stops > most_stops, f"`stop` supports up to {most_stops} stop sequences. Given: {stops}"),
+        (top > most_top, f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}"),
+        (
+            streaming and given.decoder_input_details,
+            "`decoder_input_details` == true is not supported when streaming tokens",
+        ),
+        (given.grammar is not None and get("disable-grammar-support"), "grammar is not supported"),
     )
-    if problems:
-        raise ApiError("validation", problems[0])
+    problem = next((words for broken, words in rules if broken), None)
+    if problem is not None:
+        raise ApiError("validation", problem)
 
 
-def _of_candidates(parameters: Parameters, most: int, *, streaming: bool) -> Iterator[str]:
-    count = parameters.best_of or 1
-    if count == 1:
-        return
-    if count > most:
-        yield f"`best_of` must be > 0 and <= {most}. Given: {count}"
-    if streaming:
-        yield "`best_of` != 1 is not supported when streaming tokens"
-    if not parameters.samples:
-        yield "you must use sampling when `best_of` is > 1"
-    if parameters.seed is not None:
-        yield "`seed` must not be set when `best_of` > 1"
-
-
-def _of_sampling(parameters: Parameters) -> Iterator[str]:
-    for name in ("temperature", "repetition_penalty"):
-        value = getattr(parameters, name)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            yield f"`{name}` must be strictly positive"
-    penalty = parameters.frequency_penalty
-    if penalty is not None and not -2 <= penalty <= 2:  # noqa: PLR2004 -- the API's own range
-        yield "`frequency_penalty` must be >= -2.0 and <= 2.0"
-    for name in ("top_p", "typical_p"):
-        value = getattr(parameters, name)
-        if value is not None and not 0 < value < 1:
-            yield f"`{name}` must be > 0.0 and < 1.0"
-    for name in ("top_k", "max_new_tokens"):
-        value = getattr(parameters, name)
-        if value is not None and value <= 0:
-            yield f"`{name}` must be strictly positive"
-
-
-def _of_output(parameters: Parameters, situation: Situation, *, streaming: bool) -> Iterator[str]:
-    arguments, cut, longest = situation.arguments, parameters.truncate, situation.limits.max_input_tokens
-    if cut is not None and not 0 < cut <= longest:
-        yield f"`truncate` must be strictly positive and less than {longest}. Given: {cut}"
-    stops, most = len(parameters.stop), arguments.required_number("max-stop-sequences", 4)
-    if stops > most:
-        yield f"`stop` supports up to {most} stop sequences. Given: {stops}"
-    alternatives, most = parameters.top_n_tokens or 0, arguments.required_number("max-top-n-tokens", 5)
-    if alternatives > most:
-        yield f"`top_n_tokens` must be >= 0 and <= {most}. Given: {alternatives}"
-    if streaming and parameters.decoder_input_details:
-        yield "`decoder_input_details` == true is not supported when streaming tokens"
-    if parameters.grammar is not None and arguments.on("disable-grammar-support"):
-        yield "grammar is not supported"
+def _in(value: float | None, above: float, below: float) -> bool:
+    return value is None or above < value < below
 
 
 def forced_text(grammar: Grammar) -> str | None:
-    """Return the only text that a grammar allows; None if it allows several.
-
-    Raises:
-        ApiError: kind `validation` or `generation`.
-    """
+    """Return the only text that a grammar allows; None if it allows several. Raises ApiError."""
     if grammar.type == "regex":
         try:
             re.compile(str(grammar.value))
@@ -99,11 +69,24 @@ def forced_text(grammar: Grammar) -> str | None:
         schema = schema.get("schema", schema)
     if not isinstance(schema, dict) or "properties" not in schema:
         raise ApiError("validation", "grammar is not valid: Grammar must have a 'properties' field")
+    unknown = next((kind for kind in _types(schema) if kind not in (*_SIMPLE, "array", "object")), None)
+    if unknown is not None:
+        why = f"{json.dumps(unknown)} is not valid under any of the schemas listed in the 'anyOf' keyword"
+        raise ApiError("validation", f"grammar is not valid: {why}")
     return json.dumps(example(schema))
 
 
-_SIMPLE = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
-_DEPTH = 12
+_SIMPLE: Final = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "null": None}
+_DEPTH: Final = 12
+
+
+def _types(schema: object, depth: int = _DEPTH) -> Iterator[object]:
+    """Yield the types that a schema names."""
+    if isinstance(schema, dict) and depth:
+        kind, parts = schema.get("type", "object"), schema.get("properties")
+        yield from kind if isinstance(kind, list) else (kind,)
+        for part in (*(parts.values() if isinstance(parts, dict) else ()), schema.get("items")):
+            yield from _types(part, depth - 1)
 
 
 def example(schema: object, depth: int = _DEPTH) -> Any:  # noqa: ANN401 -- any JSON value

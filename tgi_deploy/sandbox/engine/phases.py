@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from tgi_deploy.sandbox.engine.checkpoint import hub_token
-from tgi_deploy.sandbox.engine.failures import LauncherError
+from tgi_deploy.sandbox.engine.flags import given_up
 from tgi_deploy.sandbox.engine.logs import BACKEND, CLIENT, MAIN
-from tgi_deploy.sandbox.engine.memory import Capacity, capacity
+from tgi_deploy.sandbox.engine.memory import capacity
 from tgi_deploy.sandbox.engine.refusals import load_refusal, warmup_refusal
 from tgi_deploy.sandbox.engine.situation import Fault, TokenLimits
 from tgi_deploy.sandbox.engine.tracebacks import reason, traceback
@@ -31,22 +31,31 @@ _SLOW_FACTOR: Final = 40
 _DOWNLOAD_STARTS_S: Final = 8.0
 _RETRIES: Final = 5
 _RETRY_S: Final = 5.0
-_COMPLETE: Final = ".complete"
 
 
-def check_access(situation: Situation) -> None:
-    """Start the download process and query the hub.
-
-    Raises:
-        LauncherError: `DownloadError`, after logging the hub client's message.
-    """
-    checkpoint, faults = situation.checkpoint, situation.faults
-    situation.log.launcher(f"Starting check and download process for {checkpoint.model_id}", span=_DOWNLOAD)
+def download(situation: Situation) -> None:
+    """Query the hub, and download the weights or find those of an earlier run. Raises ExitError `DownloadError`."""
+    checkpoint, log = situation.checkpoint, situation.log
+    log.launcher(f"Starting check and download process for {checkpoint.model_id}", span=_DOWNLOAD)
     situation.pace.pause(_DOWNLOAD_STARTS_S)
-    if checkpoint.is_local:
-        if not checkpoint.has_weights:
-            _fail_download(situation, "", kind="no_weights")
-        return
+    if not checkpoint.is_local:
+        _check_access(situation)
+    elif not checkpoint.has_weights:
+        _fail_download(situation, "", kind="no_weights")
+    inside, data = Path(cache_folder(checkpoint, situation.environ)), situation.host.data
+    marker = data / inside.relative_to("/data") / ".complete" if data and inside.is_relative_to("/data") else None
+    if checkpoint.is_local or (marker is not None and marker.exists()):
+        log.launcher("Files are already present on the host. Skipping download.")
+    else:
+        _fetch(situation, inside)
+        if marker is not None:
+            marker.parent.mkdir(parents=True, exist_ok=True)
+            marker.touch()
+    log.launcher(f"Successfully downloaded weights for {checkpoint.model_id}", span=_DOWNLOAD)
+
+
+def _check_access(situation: Situation) -> None:
+    checkpoint, faults, token = situation.checkpoint, situation.faults, hub_token(situation.environ)
     if not checkpoint.exists:
         _fail_download(situation, "bad_name" if checkpoint.model_id.startswith("/") else "no_repository")
     if Fault.NETWORK in faults:
@@ -54,7 +63,6 @@ def check_access(situation: Situation) -> None:
             situation.log.launcher("Retrying in 5 seconds", level="WARN", span=_DOWNLOAD)
             situation.pace.pause(_RETRY_S)
         _fail_download(situation, "network")
-    token = hub_token(situation.environ)
     if Fault.GATED in faults and token is not None:
         _fail_download(situation, "gated_with_token")
     if token is None and (checkpoint.model.gated or Fault.GATED in faults):
@@ -65,45 +73,28 @@ def _fail_download(situation: Situation, why: str, kind: Kind = "download") -> N
     model = situation.checkpoint.model_id
     evidence = traceback(kind, model, reason(why, model=model) if why else "")
     situation.log.launcher(f"Download encountered an error: \n{evidence}", level="ERROR", span=_DOWNLOAD)
-    raise LauncherError("DownloadError")
-
-
-def download(situation: Situation) -> None:
-    """Download the weights, or find those of an earlier run."""
-    checkpoint, log = situation.checkpoint, situation.log
-    folder = cache_folder(checkpoint, situation.environ)
-    inside, data = Path(folder), situation.host.data
-    marker = data / inside.relative_to("/data") / _COMPLETE if data and inside.is_relative_to("/data") else None
-    if checkpoint.is_local or (marker is not None and marker.exists()):
-        log.launcher("Files are already present on the host. Skipping download.")
-    else:
-        _fetch(situation, folder)
-        if marker is not None:
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()
-    log.launcher(f"Successfully downloaded weights for {checkpoint.model_id}", span=_DOWNLOAD)
+    raise given_up("DownloadError")
 
 
 def cache_folder(checkpoint: Checkpoint, environ: Mapping[str, str]) -> str:
     """Return the path inside the container. `HF_HOME` adds a level that `HUGGINGFACE_HUB_CACHE` does not."""
-    root = environ.get("HUGGINGFACE_HUB_CACHE") or environ.get("HF_HUB_CACHE")
-    if root is None:
-        root = environ.get("HF_HOME", "/data") + "/hub"
+    own = environ.get("HUGGINGFACE_HUB_CACHE") or environ.get("HF_HUB_CACHE")
+    root = environ.get("HF_HOME", "/data") + "/hub" if own is None else own
     return f"{root}/models--{checkpoint.model_id.replace('/', '--')}/snapshots/{checkpoint.commit}"
 
 
-def _fetch(situation: Situation, folder: str) -> None:
-    files = situation.checkpoint.files()
+def _fetch(situation: Situation, folder: Path) -> None:
+    files, log = situation.checkpoint.files(), situation.log
     slow = _SLOW_FACTOR if Fault.SLOW_DOWNLOAD in situation.faults else 1
     each_s = situation.checkpoint.stored_bytes * slow / len(files) / _BYTES_PER_S
     for done, name in enumerate(files, start=1):
-        situation.log.launcher(f"Download file: {name}")
+        log.launcher(f"Download file: {name}")
         situation.pace.pause(each_s)
         if Fault.DISK_FULL in situation.faults and done > len(files) // 2:
             _fail_download(situation, "disk_full")
         took, left = (timedelta(seconds=int(each_s * count)) for count in (1, len(files) - done))
-        situation.log.launcher(f"Downloaded {folder}/{name} in {took}.")
-        situation.log.launcher(f"Download: [{done}/{len(files)}] -- ETA: {left}")
+        log.launcher(f"Downloaded {folder}/{name} in {took}.")
+        log.launcher(f"Download: [{done}/{len(files)}] -- ETA: {left}")
 
 
 SHARDS: Final = "shard-manager"
@@ -123,11 +114,7 @@ _NOT_ON_CPU: Final = {
 
 
 def load_shards(situation: Situation) -> None:
-    """Start every rank and wait until all are ready.
-
-    Raises:
-        LauncherError: `ShardCannotStart`.
-    """
+    """Start every rank and wait until all are ready. Raises ExitError `ShardCannotStart`."""
     log, faults = situation.log, situation.faults
     for rank in range(situation.num_shard):
         log.launcher("Starting shard", span=SHARDS, rank=rank)
@@ -159,7 +146,7 @@ def _announce_shards(situation: Situation, seconds: float) -> None:
     if situation.release.chunked_prefill:
         log.launcher(f"Using prefill chunking = {situation.chunks_prefill}")
     for rank in situation.ranks:
-        log.launcher(f"Server started at unix://{situation.arguments.text('shard-uds-path')}-{rank}")
+        log.launcher(f"Server started at unix://{situation.arguments.get('shard-uds-path')}-{rank}")
     for rank in situation.ranks:
         log.launcher(f"Shard ready in {seconds + rank / 10:.9f}s", span=SHARDS, rank=rank)
 
@@ -188,7 +175,7 @@ def _die(situation: Situation, why: str, *, early: bool = False) -> NoReturn:
     log.launcher("Shutting down shards")
     for rank in others:
         report_output(situation, boxed, rank)
-    raise LauncherError("ShardCannotStart")
+    raise given_up("ShardCannotStart")
 
 
 def report_output(situation: Situation, left: str, rank: int) -> None:
@@ -198,14 +185,16 @@ def report_output(situation: Situation, left: str, rank: int) -> None:
 
 def stop_shards(situation: Situation) -> None:
     """Stop every started shard, with the duration measured on TGI 3.3.7."""
-    situation.log.launcher("Shutting down shards")
-    for words in ("Terminating shard", "Waiting for shard to gracefully shutdown"):
-        for rank in situation.ranks:
-            situation.log.launcher(words, span=SHARDS, rank=rank)
+    log = situation.log
+    log.launcher("Shutting down shards")
+    for rank in situation.ranks:
+        log.launcher("Terminating shard", span=SHARDS, rank=rank)
+    for rank in situation.ranks:
+        log.launcher("Waiting for shard to gracefully shutdown", span=SHARDS, rank=rank)
     if situation.ranks:
         time.sleep(_STOP_S / situation.pace.speed)
     for rank in situation.ranks:
-        situation.log.launcher("shard terminated", span=SHARDS, rank=rank)
+        log.launcher("shard terminated", span=SHARDS, rank=rank)
 
 
 _ROUTER_STARTS_S: Final = 3.0
@@ -217,15 +206,11 @@ _CPU_BATCH_TOKENS: Final = 16_000
 
 
 def warm_up(situation: Situation) -> None:
-    """Prefill the largest batch, size the KV cache, then let the router check its limits.
-
-    Raises:
-        LauncherError: `WebserverFailed`.
-    """
+    """Prefill the largest batch, size the KV cache, then let the router check its limits. Raises ExitError."""
     situation.log.launcher("Starting Webserver")
     situation.pace.pause(_ROUTER_STARTS_S)
-    if situation.arguments.number("max-batch-size") == 0:
-        _crash(situation, 'ArgumentValidation("`max_batch_size` must be > 0")')
+    if situation.arguments.get("max-batch-size") == 0:
+        _refuse(situation, "`max_batch_size` must be > 0")
     situation.log.router("Warming up model", source=BACKEND, line=125)
     situation.pace.pause(_PREFILL_S)
     refusal = warmup_refusal(situation)
@@ -235,7 +220,7 @@ def warm_up(situation: Situation) -> None:
     total = situation.total_tokens(tokens)
     if total > tokens:
         outer = "Backend" if situation.release.chunked_prefill else "Warmup"
-        _crash(situation, f"{outer}(NotEnoughMemory({total}))")
+        end_of_router(situation, f"Error: {outer}(NotEnoughMemory({total}))")
     situation.limits = TokenLimits(
         max_input_tokens=situation.input_tokens(total), max_total_tokens=total, max_batch_total_tokens=tokens
     )
@@ -248,18 +233,18 @@ def _assumed_tokens(situation: Situation) -> int:
     message = "Model does not support automatic max batch total tokens"
     situation.log.router(message, level="WARN", source=BACKEND, line=79)
     default = max(_CPU_BATCH_TOKENS, situation.total_tokens(0), situation.prefill_tokens)
-    return situation.arguments.required_number("max-batch-total-tokens", default)
+    return int(situation.arguments.get("max-batch-total-tokens", default))
 
 
 def _measured_tokens(situation: Situation) -> int:
-    cache: Capacity = capacity(situation)
+    cache = capacity(situation)
     if Fault.OOM_WARMUP in situation.faults or cache.verdict != "ok":
         sentence = reason("prefill_too_large", tokens=situation.prefill_tokens)
         _fail_in_prefill(situation, sentence, before="torch.OutOfMemoryError: CUDA out of memory.\n")
     blocks = cache.tokens // cache.block_tokens
     situation.log.launcher(f"KV-cache blocks: {blocks}, size: {cache.block_tokens}")
-    graphs, rule = situation.arguments.values.get("cuda-graphs") or DEFAULT_GRAPHS, situation.weights.rule
-    if isinstance(graphs, tuple) and graphs != (0,) and (rule is None or rule.cuda_graphs):
+    graphs, rule = situation.arguments.get("cuda-graphs", DEFAULT_GRAPHS), situation.weights.rule
+    if graphs != (0,) and (rule is None or rule.cuda_graphs):
         situation.log.launcher(f"Cuda Graphs are enabled for sizes {sorted(graphs, reverse=True)}")
         situation.pace.pause(_GRAPHS_S)
     return cache.tokens
@@ -271,47 +256,41 @@ def _fail_in_prefill(situation: Situation, sentence: str, before: str = "") -> N
     log.launcher(f"Method Warmup encountered an error.\n{shown}", level="ERROR")
     log.router(f"Server error: {sentence}", level="ERROR", source=CLIENT, line=45, spans=[("warmup", {})] * 2)
     inner = f'Warmup(Generation("{sentence}"))'
-    _crash(situation, f"Backend({inner})" if situation.release.chunked_prefill else inner)
+    end_of_router(situation, f"Error: {f'Backend({inner})' if situation.release.chunked_prefill else inner}")
 
 
-def _crash(situation: Situation, error: str) -> NoReturn:
-    end_of_router(situation, f"Error: {error}")
+def _refuse(situation: Situation, problem: str) -> NoReturn:
+    end_of_router(situation, f'Error: ArgumentValidation("{problem}")')
 
 
 def end_of_router(situation: Situation, last_words: str) -> NoReturn:
-    """Print the router's last output and exit, like the launcher.
-
-    Raises:
-        LauncherError: `WebserverFailed`.
-    """
+    """Print the router's last output and exit, like the launcher. Raises ExitError `WebserverFailed`."""
     situation.log.write(last_words)
     situation.log.launcher("Webserver Crashed", level="ERROR")
     stop_shards(situation)
-    raise LauncherError("WebserverFailed")
+    raise given_up("WebserverFailed")
 
 
 def _check_router_rules(situation: Situation) -> None:
     limits, prefill = situation.limits, situation.prefill_tokens
     limit, batch = limits.max_input_tokens, limits.max_batch_total_tokens
-    problem = None
     if limit >= limits.max_total_tokens:
-        problem = "`max_input_tokens` must be < `max_total_tokens`"
-    elif prefill < limit and not situation.chunks_prefill:
-        problem = f"`max_batch_prefill_tokens` must be >= `max_input_tokens`. Given: {prefill} and {limit}"
-    elif prefill > batch:
-        problem = f"`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`. Given: {prefill} and {batch}"
-    if problem is not None:
-        _crash(situation, f'ArgumentValidation("{problem}")')
+        _refuse(situation, "`max_input_tokens` must be < `max_total_tokens`")
+    if prefill < limit and not situation.chunks_prefill:
+        _refuse(situation, f"`max_batch_prefill_tokens` must be >= `max_input_tokens`. Given: {prefill} and {limit}")
+    if prefill > batch:
+        rule = "`max_batch_prefill_tokens` must be <= `max_batch_total_tokens`"
+        _refuse(situation, f"{rule}. Given: {prefill} and {batch}")
 
 
 def _announce_limits(situation: Situation) -> None:
     arguments, limits, log = situation.arguments, situation.limits, situation.log
-    if arguments.number("max-batch-total-tokens") is not None and not situation.host.on_cpu:
+    if arguments.get("max-batch-total-tokens") is not None and not situation.host.on_cpu:
         message = "`max_batch_total_tokens` is deprecated for flash models: the value of the warm-up is used"
         log.router(message, level="WARN", source=BACKEND)
     log.router(f"Setting max batch total tokens to {limits.max_batch_total_tokens}", source=BACKEND, line=137)
     log.router("Using backend V3", source=BACKEND, line=166)
-    if arguments.number("max-total-tokens") is None:
+    if arguments.get("max-total-tokens") is None:
         log.router(f"Maximum input tokens defaulted to {limits.max_input_tokens}", source=MAIN, line=168)
         log.router(f"Maximum total tokens defaulted to {limits.max_total_tokens}", source=MAIN, line=168)
 
@@ -326,7 +305,7 @@ def start_router(situation: Situation) -> None:
         log.router("Using the Hugging Face API", line=219)
     situation.pace.pause(_TOKENIZER_S)
     if not checkpoint.is_local:
-        revision = situation.arguments.text("revision") or checkpoint.commit
+        revision = situation.arguments.get("revision", checkpoint.commit)
         log.router(f"Serving revision {revision} of model {checkpoint.model_id}", line=348)
     kind = checkpoint.model.model_type.replace("_", " ").title().replace(" ", "")
     log.router(f"Using config Some({kind})", line=1742)

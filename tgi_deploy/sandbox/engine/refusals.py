@@ -33,12 +33,12 @@ def _by_device(situation: Situation) -> Iterator[str]:
     if situation.num_shard > situation.host.gpus and not on_cpu:
         yield reason("too_many_shards")
     takes_dtype = weights.name == UNQUANTIZED or (weights.rule is not None and weights.rule.takes_dtype)
-    if situation.arguments.text("dtype") is not None and not takes_dtype:
+    if situation.arguments.get("dtype") is not None and not takes_dtype:
         yield reason("dtype_and_quantize")
     if not on_cpu:
         if kernels not in _ATTENTION_KERNELS:
             yield reason("unknown_attention", attention=kernels)
-        if situation.arguments.text("kv-cache-dtype") is not None and kernels == "flashdecoding":
+        if situation.arguments.get("kv-cache-dtype") is not None and kernels == "flashdecoding":
             yield reason("fp8_cache")
         if kernels == "paged" and situation.environ.get("PREFIX_CACHING") in {"1", "true"}:
             yield reason("prefix_caching")

@@ -1,187 +1,110 @@
-"""The HTTP server: exchanges, which read bodies like the web framework, routes, access, and a graceful shutdown."""
+"""The HTTP server: requests and replies, routes, access, and a graceful shutdown."""
 
 from __future__ import annotations
 
-import json
 import socket
 import sys
 import threading
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.sandbox.engine import native, openai_routes
-from tgi_deploy.sandbox.engine.failures import ApiError, RejectionError
-from tgi_deploy.sandbox.engine.reading import parsed, typed
+from tgi_deploy.sandbox.engine.messages import (
+    ApiError,
+    RejectionError,
+    Reply,
+    Request,
+    Stream,
+    compact,
+    reply_json,
+    reply_text,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Mapping
+    from email.message import Message
 
     from tgi_deploy.sandbox.engine.inference import Inference
 
-    Handler = Callable[[Inference, "Exchange"], None]
-
-Body = TypeVar("Body", bound=msgspec.Struct)
-JSON: Final = "application/json"
 _EVERY_ANSWER: Final = {
     "vary": "origin, access-control-request-method, access-control-request-headers",
     "access-control-allow-origin": "*",
 }
+_EVENTS: Final = {"content-type": "text/event-stream", "cache-control": "no-cache"}
 _LARGEST_BODY_BYTES: Final = 64 * 1024**2
-
-
-class Exchange:
-    """A request and its answer, so that routes don't deal with sockets."""
-
-    def __init__(self, handler: BaseHTTPRequestHandler, payload_limit: int) -> None:
-        self._handler = handler
-        self._payload_limit = payload_limit
-        # All of it, because the rest would be taken for the connection's next request.
-        self._raw = _chunked(handler) if "chunked" in (self.header("Transfer-Encoding") or "") else self._counted()
-
-    def header(self, name: str) -> str | None:
-        return self._handler.headers.get(name)
-
-    def _counted(self) -> bytes:
-        length = self.header("Content-Length") or ""
-        size = int(length) if length.isascii() and length.isdigit() else 0
-        self._handler.close_connection |= size > _LARGEST_BODY_BYTES
-        return self._handler.rfile.read(min(size, _LARGEST_BODY_BYTES))
-
-    def read(self, kind: type[Body]) -> Body:
-        """Return the body.
-
-        Raises:
-            RejectionError: 400, 413, 415 or 422, like the web framework.
-        """
-        return typed(self.value(), kind, self.text())
-
-    def value(self) -> object:
-        """Return a body whose type follows from its members.
-
-        Raises:
-            RejectionError: 400, 413, 415 or 422.
-        """
-        kind = (self.header("Content-Type") or "").partition(";")[0]
-        if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
-            raise RejectionError(415, "Expected request with `Content-Type: application/json`")
-        if len(self._raw) > self._payload_limit:
-            raise RejectionError(413, "Failed to buffer the request body: length limit exceeded")
-        return parsed(self.text())
-
-    def text(self) -> str:
-        return self._raw.decode("utf-8", "replace")
-
-    def send(
-        self, status: int, body: bytes = b"", *, kind: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> None:
-        handler = self._handler
-        kinds = {"content-type": kind} if kind is not None else {}
-        ends = {"connection": "close"} if handler.close_connection else {}
-        self._start(status, {**kinds, **(headers or {}), "content-length": str(len(body)), **ends})
-        if handler.command != "HEAD":
-            handler.wfile.write(body)
-
-    def send_json(self, status: int, value: object, *, headers: Mapping[str, str] | None = None) -> None:
-        self.send(status, _compact(value).encode(), kind=JSON, headers=headers)
-
-    def send_text(self, status: int, text: str, *, kind: str = "text/plain; charset=utf-8") -> None:
-        self.send(status, text.encode(), kind=kind)
-
-    def send_events(
-        self,
-        headers: Mapping[str, str],
-        events: Generator[object],
-        *,
-        failure: Callable[[ApiError], object],
-        last: str | None = None,
-    ) -> None:
-        """Send a stream of server-sent events: the status is 200 whatever happens later."""
-        stream = {"content-type": "text/event-stream", "cache-control": "no-cache"}
-        self._start(200, {**stream, **headers, "transfer-encoding": "chunked"})
-        with closing(events):
-            try:
-                for event in events:
-                    self._send_event(_compact(event))
-            except ApiError as error:
-                self._send_event(_compact(failure(error)))
-        if last is not None:
-            self._send_event(last)
-        self._chunk(b"")
-
-    def _start(self, status: int, headers: Mapping[str, str]) -> None:
-        handler = self._handler
-        handler.send_response_only(status)
-        for name, value in {**headers, **_EVERY_ANSWER, "date": handler.date_time_string()}.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-
-    def _send_event(self, data: str) -> None:
-        self._chunk(f"data: {data}\n\n".encode())
-
-    def _chunk(self, body: bytes) -> None:
-        self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
-
-
-def _chunked(handler: BaseHTTPRequestHandler) -> bytes:
-    file, chunks = handler.rfile, []
-    while size := int(file.readline().partition(b";")[0] or b"0", 16):
-        chunks.append(file.read(size))
-        file.readline()
-    while file.readline().strip():
-        pass
-    return b"".join(chunks)
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
 _DEFAULT_PAYLOAD_LIMIT: Final = 2_000_000
 _BACKLOG: Final = 128
 
-_PROTECTED: Final[Mapping[str, Handler]] = {
-    "/": native.compatible,
-    "/generate": native.generate,
-    "/generate_stream": native.generate_stream,
-    "/tokenize": native.tokenize,
-    "/v1/chat/completions": openai_routes.chat_completions,
-    "/v1/completions": openai_routes.completions,
-    "/invocations": openai_routes.invocations,
-    "/vertex": openai_routes.vertex,
-}
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path and method. `protected`: it needs the API key; `newer`: as old as the launcher's `--api-key`."""
+
+    answer: Callable[[Inference, Request], Reply | Stream]
+    protected: bool = False
+    newer: bool = False
 
 
-def _describe(inference: Inference, exchange: Exchange) -> None:
+def _describe(inference: Inference, _request: Request) -> Reply:
     """Return the release's routes as an OpenAPI document, without bodies."""
     ok = {"responses": {"200": {"description": "as the engine answers"}}}
     paths: dict[str, dict[str, object]] = {}
-    for path in (*_OPEN_GET, *_OPEN_POST, *_PROTECTED):
-        methods = [method for method in ("GET", "POST") if _route(inference, method, path)[0] is not None]
-        if methods:
-            paths[path] = {method.lower(): ok for method in methods}
+    for method, path in _ROUTES:
+        if _route(inference, method, path):
+            paths.setdefault(path, {})[method.lower()] = ok
     about = {"title": "Text Generation Inference", "description": "Text Generation Webserver"}
     info = {**about, "version": inference.version}
-    exchange.send_json(200, {"openapi": "3.0.3", "info": info, "paths": paths})
+    return reply_json({"openapi": "3.0.3", "info": info, "paths": paths})
 
 
-_OPEN_GET: Final[Mapping[str, Handler]] = {
-    "/": native.health,
-    "/health": native.health,
-    "/ping": native.health,
-    "/info": native.info,
-    "/metrics": native.metrics,
-    "/docs": native.docs,
-    "/docs/": native.docs_page,
-    native.DESCRIPTION: _describe,
-    "/v1/models": openai_routes.models,
+_ROUTES: Final[Mapping[tuple[str, str], Route]] = {
+    ("GET", "/"): Route(native.health),
+    ("GET", "/health"): Route(native.health),
+    ("GET", "/ping"): Route(native.health),
+    ("GET", "/info"): Route(native.info),
+    ("GET", "/metrics"): Route(native.metrics),
+    ("GET", "/docs"): Route(native.docs),
+    ("GET", "/docs/"): Route(native.docs_page),
+    ("GET", native.DESCRIPTION): Route(_describe),
+    ("GET", "/v1/models"): Route(openai_routes.models, newer=True),
+    ("POST", "/"): Route(native.compatible, protected=True),
+    ("POST", "/generate"): Route(native.generate, protected=True),
+    ("POST", "/generate_stream"): Route(native.generate_stream, protected=True),
+    ("POST", "/tokenize"): Route(native.tokenize, protected=True),
+    ("POST", "/v1/chat/completions"): Route(openai_routes.chat_completions, protected=True),
+    ("POST", "/v1/completions"): Route(openai_routes.completions, protected=True),
+    ("POST", "/invocations"): Route(openai_routes.invocations, protected=True),
+    ("POST", "/vertex"): Route(openai_routes.vertex, protected=True),
+    ("POST", "/chat_tokenize"): Route(openai_routes.chat_tokenize, newer=True),
 }
-_OPEN_POST: Final[Mapping[str, Handler]] = {"/chat_tokenize": openai_routes.chat_tokenize}
 
-# Added by the release that added `--api-key`.
-_NEWER: Final = frozenset({"/v1/models", "/chat_tokenize"})
+
+def _route(inference: Inference, method: str, path: str) -> Route | None:
+    found = _ROUTES.get((method, path))
+    return None if found and found.newer and not inference.has("api-key") else found
+
+
+def answer(inference: Inference, request: Request, method: str, path: str) -> Reply | Stream:
+    """Find the route, check the key, answer, and convert rejections into replies."""
+    route = _route(inference, "GET" if method == "HEAD" else method, path)
+    if method == "OPTIONS":
+        return Reply()
+    if route is None:
+        shown = {"GET": "GET,HEAD", "POST": "POST"}
+        allowed = [words for known, words in shown.items() if _route(inference, known, path)]
+        return Reply(status=405, headers={"allow": ",".join(allowed)}) if allowed else Reply(status=404)
+    given = request.headers.get("Authorization") or ""
+    key = inference.api_key
+    if route.protected and key is not None and given.lower() != f"bearer {key}".lower():
+        return Reply(status=401)
+    try:
+        return route.answer(inference, request)
+    except RejectionError as rejection:
+        return reply_text(rejection.text, status=rejection.status)
+    except ApiError as error:
+        return reply_json(error.body(), status=error.status)
 
 
 class EngineServer(ThreadingHTTPServer):
@@ -193,7 +116,7 @@ class EngineServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], inference: Inference, *, port_held: bool = False) -> None:
         self.inference = inference
         self.allow_reuse_port = port_held
-        self.payload_limit = inference.situation.arguments.required_number("payload-limit", _DEFAULT_PAYLOAD_LIMIT)
+        self.payload_limit = inference.situation.arguments.get("payload-limit", _DEFAULT_PAYLOAD_LIMIT)
         self.leaving = False
         self._idle = set[socket.socket]()
         self._busy = 0
@@ -253,14 +176,20 @@ class _RequestHandler(BaseHTTPRequestHandler):
     server: EngineServer
 
     def do_GET(self) -> None:
-        self.server.begin(self.connection)
-        self.close_connection = self.close_connection or self.server.leaving
+        server = self.server
+        server.begin(self.connection)
+        self.close_connection = self.close_connection or server.leaving
         try:
-            dispatch(self.server.inference, Exchange(self, self.server.payload_limit), self.command, self.path)
+            request = Request(headers=self.headers, body=self._body(self.headers), limit_bytes=server.payload_limit)
+            found = answer(server.inference, request, self.command, self.path.partition("?")[0])
+            if isinstance(found, Stream):
+                self._send_stream(found)
+            else:
+                self._send(found)
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
         finally:
-            self.server.end()
+            server.end()
 
     do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_GET  # noqa: N815 -- as the base class asks
 
@@ -271,38 +200,49 @@ class _RequestHandler(BaseHTTPRequestHandler):
         self.server.rest(self.connection)
         super().handle_one_request()
 
+    def _body(self, headers: Message) -> bytes:
+        """Read all of it, because the rest would be taken for the connection's next request."""
+        file = self.rfile
+        if "chunked" in headers.get("Transfer-Encoding", ""):
+            chunks = []
+            while size := int(file.readline().partition(b";")[0] or b"0", 16):
+                chunks.append(file.read(size))
+                file.readline()
+            while file.readline().strip():
+                pass
+            return b"".join(chunks)
+        length = headers.get("Content-Length", "")
+        size = int(length) if length.isascii() and length.isdigit() else 0
+        self.close_connection |= size > _LARGEST_BODY_BYTES
+        return file.read(min(size, _LARGEST_BODY_BYTES))
 
-def dispatch(inference: Inference, exchange: Exchange, method: str, target: str) -> None:
-    """Find the route, check the key, answer, and convert rejections into replies."""
-    path = target.partition("?")[0]
-    handler, protected = _route(inference, "GET" if method == "HEAD" else method, path)
-    if method == "OPTIONS":
-        exchange.send(200)
-    elif handler is None:
-        shown = {"GET": "GET,HEAD", "POST": "POST"}
-        allowed = [words for known, words in shown.items() if _route(inference, known, path)[0] is not None]
-        exchange.send(405 if allowed else 404, headers={"allow": ",".join(allowed)} if allowed else {})
-    elif protected and not _authorized(inference.api_key, exchange):
-        exchange.send(401)
-    else:
-        try:
-            handler(inference, exchange)
-        except RejectionError as rejection:
-            exchange.send_text(rejection.status, rejection.text)
-        except ApiError as error:
-            exchange.send_json(error.status, error.body())
+    def _send(self, reply: Reply) -> None:
+        ends = {"connection": "close"} if self.close_connection else {}
+        self._start(reply.status, {**reply.headers, "content-length": str(len(reply.body)), **ends})
+        if self.command != "HEAD":
+            self.wfile.write(reply.body)
 
+    def _send_stream(self, stream: Stream) -> None:
+        """Send server-sent events: the status is 200 whatever happens later."""
+        self._start(200, {**_EVENTS, **stream.headers, "transfer-encoding": "chunked"})
+        with closing(stream.events) as events:
+            try:
+                for event in events:
+                    self._send_event(compact(event))
+            except ApiError as error:
+                self._send_event(compact(stream.failure(error)))
+        if stream.last:
+            self._send_event(stream.last)
+        self._chunk(b"")
 
-def _route(inference: Inference, method: str, path: str) -> tuple[Handler | None, bool]:
-    if path in _NEWER and not inference.has("api-key"):
-        return None, False
-    if method == "GET":
-        return _OPEN_GET.get(path), False
-    if method == "POST":
-        return _OPEN_POST.get(path) or _PROTECTED.get(path), path in _PROTECTED
-    return None, False
+    def _send_event(self, data: str) -> None:
+        self._chunk(f"data: {data}\n\n".encode())
 
+    def _chunk(self, body: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(body), body))
 
-def _authorized(api_key: str | None, exchange: Exchange) -> bool:
-    """Compare the whole header, ignoring case."""
-    return api_key is None or (exchange.header("Authorization") or "").lower() == f"bearer {api_key}".lower()
+    def _start(self, status: int, headers: Mapping[str, str]) -> None:
+        self.send_response_only(status)
+        for name, value in {**headers, **_EVERY_ANSWER, "date": self.date_time_string()}.items():
+            self.send_header(name, value)
+        self.end_headers()

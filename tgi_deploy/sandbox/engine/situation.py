@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.sandbox.engine.failures import StoppedError
+from tgi_deploy.sandbox.engine.flags import ExitError
 from tgi_deploy.sandbox.engine.memory import UNQUANTIZED, quantized_on_load
 from tgi_deploy.values.hardware import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import TextIO
 
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.engines.tgi.release import ModelClass, TgiRelease
     from tgi_deploy.sandbox.engine.checkpoint import Checkpoint
     from tgi_deploy.sandbox.engine.flags import Arguments
@@ -70,13 +72,9 @@ class Pace:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def pause(self, real_s: float) -> None:
-        """Wait `real_s` seconds of the real engine's time; infinity waits for the stop signal.
-
-        Raises:
-            StoppedError: if the stop signal arrived before or during the wait.
-        """
+        """Wait seconds of the real engine's time; infinity waits for the stop signal, which raises ExitError."""
         if self.stopping.wait(None if math.isinf(real_s) else real_s / self.speed):
-            raise StoppedError
+            raise ExitError(0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,17 +101,28 @@ _SCORES_FLAG: Final = "--enable-prefill-logprobs"
 
 
 @dataclass(kw_only=True, slots=True)
-class Situation:
+class Container:
+    """A container to start: image (release), machine, environment, faults. `models` replaces the hub."""
+
+    release: TgiRelease
+    host: Host
+    environ: Mapping[str, str]
+    faults: frozenset[Fault]
+    models: Catalog
+    listen: tuple[str, int]
+    pace: Pace
+    out: TextIO
+    err: TextIO
+    port_held: bool = False
+
+
+@dataclass(kw_only=True, slots=True)
+class Situation(Container):
     """What a start knows. `ranks` are the started shards; `limits` follow from the warm-up."""
 
     arguments: Arguments
-    environ: Mapping[str, str]
-    release: TgiRelease
-    host: Host
     checkpoint: Checkpoint
-    faults: frozenset[Fault]
     log: Log
-    pace: Pace
     num_shard: int = 1
     ranks: list[int] = field(default_factory=list)
     limits: TokenLimits = TokenLimits(max_input_tokens=0, max_total_tokens=0, max_batch_total_tokens=0)
@@ -125,7 +134,7 @@ class Situation:
     @property
     def weights(self) -> Weights:
         """Return the format of the weights in memory. The shard reports problems with it."""
-        quantize, stored = self.arguments.text("quantize"), self.checkpoint.weights
+        quantize, stored = self.arguments.get("quantize"), self.checkpoint.weights
         return stored if quantize is None or stored.name != UNQUANTIZED else quantized_on_load(quantize, self.release)
 
     @property
@@ -148,12 +157,12 @@ class Situation:
             and self.model_class.flash
             and self.attention in {"flashinfer", "flashdecoding"}
             and not self.host.on_cpu
-            and self.arguments.number("speculate") in {None, 0}
+            and not self.arguments.get("speculate")
         )
 
     @property
     def prefill_tokens(self) -> int:
-        given = self.arguments.number("max-batch-prefill-tokens")
+        given: int | None = self.arguments.get("max-batch-prefill-tokens")
         if given is not None:
             return given
         if not self.release.chunked_prefill:
@@ -166,19 +175,19 @@ class Situation:
         if not self.release.chunked_prefill:
             total = self.total_tokens(0)
             return self.input_tokens(total), total
-        given, total_given = self.arguments.input_limit, self.arguments.number("max-total-tokens")
+        given = self.arguments.input_limit
         prompt = self.prefill_tokens if given is None else given
-        return prompt, min(prompt, self.prefill_tokens) + 1 if total_given is None else total_given
+        return prompt, self.arguments.get("max-total-tokens", min(prompt, self.prefill_tokens) + 1)
 
     @property
     def scores_prompts(self) -> bool:
         """Return whether prompts are scored: always without the flag, and in classes without flash attention."""
         if not self.model_class.flash or _SCORES_FLAG not in self.release.flags:
             return True
-        return self.arguments.on(_SCORES_FLAG.removeprefix("--"))
+        return bool(self.arguments.get(_SCORES_FLAG.removeprefix("--")))
 
     def total_tokens(self, capacity_tokens: int) -> int:
-        given = self.arguments.number("max-total-tokens")
+        given: int | None = self.arguments.get("max-total-tokens")
         if given is not None:
             return given
         limit = _OLD_DEFAULT_TOTAL_TOKENS

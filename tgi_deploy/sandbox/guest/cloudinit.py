@@ -12,6 +12,7 @@ import binascii
 import gzip
 import os
 import shlex
+import time
 import zlib
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.sandbox.guest.layout import Host, PathMapper
 
-VERSION: Final = "25.2-0ubuntu1~22.04.1"
+_VERSION: Final = "25.2-0ubuntu1~22.04.1"
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _SIMULATED: Final = frozenset({"write_files", "runcmd", "bootcmd", "merge_how", "output"})
 
@@ -34,6 +35,13 @@ class CloudInit:
 
     def say(self, text: str) -> None:
         self._host.console.program("cloud-init", os.getpid(), text)
+
+    def announce(self, what: str) -> None:
+        """Print a stage as cloud-init does."""
+        now = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime())
+        source, end = (" Datasource DataSourceEc2Local. ", "") if what == "finished" else ("", ".")
+        up_s = self._host.console.uptime_s()
+        self.say(f"Cloud-init v. {_VERSION} {what} at {now}.{source} Up {up_s:.2f} seconds{end}")
 
     def run(self, encoded: str) -> None:
         """Run the user data. Known errors in it are printed on the console, as on a real machine."""
@@ -62,21 +70,16 @@ class CloudInit:
             return
         for module in sorted(set(document) - _SIMULATED):
             self.say(f"module {module} is not simulated by the sandbox: skipped")
-        mapper = self._mapper(document)
+        files = document.get("write_files") or []
+        paths = [str(item.get("path", "")) for item in files if isinstance(item, dict)]
+        mapper = self._layout.mapper(tuple(path for path in paths if path.startswith("/")))
         self._commands(document.get("bootcmd") or [], mapper, "bootcmd")
-        self._write_files(document.get("write_files") or [], mapper)
-        self._commands(document.get("runcmd") or [], mapper, "runcmd")
-
-    def _mapper(self, document: dict[str, Any]) -> PathMapper:
-        paths = tuple(str(item.get("path", "")) for item in document.get("write_files") or [] if isinstance(item, dict))
-        return self._layout.mapper(tuple(path for path in paths if path.startswith("/")))
-
-    def _write_files(self, items: list[dict[str, Any]], mapper: PathMapper) -> None:
-        for item in items:
+        for item in files:
             try:
                 self._write_file(item, mapper)
             except (OSError, ValueError, KeyError, TypeError) as problem:
                 self.say(f"[WARNING]: Undecodable or unwritable file {item!r:.80}: {problem}")
+        self._commands(document.get("runcmd") or [], mapper, "runcmd")
 
     def _write_file(self, item: dict[str, Any], mapper: PathMapper) -> None:
         path = self._layout.at(item["path"])
@@ -89,10 +92,8 @@ class CloudInit:
     def _commands(self, items: list[Any], mapper: PathMapper, name: str) -> None:
         if items:
             lines = [shlex.join(map(str, item)) if isinstance(item, list) else str(item) for item in items]
-            self._script(
-                self._layout.at(f"/var/lib/cloud/instance/scripts/{name}"),
-                "#!/bin/sh\n" + mapper("\n".join(lines)) + "\n",
-            )
+            text = "#!/bin/sh\n" + mapper("\n".join(lines)) + "\n"
+            self._script(self._layout.at(f"/var/lib/cloud/instance/scripts/{name}"), text)
 
     def _script(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass, field
 from getopt import GetoptError, getopt
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 import tgi_deploy
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
-from tgi_deploy.sandbox.guest.console import Network
 from tgi_deploy.sandbox.guest.server import value_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class DockerUsageError(ValueError):
     """A usage error, with the message of docker's client."""
 
 
+class DockerError(Exception):
+    """An error of the daemon."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunOptions:
     """The options, by their long names."""
@@ -55,53 +59,47 @@ class RunOptions:
 
     @property
     def ports(self) -> tuple[tuple[int, int], ...]:
-        """Pairs of a port of the host and of the container."""
-        return tuple(_port(text) for text in self.values.get("--publish", ()))
+        """Pairs of a port of the host and of the container. Raises DockerUsageError."""
+        pairs = []
+        for text in self.values.get("--publish", ()):
+            found = _PUBLISHED.match(text)
+            if not found:
+                raise DockerUsageError(f'invalid argument "{text}" for "-p, --publish" flag: invalid hostPort')
+            pairs.append((int(found["host"]), int(found["container"])))
+        return tuple(pairs)
 
     def environment(self, caller: Mapping[str, str]) -> dict[str, str]:
         """Return the container's environment: env files, then -e; a name alone is passed through."""
-        lines = [line for name in self.values.get("--env-file", ()) for line in _env_file(name)]
-        pairs: dict[str, str] = {}
-        for line in (*lines, *self.values.get("--env", ())):
-            key, equals, value = line.partition("=")
-            if equals:
-                pairs[key] = value
-            elif key in caller:
-                pairs[key] = caller[key]
-        return pairs
+        lines: list[str] = []
+        for name in self.values.get("--env-file", ()):
+            try:
+                lines += Path(name).read_text(encoding="utf-8").splitlines()
+            except OSError as problem:
+                raise DockerUsageError(f"open {name}: {problem.strerror}") from problem
+        lines = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
+        pairs = [line.partition("=") for line in (*lines, *self.values.get("--env", ()))]
+        return {key: value if equals else caller[key] for key, equals, value in pairs if equals or key in caller}
 
     def gpus(self, available: int) -> int:
-        """Return the number of visible GPUs.
-
-        Raises:
-            DockerUsageError: for an unknown device.
-        """
+        """Return the number of visible GPUs. Raises DockerUsageError for an unknown device."""
         wanted = self.one("--gpus").strip("\"'")
         if not wanted:
             return 0
         if not available:
             raise DockerUsageError('could not select device driver "" with capabilities: [[gpu]].')
-        return _gpu_count(wanted, available)
-
-
-def _gpu_count(wanted: str, available: int) -> int:
-    if wanted == "all":
-        return available
-    if wanted.startswith("device="):
-        devices = wanted.removeprefix("device=").split(",")
-        unknown = [device for device in devices if not device.isdigit() or int(device) >= available]
-        count = len(set(devices))
-    else:
-        if not wanted.isdigit():
+        if wanted == "all":
+            return available
+        named = wanted.removeprefix("device=")
+        if named == wanted and not wanted.isdigit():
             raise DockerUsageError(f'invalid argument "{wanted}" for "--gpus" flag: count must be an integer')
-        count = int(wanted)
-        unknown = [str(available)] if count > available else []
-    if unknown:
-        raise DockerUsageError(
-            "failed to create task for container: failed to create shim task: OCI runtime create failed: "
-            f"nvidia-container-cli: device error: {unknown[0]}: unknown device: unknown."
-        )
-    return count
+        devices = {*map(str, range(int(wanted)))} if named == wanted else {*named.split(",")}
+        unknown = sorted(device for device in devices if not device.isdigit() or int(device) >= available)
+        if unknown:
+            raise DockerUsageError(
+                "failed to create task for container: failed to create shim task: OCI runtime create failed: "
+                f"nvidia-container-cli: device error: {unknown[0]}: unknown device: unknown."
+            )
+        return len(devices)
 
 
 def parse_run(argv: list[str]) -> RunOptions:
@@ -109,7 +107,11 @@ def parse_run(argv: list[str]) -> RunOptions:
     try:
         options, words = getopt(argv, "de:ip:tv:", [*_SWITCHES.split(), *_VALUED.split()])
     except GetoptError as problem:
-        raise DockerUsageError(_usage(problem)) from problem
+        short = len(problem.opt) == 1
+        shown = f"{'-' if short else '--'}{problem.opt}"
+        if "requires argument" in problem.msg:
+            raise DockerUsageError(f"flag needs an argument: {shown}") from problem
+        raise DockerUsageError(f"unknown {'shorthand ' if short else ''}flag: {shown}") from problem
     if not words:
         raise DockerUsageError('"docker run" requires at least 1 argument.\nSee "docker run --help".')
     values: dict[str, tuple[str, ...]] = {}
@@ -119,32 +121,76 @@ def parse_run(argv: list[str]) -> RunOptions:
     return RunOptions(image=words[0], arguments=tuple(words[1:]), values=values)
 
 
-def _usage(problem: GetoptError) -> str:
-    dashes = "-" if len(problem.opt) == 1 else "--"
-    if "requires argument" in problem.msg:
-        return f"flag needs an argument: {dashes}{problem.opt}"
-    return f"unknown {'shorthand ' if dashes == '-' else ''}flag: {dashes}{problem.opt}"
-
-
-def _port(text: str) -> tuple[int, int]:
-    found = _PUBLISHED.match(text)
-    if not found:
-        raise DockerUsageError(f'invalid argument "{text}" for "-p, --publish" flag: invalid hostPort')
-    return int(found["host"]), int(found["container"])
-
-
-def _env_file(name: str) -> list[str]:
-    try:
-        lines = Path(name).read_text(encoding="utf-8").splitlines()
-    except OSError as problem:
-        raise DockerUsageError(f"open {name}: {problem.strerror}") from problem
-    return [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
-
-
 # Observed speed of pulling a large image, in unpacked bytes. Layers are transferred compressed, at about half their
 # size on disk.
 _PACKED_SHARE: Final = 0.5
 _PULL_BYTES_PER_S: Final = 150e6
+_TICK_S: Final = 0.05
+_PACKET_BYTES: Final = 1500
+_HEAD: Final = """\
+Inter-|   Receive                                          |  Transmit
+ face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
+    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+"""
+
+
+class Images:
+    """The images of the machine. Those that were pulled are listed on its root volume.
+
+    Pulls show in the counters of its network interface, the guest's `/proc/net/dev`.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._spec = host.spec
+        self._counters = host.layout.at("/proc/net/dev")
+        self._counters.parent.mkdir(parents=True, exist_ok=True)
+        self._received_bytes = 0.0
+        self._show()
+        self._kept = host.layout.at("/var/lib/docker/images")
+        self._pulled = set(self._kept.read_text(encoding="utf-8").split()) if self._kept.exists() else set[str]()
+        self._failures = host.spec.failed_pulls
+
+    def __contains__(self, image: str) -> bool:
+        return image in self._pulled
+
+    def pull(self, image: str) -> None:
+        """Pull the image unless it is there. Raises DockerError."""
+        repository, size = image.rpartition(":")[0], self._spec.images.get(image)
+        if size is None and any(name.startswith(f"{repository}:") for name in self._spec.images):
+            raise DockerError(f"manifest for {image} not found: manifest unknown: manifest unknown")
+        if size is None:
+            why = "repository does not exist or may require 'docker login'"
+            raise DockerError(f"pull access denied for {repository or image}, {why}")
+        if image in self:
+            return
+        self._receive(size)
+        if self._failures > 0:
+            self._failures -= 1
+            raise DockerError("Get https://ghcr.io/v2/: net/http: TLS handshake timeout")
+        self._pulled.add(image)
+        self._kept.write_text("\n".join(sorted(self._pulled)), encoding="utf-8")
+
+    def _receive(self, size_bytes: int) -> None:
+        """Receive the packed bytes at a constant rate, within the time of both the download and the unpacking."""
+        slow, packed = self._spec.pull_mb_per_s, size_bytes * _PACKED_SHARE
+        takes_s = packed / 1e6 / slow if slow else size_bytes / _PULL_BYTES_PER_S / self._spec.speed
+        began, before = time.monotonic(), self._received_bytes
+        while (spent_s := time.monotonic() - began) < takes_s:
+            self._received_bytes = before + packed * spent_s / takes_s
+            self._show()
+            time.sleep(min(_TICK_S, takes_s - spent_s))
+        self._received_bytes = before + packed
+        self._show()
+
+    def _show(self) -> None:
+        """Write the counters atomically."""
+        count = int(self._received_bytes)
+        new = self._counters.with_name(f"{self._counters.name}.new")
+        line = f"  eth0: {count} {count // _PACKET_BYTES} 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+        new.write_text(f"{_HEAD}{line}", encoding="utf-8")
+        new.replace(self._counters)
+
+
 _DEFAULT_STOP_S: Final = 10.0
 _MIN_STOP_S: Final = 1.0
 _USAGE_STATUS: Final = 125
@@ -163,21 +209,17 @@ _TOO_OLD: Final = (
 )
 
 
-class DockerError(Exception):
-    """An error of the daemon."""
-
-
 @dataclass(kw_only=True, slots=True)
 class Container:
     """A created container. `show` prints its output for an attached client."""
 
     name: str
     options: RunOptions
+    show: Callable[[str], None]
     identity: str = field(default_factory=lambda: secrets.token_hex(32))
     listen: str = ""
     job: Job | None = None
     status: int | None = None
-    show: Callable[[str], None] = lambda _text: None
     done: threading.Event = field(default_factory=threading.Event)
 
     def kill(self) -> None:
@@ -190,11 +232,8 @@ class Docker:
     def __init__(self, host: Host) -> None:
         self._spec = host.spec
         self._spawner = host.spawner
-        self._network = Network(host.layout.at("/proc/net/dev"))
-        self._kept = host.layout.at("/var/lib/docker/images")  # on the root volume: lists the pulled images
-        self._images = set(self._kept.read_text(encoding="utf-8").split()) if self._kept.exists() else set[str]()
+        self._images = Images(host)
         self._containers: dict[str, Container] = {}
-        self._failed_pulls = host.spec.failed_pulls
         self._lock = threading.Lock()
 
     def command(self, client: Client) -> int:
@@ -216,39 +255,19 @@ class Docker:
         images = [word for word in argv if not word.startswith("-")]
         if len(images) != 1:
             raise DockerUsageError('"docker pull" requires exactly 1 argument.')
-        self._fetch(images[0])
+        self._images.pull(images[0])
         client.out(f"{images[0]}\n")
         return 0
-
-    def _fetch(self, image: str) -> None:
-        repository = image.rpartition(":")[0]
-        size = self._spec.images.get(image)
-        if size is None and not any(name.startswith(f"{repository}:") for name in self._spec.images):
-            raise DockerError(
-                f"pull access denied for {repository or image}, repository does not exist or may require 'docker login'"
-            )
-        if size is None:
-            raise DockerError(f"manifest for {image} not found: manifest unknown: manifest unknown")
-        if image in self._images:
-            return
-        self._receive(size)
-        if self._failed_pulls > 0:
-            self._failed_pulls -= 1
-            raise DockerError("Get https://ghcr.io/v2/: net/http: TLS handshake timeout")
-        self._images.add(image)
-        self._kept.write_text("\n".join(sorted(self._images)), encoding="utf-8")
-
-    def _receive(self, size_bytes: int) -> None:
-        """Receive the packed bytes within the time of both the download and the unpacking."""
-        slow, packed = self._spec.pull_mb_per_s, size_bytes / 1e6 * _PACKED_SHARE
-        takes_s = packed / slow if slow else size_bytes / _PULL_BYTES_PER_S / self._spec.speed
-        self._network.receive(packed * 1e6, takes_s=takes_s)
 
     def _run(self, client: Client, argv: list[str]) -> int:
         options = parse_run(argv)
         try:
+            if options.image not in self._images:
+                client.err(f"Unable to find image '{options.image}' locally\n")
+                self._images.pull(options.image)
+            environment = options.environment(client.env)
             container = self._create(client, options)
-            job = self._start(client, container)
+            job = self._start(container, environment)
         except (DockerError, DockerUsageError) as problem:
             client.err(f"docker: Error response from daemon: {problem}\n")
             return _USAGE_STATUS
@@ -260,39 +279,27 @@ class Docker:
         return container.status or 0
 
     def _create(self, client: Client, options: RunOptions) -> Container:
-        if options.image not in self._images:
-            client.err(f"Unable to find image '{options.image}' locally\n")
-            self._fetch(options.image)
         name = options.one("--name") or f"sandbox_{secrets.token_hex(4)}"
+        show = (lambda _text: None) if "--detach" in options.values else client.out
+        container = Container(name=name, options=options, show=show)
         with self._lock:
-            if name in self._containers:
-                taken = self._containers[name].identity
-                raise DockerError(
-                    f'Conflict. The container name "/{name}" is already in use by container "{taken}". '
-                    "You have to remove (or rename) that container to be able to reuse that name."
-                )
-            container = Container(name=name, options=options)
-            self._containers[name] = container
+            other = self._containers.setdefault(name, container)
+        if other is not container:
+            raise DockerError(
+                f'Conflict. The container name "/{name}" is already in use by container "{other.identity}". '
+                "You have to remove (or rename) that container to be able to reuse that name."
+            )
         return container
 
-    def _start(self, client: Client, container: Container) -> Job:
-        options = container.options
+    def _start(self, container: Container, environment: dict[str, str]) -> Job:
         try:
-            environment = options.environment(client.env)
-            if options.image == self._spec.proxy_image:
-                argv = self._proxy_command(options)
-            else:
-                container.listen = self._listen(options, environment)
-                argv = self._engine_command(options, container.listen)
-            if "--detach" not in options.values:
-                container.show = client.out
             with TemporaryFile(dir=self._spawner.environment["HOME"]) as variables:
                 variables.write(json.dumps(environment).encode())
                 variables.seek(0)
                 job = container.job = self._spawner.start(
-                    argv,
+                    [sys.executable, "-P", "-s", "-m", *self._program(container, environment)],
                     line=lambda text: container.show(f"{text}\n"),
-                    environment=self._engine_environment(),
+                    environment=self._interpreter_environment(),
                     stdin=variables,
                 )
         except (OSError, DockerError, DockerUsageError) as problem:
@@ -309,27 +316,25 @@ class Docker:
             self._containers.pop(container.name, None)
         container.done.set()
 
-    def _engine_command(self, options: RunOptions, listen: str) -> list[str]:
-        version = options.image.rpartition(":")[2]
-        faults = [word for fault in self._spec.engine_faults if fault not in FAULTS for word in ("--fault", fault)]
+    def _program(self, container: Container, environment: Mapping[str, str]) -> list[str]:
+        """Return the module that does what the container would do, with its arguments."""
+        options, spec = container.options, self._spec
+        mounts = [text.split(":") for text in options.values.get("--volume", ())]
+        if options.image == spec.proxy_image:
+            return ["tgi_deploy.sandbox.guest.tls_proxy", mounts[0][0], spec.address]
+        container.listen = listen = self._listen(options, environment)
+        # The host's folder behind /data is an absolute path; named volumes are not persisted.
+        data = [mount[0] for mount in mounts if mount[1:2] == ["/data"] and mount[0].startswith("/")][:1]
         return [
-            *(sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.engine"),
-            "--environment-from-stdin",
-            *("--version", version),
-            *("--listen", listen),
-            *(("--port-held",) if int(listen.rpartition(":")[2]) in self._spec.held_ports else ()),
+            *("tgi_deploy.sandbox.engine", "--environment-from-stdin"),
+            *("--version", options.image.rpartition(":")[2], "--listen", listen),
+            *(("--port-held",) if int(listen.rpartition(":")[2]) in spec.held_ports else ()),
             *self._visible(options),
-            *("--memory-bytes", str(self._spec.hardware.memory_bytes)),
-            *("--speed", f"{self._spec.speed:g}"),
-            *(word for folder in _data_folders(options) for word in ("--data", folder)),
-            *faults,
-            "--",
-            *options.arguments,
+            *("--memory-bytes", str(spec.hardware.memory_bytes), "--speed", f"{spec.speed:g}"),
+            *(word for folder in data for word in ("--data", folder)),
+            *(word for fault in spec.engine_faults if fault not in FAULTS for word in ("--fault", fault)),
+            *("--", *options.arguments),
         ]
-
-    def _proxy_command(self, options: RunOptions) -> list[str]:
-        folder = options.one("--volume").partition(":")[0]
-        return [sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.guest.tls_proxy", folder, self._spec.address]
 
     def _visible(self, options: RunOptions) -> tuple[str, ...]:
         """Return the options for the accelerator in the container and their number."""
@@ -341,25 +346,20 @@ class Docker:
             return "--accelerator", "none", "--gpus", "0"
         return "--accelerator", hardware.accelerator or "none", "--gpus", str(gpus)
 
-    def _listen(self, options: RunOptions, environment: dict[str, str]) -> str:
+    def _listen(self, options: RunOptions, environment: Mapping[str, str]) -> str:
         """Return where the engine is reachable: the published port, if it maps to the launcher's port."""
         inside = int(value_of("--port", options.arguments) or environment.get("PORT") or "80")
-        if options.one("--network") == "host":
-            return f"{self._spec.address}:{self._free(inside)}"
-        for outside, port in options.ports:
-            self._free(outside)
+        pairs = ((inside, inside),) if options.one("--network") == "host" else options.ports
+        for outside, port in pairs:
+            if PORT_TAKEN in self._spec.engine_faults or not self._is_free(outside):
+                raise DockerError(
+                    "failed to set up container networking: driver failed programming external connectivity on "
+                    f"endpoint: Bind for 0.0.0.0:{outside} failed: port is already allocated"
+                )
             if port == inside:
                 return f"{self._spec.address}:{outside}"
         # Reachable only from inside the container.
         return "127.0.0.1:0"
-
-    def _free(self, port: int) -> int:
-        if PORT_TAKEN in self._spec.engine_faults or not self._is_free(port):
-            raise DockerError(
-                "failed to set up container networking: driver failed programming external connectivity on endpoint: "
-                f"Bind for 0.0.0.0:{port} failed: port is already allocated"
-            )
-        return port
 
     def _is_free(self, port: int) -> bool:
         if port not in self._spec.held_ports:
@@ -367,7 +367,7 @@ class Docker:
         running = [one.listen for one in self._containers.values() if one.status is None]
         return f"{self._spec.address}:{port}" not in running
 
-    def _engine_environment(self) -> dict[str, str]:
+    def _interpreter_environment(self) -> dict[str, str]:
         """Return the interpreter's environment, which the container's variables must not influence.
 
         It runs with -P and -s instead of -I because it needs PYTHONPATH if the package is not installed.
@@ -378,16 +378,16 @@ class Docker:
     def _stop(self, client: Client, argv: list[str]) -> int:
         timeout_s = value_of("-t", argv)
         for name in [word for word in argv if word not in {"-t", timeout_s}]:
-            self._end(self._named(name), timeout_s)
+            container = self._containers.get(name)
+            if container is None:
+                raise DockerError(f"No such container: {name}")
+            grace_s = float(timeout_s or container.options.one("--stop-timeout") or _DEFAULT_STOP_S)
+            if container.job:
+                container.job.signal(signal.SIGTERM, whole_group=False)
+                if not container.done.wait(max(_MIN_STOP_S, grace_s / self._spec.speed)):
+                    container.kill()
             client.out(f"{name}\n")
         return 0
-
-    def _end(self, container: Container, timeout_s: str) -> None:
-        grace_s = float(timeout_s or container.options.one("--stop-timeout") or _DEFAULT_STOP_S)
-        if container.job:
-            container.job.signal(signal.SIGTERM, whole_group=False)
-            if not container.done.wait(max(_MIN_STOP_S, grace_s / self._spec.speed)):
-                container.kill()
 
     def _rm(self, client: Client, argv: list[str]) -> int:
         """Remove as with --force, which ends what runs."""
@@ -400,22 +400,12 @@ class Docker:
                 client.out(f"{name}\n")
         return 0
 
-    def _named(self, name: str) -> Container:
-        if name not in self._containers:
-            raise DockerError(f"No such container: {name}")
-        return self._containers[name]
-
     def _image(self, client: Client, argv: list[str]) -> int:
-        if argv[:1] != ["inspect"]:
-            raise DockerUsageError(f"unknown command: docker image {' '.join(argv[:1])}")
-        for image in argv[1:]:
+        verb, *images = argv or [""]
+        if verb != "inspect":
+            raise DockerUsageError(f"unknown command: docker image {verb}")
+        for image in images:
             if image not in self._images:
                 raise DockerError(f"No such image: {image}")
-        client.out(json.dumps([{"RepoTags": [image]} for image in argv[1:]]) + "\n")
+        client.out(json.dumps([{"RepoTags": [image]} for image in images]) + "\n")
         return 0
-
-
-def _data_folders(options: RunOptions) -> list[str]:
-    """Return the host folder behind /data: an absolute path; named volumes are not persisted."""
-    mounts = [text.split(":") for text in options.values.get("--volume", ())]
-    return [mount[0] for mount in mounts if mount[1:2] == ["/data"] and mount[0].startswith("/")][:1]

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,11 +45,7 @@ def parse_unit(name: str, text: str) -> Unit:
 
 
 def parse_span(text: str) -> float:
-    """Parse `5min 20s` into seconds; `infinity` is infinite.
-
-    Raises:
-        BadUnitError: not a time span.
-    """
+    """Parse `5min 20s` into seconds; `infinity` is infinite. Raises BadUnitError."""
     if text.strip() == "infinity":
         return float("inf")
     parts = _SPAN.findall(text)
@@ -70,8 +66,6 @@ def parse_command(text: str, environment: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(Template(word).safe_substitute(known) for word in words)
 
 
-ActiveState = Literal["inactive", "activating", "active", "deactivating", "failed"]
-
 _CLEAN: Final = {0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE}
 _EXEC_FAILED: Final = 203
 _MIN_STOP_S: Final = 0.5
@@ -80,7 +74,7 @@ _ENDS_S: Final = 90.0
 
 class Service:
     def __init__(self, name: str, unit: Unit, host: Host) -> None:
-        self.state: ActiveState = "inactive"
+        self._failed = False
         self._name = name
         self._settings = unit["Service"]
         self._about = unit["Unit"]
@@ -105,18 +99,17 @@ class Service:
             if self._ended.is_set():
                 for event in (self._stop_wanted, self._settled, self._ended):
                     event.clear()
-                self.state = "activating"
+                self._failed = False
                 threading.Thread(target=self._run, name=self._name, daemon=True).start()
         if wait:
             self._settled.wait()
-        return self.state != "failed"
+        return not self._failed
 
     def stop(self) -> None:
         """ExecStop, then SIGTERM, then after TimeoutStopSec SIGKILL."""
         self._stop_wanted.set()
         job = self._job
         if job is not None and job.running():
-            self.state = "deactivating"
             if "ExecStop" in self._settings:
                 argv = parse_command(self._settings["ExecStop"], self._environment())
                 self._host.spawner.run(argv, line=lambda line: self._write(argv[0], line))
@@ -125,8 +118,6 @@ class Service:
                 self._say(f"{self._name}: State 'stop-sigterm' timed out. Killing.")
                 job.signal(signal.SIGKILL)
         self._ended.wait(_ENDS_S)
-        if self.state != "failed":
-            self.state = "inactive"
 
     def _run(self) -> None:
         try:
@@ -145,10 +136,22 @@ class Service:
             self._say(f"{self._name}: Start request repeated too quickly.")
             self._fail("start-limit-hit")
             return False
-        self.state = "activating"
         status = self._life()
         self._job = None
-        return self._after(status)
+        if self._stop_wanted.is_set() or self._host.down.is_set():
+            return False
+        clean, policy = status in _CLEAN, self._settings.get("Restart", "no")
+        if not clean:
+            how = f"code=exited, status={status}" if status >= 0 else f"code=killed, signal={-status}"
+            self._say(f"{self._name}: Main process exited, {how}")
+        prevented = str(abs(status)) in self._settings.get("RestartPreventExitStatus", "").split()
+        if not prevented and (policy == "always" or (policy == "on-failure" and not clean)):
+            return self._pause()
+        if clean:
+            self._inform(f"{self._name}: Deactivated successfully.")
+        else:
+            self._fail("exit-code")
+        return False
 
     def _life(self) -> int:
         environment = self._environment()
@@ -160,44 +163,17 @@ class Service:
             return _EXEC_FAILED
         self._job = job
         if self._settings.get("Type") != "oneshot":
-            self.state = "active"
             self._settled.set()
         self._inform(f"Started {self._about.get('Description', self._name)}.")
         status = job.wait()
         job.sweep()
         return status
 
-    def _after(self, status: int) -> bool:
-        if self._stop_wanted.is_set() or self._host.down.is_set():
-            self.state = "inactive"
-            return False
-        clean = status in _CLEAN
-        if not clean:
-            how = f"code=exited, status={status}" if status >= 0 else f"code=killed, signal={-status}"
-            self._say(f"{self._name}: Main process exited, {how}")
-        if self._restarts_after(status, clean=clean):
-            return self._pause()
-        if clean:
-            self.state = "inactive"
-            self._inform(f"{self._name}: Deactivated successfully.")
-        else:
-            self._fail("exit-code")
-        return False
-
-    def _restarts_after(self, status: int, *, clean: bool) -> bool:
-        if str(abs(status)) in self._settings.get("RestartPreventExitStatus", "").split():
-            return False
-        policy = self._settings.get("Restart", "no")
-        return policy == "always" or (policy == "on-failure" and not clean)
-
     def _pause(self) -> bool:
-        self.state = "activating"
+        """Wait before a restart. Return False if it was stopped meanwhile."""
         self._settled.set()
         self._say(f"{self._name}: Scheduled restart job, restart counter is at {self._restarts + 1}.")
-        if self._stop_wanted.wait(self._span("RestartSec", "100ms")) or self._host.down.is_set():
-            self.state = "inactive"
-            return False
-        return True
+        return not (self._stop_wanted.wait(self._span("RestartSec", "100ms")) or self._host.down.is_set())
 
     def _over_start_limit(self) -> bool:
         burst = int(self._about.get("StartLimitBurst", "5"))
@@ -210,7 +186,7 @@ class Service:
         return parse_span(self._settings.get(key, default)) / self._host.spec.speed
 
     def _fail(self, result: str) -> None:
-        self.state = "failed"
+        self._failed = True
         self._say(f"{self._name}: Failed with result '{result}'.")
 
     def _environment(self) -> dict[str, str]:
@@ -235,7 +211,6 @@ class Service:
 _POLL_S: Final = 0.05
 # What a machine does again and again is no faster than this in real time: programs that start cost the computer more.
 _LEAST_PAUSE_S: Final = 2.0
-_NOT_ACTIVE: Final = 3
 _NOT_FOUND: Final = 5
 
 
@@ -277,7 +252,7 @@ class Init:
         while not self._host.down.wait(_POLL_S):
             for name, timer in tuple(self._timers.items()):
                 if timer.is_due():
-                    self._service(name.replace(".timer", ".service")).start(wait=False)
+                    self._start(name.replace(".timer", ".service"), wait=False)
 
     def start_enabled(self) -> None:
         for link in sorted(self._host.layout.units.glob("*.wants/*")):
@@ -297,16 +272,12 @@ class Init:
             "start": (self._start,),
             "stop": (self._stop,),
             "enable": (self._link, self._start) if "--now" in options else (self._link,),
-            "is-active": (lambda name: client.out(f"{self._state(name)}\n"),),
         }
         if verb not in steps:
             client.err(f"Unknown command verb {verb} (the sandbox's init does not simulate it).\n")
             return 1
         full = [name if "." in name else f"{name}.service" for name in names]
-        status = max((self._guarded(step, name, client) for step in steps[verb] for name in full), default=0)
-        if verb == "is-active":
-            return 0 if any(self._state(name) == "active" for name in full) else _NOT_ACTIVE
-        return status
+        return max((self._guarded(step, name, client) for step in steps[verb] for name in full), default=0)
 
     def _guarded(self, step: Callable[[str], object], name: str, client: Client) -> int:
         try:
@@ -324,17 +295,14 @@ class Init:
     def _load(self, name: str) -> Unit:
         return parse_unit(name, (self._host.layout.units / name).read_text(encoding="utf-8"))
 
-    def _service(self, name: str) -> Service:
-        with self._lock:
-            if name not in self._services:
-                self._services[name] = Service(name, self._load(name), self._host)
-            return self._services[name]
-
     def _start(self, name: str, *, wait: bool = True) -> bool:
         if name.endswith(".timer"):
             self._timers[name] = Timer(self._load(name), booted=self._booted, spec=self._host.spec)
             return True
-        return self._service(name).start(wait=wait)
+        with self._lock:
+            if name not in self._services:
+                self._services[name] = Service(name, self._load(name), self._host)
+        return self._services[name].start(wait=wait)
 
     def _stop(self, name: str) -> None:
         self._timers.pop(name, None)
@@ -347,8 +315,3 @@ class Init:
             link.parent.mkdir(exist_ok=True)
             if not link.is_symlink():
                 link.symlink_to(self._host.layout.units / name)
-
-    def _state(self, name: str) -> str:
-        if name in self._services:
-            return self._services[name].state
-        return "active" if name in self._timers else "inactive"

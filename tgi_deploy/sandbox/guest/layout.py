@@ -1,4 +1,4 @@
-"""A machine's folder on the host, and the mapping of the guest's paths into it.
+"""A machine's folder on the host, the mapping of the guest's paths into it, and what the machine's parts share.
 
 spec.json     what the cloud tells the machine about itself
 console.log   the serial console
@@ -9,22 +9,23 @@ root/         the guest's file system, as far as it is mapped
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import shutil
-from dataclasses import asdict, dataclass, field
+import threading
+import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.sandbox.guest import NVME_MOUNT
 
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from tgi_deploy.sandbox.guest.console import Console
     from tgi_deploy.sandbox.guest.spawn import Spawner
 
 # Other paths are the host's, so custom user data should use only these.
@@ -87,9 +88,9 @@ class MachineSpec:
     region: str
     instance_type: str
     hardware: Hardware
-    images: Mapping[str, int]
+    images: dict[str, int]
     proxy_image: str
-    engine_environment: Mapping[str, str]
+    engine_environment: dict[str, str]
     address: str
     endpoint_url: str
     access_key: str = field(repr=False)
@@ -112,42 +113,22 @@ class MachineSpec:
         return Endpoint(url=self.endpoint_url, access_key=self.access_key, instance_id=self.instance_id)
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+        path.write_bytes(msgspec.json.encode(self))
 
     @classmethod
     def read(cls, path: Path) -> MachineSpec:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        lists = {name: tuple(document[name]) for name in ("engine_faults", "held_ports")}
-        return cls(**{**document, **lists, "hardware": Hardware(**document["hardware"])})
+        return msgspec.json.decode(path.read_bytes(), type=cls)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    folder: Path
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "root"
-
-    @property
-    def spec(self) -> Path:
-        return self.folder / "spec.json"
-
-    @property
-    def console(self) -> Path:
-        return self.folder / "console.log"
-
-    @property
-    def bin(self) -> Path:
-        return self.folder / "bin"
-
-    @property
-    def groups(self) -> Path:
-        return self.folder / "groups"
-
-    @property
-    def units(self) -> Path:
-        return self.at("/etc/systemd/system")
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "root"
+        self.spec = folder / "spec.json"
+        self.console = folder / "console.log"
+        self.bin = folder / "bin"
+        self.groups = folder / "groups"
+        self.units = self.at("/etc/systemd/system")
 
     def at(self, path: str) -> Path:
         """Return the host path of a guest's absolute path. A path that leaves the root is rejected."""
@@ -183,6 +164,43 @@ class PathMapper:
     def __call__(self, text: str) -> str:
         with_commands = self._commands.sub(lambda found: f"{self._bin}/{found[1]}", text)
         return self._paths.sub(lambda found: self._root + found[1], with_commands)
+
+
+class Console:
+    """Appends to the console file. Lines of programs carry the uptime and the program, as journald forwards them."""
+
+    def __init__(self, layout: Layout, *, speed: float) -> None:
+        self._file = layout.console.open("a", encoding="utf-8", errors="replace")
+        self._lock = threading.Lock()
+        self._booted = time.monotonic()
+        self._speed = speed
+
+    def uptime_s(self) -> float:
+        return (time.monotonic() - self._booted) * self._speed
+
+    def raw(self, text: str) -> None:
+        with self._lock:
+            self._file.write(text)
+            self._file.flush()
+
+    def kernel(self, text: str) -> None:
+        self.raw(f"[{self.uptime_s():12.6f}] {text}\n")
+
+    def program(self, name: str, pid: int, line: str) -> None:
+        self.kernel(f"{name}[{pid}]: {line}")
+
+    def serve_device(self, device: Path) -> None:
+        """Make `device` a pipe to the console, for guests that write to /dev/console."""
+        if not device.exists():
+            os.mkfifo(device)
+        # Open for reading and writing, so that the pipe survives a writer that closes it.
+        descriptor = os.open(device, os.O_RDWR)
+
+        def copy() -> None:
+            while True:
+                self.raw(os.read(descriptor, 65536).decode("utf-8", "replace"))
+
+        threading.Thread(target=copy, name=f"console {device.name}", daemon=True).start()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

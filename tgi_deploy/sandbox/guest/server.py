@@ -98,23 +98,19 @@ class CommandServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def start(self) -> None:
         threading.Thread(target=self.serve_forever, name="commands", daemon=True).start()
 
-    def write_shims(self, layout: Layout, *, speed: float) -> None:
-        """Write the image's commands as small scripts that call back here; `sleep` is accelerated."""
+    def write_shims(self, layout: Layout, *, speed: float, clock: FastClock) -> None:
+        """Write the image's commands as small scripts that call back here; `sleep` is accelerated.
+
+        So is `date` if the machine's clock differs from the host's; explicit times pass through. `sudo` changes
+        nothing: the guest's programs are root's, and the host's would leave the guest.
+        """
         for command in COMMANDS:
             words = [sys.executable, "-I", "-S", str(_SHIM), str(layout.folder / _SOCKET), command]
             _write_script(layout.bin / command, f'exec {shlex.join(words)} "$@"')
         _write_script(layout.bin / "sleep", _SLEEP.format(speed=speed))
-
-
-def write_date(folder: Path, clock: FastClock) -> None:
-    """Write a `date` that uses the machine's clock if it differs from the host's. Explicit times pass through."""
-    if clock.speed != 1:
-        _write_script(folder / "date", _DATE.format(epoch=clock.epoch, speed=clock.speed))
-
-
-def write_sudo(folder: Path) -> None:
-    """Write a `sudo` that changes nothing: the guest's programs are root's, and the host's would leave the guest."""
-    _write_script(folder / "sudo", 'if [ "$1" = -i ]; then exec bash; fi\nexec "$@"')
+        _write_script(layout.bin / "sudo", 'if [ "$1" = -i ]; then exec bash; fi\nexec "$@"')
+        if clock.speed != 1:
+            _write_script(layout.bin / "date", _DATE.format(epoch=clock.epoch, speed=clock.speed))
 
 
 def _write_script(path: Path, text: str) -> None:

@@ -360,7 +360,6 @@ class _Watch:
     """The probes of a container that runs: the others wait for the startup probe."""
 
     def __init__(self, probes: Mapping[str, Probe]) -> None:
-        self._probes = probes
         self._startup, self._readiness, self._liveness = (probes.get(kind) for kind in _PROBES)
         self._ready: bool | None = None
         self.problem = ""
