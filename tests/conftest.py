@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.requests import shared_catalog
+from builders.sdk import share_models
 from jsonschema import Draft202012Validator
 
 from tgi_deploy import data_files
@@ -74,7 +75,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, _homes: Iterator[Path]) 
 
 @pytest.fixture(autouse=True, scope="session")
 def _nothing_is_waited_for_or_read_twice() -> Iterator[None]:
-    """Skip disk syncs, and share the packaged files among all catalogs of this process."""
+    """Skip disk syncs, and share the packaged files and the SDK's models among all users in this process."""
     behind = Store.behind
     shipped = functools.cache(lambda folder: Store((folder,)))
 
@@ -86,6 +87,7 @@ def _nothing_is_waited_for_or_read_twice() -> Iterator[None]:
         patched.setattr(catalog_module, "Hardware", functools.cache(catalog_module.Hardware))
         patched.setattr(predictions, "Predictions", functools.cache(predictions.Predictions))
         patched.setattr(os, "fsync", lambda _handle: None)
+        share_models(patched.setattr)
         yield
 
 
@@ -171,6 +173,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             config.option.numprocesses = os.cpu_count()
         if config.option.dist == "no":
             config.option.dist = "loadfile"  # what a file's tests share is made once
+    if config.getoption("dist", "no") == "loadgroup":
+        config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
 
 
 def _has_room(folder: str) -> bool:
@@ -201,9 +205,24 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its group.
+
+    With xdist's groups, the longest start first: what shares a worker, then `sandbox`. The tests of `core` fill the
+    gaps, file by file, because what a file's tests share is made once.
+    """
     for item in items:
         item.add_marker(_group(item))
+    if config.getoption("dist", "no") == "loadgroup":
+        order = {item: _rank(item) for item in items}
+        items.sort(key=order.__getitem__)
+        for item in items:
+            if item.get_closest_marker("core") and not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(str(item.path)))
+
+
+def _rank(item: pytest.Item) -> int:
+    return 0 if item.get_closest_marker("xdist_group") else 2 if item.get_closest_marker("core") else 1
 
 
 def _group(item: pytest.Item) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders.samples import quick
@@ -46,6 +47,7 @@ def prepared(request, places, monkeypatch):
         path.write_text(content)
     for name, value in case.get("env", {}).items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("botocore.endpoint.time", SimpleNamespace(sleep=lambda _seconds: None))  # between attempts
     case["args"] = [argument.replace("{70kb}", "x" * 70_000) for argument in case["args"]]
     return case
 

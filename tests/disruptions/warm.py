@@ -18,10 +18,10 @@ from contextlib import suppress
 from importlib import import_module
 
 import boto3
-import botocore.loaders
 from botocore.config import Config
 from botocore.exceptions import EndpointConnectionError
 from botocore.httpsession import URLLib3Session
+from builders.sdk import share_models
 from disruptions.matrix import SHARDS, WRITE, request
 
 from tgi_deploy import wiring
@@ -50,8 +50,7 @@ def warm_up():
     app_plan.plan = lambda texts, catalog, _environ: planned(texts, catalog)
     for spec in SHARDS:
         frame.run(main.ROOT, ["plan", *request(spec), "--json"])
-    load = botocore.loaders.JSONFileLoader.load_file
-    botocore.loaders.JSONFileLoader.load_file = lambda self, path: _loaded(load, type(self), path)
+    share_models()
     for layer in LAYERS:
         for module in pkgutil.walk_packages(import_module(layer).__path__, f"{layer}."):
             import_module(module.name)
@@ -61,11 +60,6 @@ def warm_up():
     with suppress(EndpointConnectionError):
         session.client("ec2", endpoint_url=NOBODY, config=Config(retries={"mode": "standard"})).describe_vpcs()
     gc.freeze()
-
-
-@functools.cache
-def _loaded(load, kind, path):
-    return load(kind(), path)
 
 
 def child(job):

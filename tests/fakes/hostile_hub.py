@@ -39,6 +39,7 @@ class HostileHub:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgment of its headers
     protocol_version = "HTTP/1.1"
     hub: HostileHub
 

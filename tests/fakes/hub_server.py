@@ -48,6 +48,7 @@ class FakeHub:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgment of its headers
     protocol_version = "HTTP/1.1"
     hub: FakeHub
 

@@ -15,7 +15,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.hub.client import HuggingFaceHub
 from tgi_deploy.hub.models import HubModels
 
-DRIPPING_S = 0.5
+DRIPPING_S = 0.25
 BASE = models.MODELS["Qwen/Qwen2.5-0.5B-Instruct", None]
 FILES = BASE.files()
 ANSWER = models.hub_info(FILES, dict(zip(models.SHARDS, BASE.sizes, strict=True)))

@@ -37,6 +37,7 @@ def healthy() -> dict[str, tuple[int, Any]]:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    disable_nagle_algorithm = True  # a body would wait 40 ms for the acknowledgment of its headers
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):

@@ -25,7 +25,7 @@ PULL = """case $1 in
   pull)
     for file in "$STEPS"/*; do
       /bin/cp "$file" "$NET_DEV.new" && /bin/mv "$NET_DEV.new" "$NET_DEV"
-      /bin/sleep 0.4
+      /bin/sleep "${STEP_S:-0.4}"
     done
     echo sha256:0000
     exit "${PULL_CODE:-0}"
@@ -79,7 +79,7 @@ def test_the_report_ends_with_the_pull(tmp_path: Path):
 
 @pytest.mark.parametrize("code", ["1", "7"])
 def test_a_failed_pull_is_still_a_failure(tmp_path: Path, code: str):
-    done = pulling(tmp_path, {"eth0": 10**9}, before={"eth0": 0}, PULL_CODE=code).run("run-engine")
+    done = pulling(tmp_path, {"eth0": 10**9}, before={"eth0": 0}, PULL_CODE=code, STEP_S="0").run("run-engine")
     assert done.returncode == 1
     assert f"error=the image {plans.IMAGE} could not be pulled" in done.stdout
 
