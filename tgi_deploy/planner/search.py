@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import Problem
 from tgi_deploy.planner import cost, frontier, performance, rank, replicas, service_level
-from tgi_deploy.planner.bearing import needed_kv_tokens
 from tgi_deploy.planner.evaluation import Evaluator
+from tgi_deploy.planner.replica_load import needed_kv_tokens
 from tgi_deploy.planner.time_to_ready import rates, restart_s
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import AUTO

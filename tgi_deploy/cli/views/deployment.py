@@ -167,7 +167,9 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     measured = proof.under_load.measured
     line = f"  {plural(measured.requests, 'promised request')} at once"
     if measured.first_token_ms is not None and measured.output_tokens_per_s is not None:
-        line += f": first token after {measured.first_token_ms:.0f} ms, {measured.output_tokens_per_s:.0f} tokens/s"
+        line += (
+            f": first token after {count(measured.first_token_ms)} ms, {count(measured.output_tokens_per_s)} tokens/s"
+        )
     yield f"{line}{accelerated()}; the longest promised prompt was answered"
 
 

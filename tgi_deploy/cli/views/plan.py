@@ -335,7 +335,7 @@ def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
 def _rejection(item: Rejection, number: int) -> str:
     shards = f", {item.num_shard} shards" if item.num_shard > 1 else ""
     shards += f", {item.replicas} replicas" if item.replicas > 1 else ""
-    quantize = "" if item.quantize == "none" else f" {item.quantize}"
+    quantize = "" if item.quantize == "none" else f", {item.quantize}"
     message = one_line(_first_sentence(item.message))
     text = f"{item.code} ({number:,}): {item.instance_type}{shards}{quantize}: {message}"
     return wrapped(text, first="  ", rest="      ")
