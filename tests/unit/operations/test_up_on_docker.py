@@ -416,7 +416,7 @@ def test_an_interrupted_up_removes_the_container_and_keeps_the_cache(around, doc
 
     def stop(name):
         if name == "start":
-            stops.arrive(hasty=False)
+            stops.arrive(urgent=False)
 
     docker.on_call = stop
     with pytest.raises(KeyboardInterrupt):

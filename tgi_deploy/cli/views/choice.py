@@ -38,11 +38,11 @@ def _percent(chance: float) -> str:
 
 def service_level(plan: Plan) -> str:
     """Yield what one replica can handle, how many there are, and what more certainty costs."""
-    sentences = [*_bearing(plan), *_neighbors(plan)]
+    sentences = [*_one_replica(plan), *_neighbors(plan)]
     return wrapped(" ".join(sentences), first="") if sentences else ""
 
 
-def _bearing(plan: Plan) -> Iterator[str]:
+def _one_replica(plan: Plan) -> Iterator[str]:
     replica_load, chosen = plan.replica_load, plan.chosen
     if replica_load is None:
         return
