@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Severity = Literal["ok", "warning", "error"]
 
 # Descriptions of what happened to a failed run's resources.
-MADE_GONE: Final = "what this run created was removed; what already existed is kept"
-GONE: Final = "everything was removed; --on-failure keep would keep the machine and its log"
+CREATED_WAS_REMOVED: Final = "what this run created was removed; what already existed is kept"
+ALL_WAS_REMOVED: Final = "everything was removed; --on-failure keep would keep the machine and its log"
 
 
 class Problem(Struct, frozen=True, kw_only=True):

@@ -177,12 +177,12 @@ def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> 
     if setup:
         _ = connection.sessions  # unusable settings are an error of every command that changes something
     profiles_dir = setup.profiles_dir if setup else None
-    why_quiet = _hub_skipped_reason(setup) if setup else "it was not requested"
+    why_skipped = _hub_skipped_reason(setup) if setup else "it was not requested"
     survey = connection.survey(
         lambda: open_catalog(profiles_dir),
         profiles_dir,
-        hub_access=_any_token if local else None if why_quiet else _hub_access,
-        hub_skipped_reason=why_quiet,
+        hub_access=_any_token if local else None if why_skipped else _hub_access,
+        hub_skipped_reason=why_skipped,
         hub_token=bool(hub_token_variable(environ) or os.environ.get("HF_TOKEN_PATH")),
     )
     return Ec2Target(

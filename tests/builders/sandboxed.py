@@ -50,7 +50,7 @@ class Sandboxed:
 
 
 @dataclass
-class Said:
+class Ran:
     """One run: exit code, stdout, stderr; `json` is the envelope."""
 
     code: int
@@ -67,12 +67,12 @@ class Program(Sandboxed):
     home: Path
     capsys: pytest.CaptureFixture[str]
 
-    def run(self, *words: str) -> Said:
+    def run(self, *words: str) -> Ran:
         code = frame.run(ROOT, words)
         captured = self.capsys.readouterr()
-        return Said(code, captured.out, captured.err)
+        return Ran(code, captured.out, captured.err)
 
-    def here(self, *words: str) -> Said:
+    def here(self, *words: str) -> Ran:
         """With --sandbox and --json."""
         return self.run(*words, "--sandbox", "--json")
 

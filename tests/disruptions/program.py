@@ -23,7 +23,7 @@ TIMER_SPEED = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class Ran:
     """One run. `code` is negative for the signal that ended it, None when it had to be ended for taking too long."""
 
     code: int | None
@@ -106,7 +106,7 @@ class Program:
         self._warm.stdin.flush()
         status = self._reply()["status"]
         code = None if status is None else os.waitstatus_to_exitcode(status)
-        return Said(code=code, out=out.read_text(errors="replace"), err=err.read_text(errors="replace"))
+        return Ran(code=code, out=out.read_text(errors="replace"), err=err.read_text(errors="replace"))
 
     def _reply(self):
         line = self._warm.stdout.readline()

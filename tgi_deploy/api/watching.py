@@ -163,6 +163,7 @@ class Watching(Planning):
             workstation=wiring.workstation(sandbox=self._sandbox),
             target=self.target.name,
             options=own,
+            environ=wiring.environment(sandbox=self._sandbox),
             plan=plan,
         )
         return doctor_result(doctor(asked))

@@ -86,6 +86,8 @@ WORDS_ELSEWHERE: Final = {
     **dict.fromkeys(("resume",), "start"),
     **dict.fromkeys(("reboot",), "restart"),
     **dict.fromkeys(("watch",), "status"),
+    **dict.fromkeys(("bench", "benchmark"), "smoke"),
+    **{word: f"--{word}" for word in ("help", "version")},
 }
 EXAMPLES: Final = (
     "tgi-deploy plan llama3-13b --budget 5",

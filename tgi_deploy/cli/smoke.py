@@ -81,8 +81,8 @@ def smoke_command(  # noqa: PLR0913 -- what concerns the command line itself
         if there and models:
             raise InputError(
                 "bad_usage",
-                f"{', '.join(there)} exists and {', '.join(models)} would be brought up: one run can't do both",
-                hint="prove deployments in one run, and smoke models in another",
+                f"proving {', '.join(there)}, and bringing up {', '.join(models)}: one run can't do both",
+                hint="name only deployments ('tgi-deploy list' shows them), or only models",
             )
         if there:
             return _prove(client, there, ready, stops, reports)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _GRACE_S: Final = 3.0
 _LEAVE_S: Final = 8.0
-_HASTY: Final = (signal.SIGTERM, signal.SIGHUP)
+_URGENT: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -34,11 +34,11 @@ def signals(stops: Stops) -> Iterator[None]:
     leave_at: list[float] = []
 
     def arrive(number: int, _frame: FrameType | None) -> None:
-        hasty = number in _HASTY
-        if hasty and not leave_at:
+        urgent = number in _URGENT
+        if urgent and not leave_at:
             leave_at.append(time.monotonic() + _LEAVE_S)
         _alarm_after(_GRACE_S if stops.holding else _left_s(leave_at))
-        stops.arrive(hasty=hasty)
+        stops.arrive(urgent=urgent)
 
     def overdue(_number: int, _frame: FrameType | None) -> None:
         left_s = _left_s(leave_at)
@@ -59,7 +59,7 @@ def signals(stops: Stops) -> Iterator[None]:
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that ask to stop: not SIGHUP under `nohup`."""
     waived = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return tuple(number for number in (signal.SIGINT, *_HASTY) if not (waived and number == signal.SIGHUP))
+    return tuple(number for number in (signal.SIGINT, *_URGENT) if not (waived and number == signal.SIGHUP))
 
 
 def _left_s(leave_at: list[float]) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Diagnosis
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.results import COMMAND, Finding, command_of
+from tgi_deploy.values.results import Finding
 
 if TYPE_CHECKING:
     import re
@@ -59,53 +59,58 @@ def findings_of(
     if not twins:
         return (first,)
     others = (_twin(first, pages[twin.code], twin.apart, facts) for twin in twins)
-    return (replaced(first, apart=twins[0].apart), *others)
+    return (replaced(first, distinguish_by=twins[0].apart), *others)
 
 
 def _finding(evidence: Evidence, facts: Mapping[str, str], share: float) -> Finding:
     cause, remedy = _page_of(evidence)
+    sentence, commands = remedy_of(remedy, {**facts, **_numbers(evidence)})
     return Finding(
         code=evidence.pattern.code,
-        phase=evidence.phase,
+        startup_phase=evidence.phase,
         confidence=round(_CONFIDENCE[evidence.rank] * share, 2),
         evidence=evidence.line.text[:LINE_CHARS],
         line=evidence.line.number,
         cause=cause,
-        remedy=remedy_text(remedy, {**facts, **_numbers(evidence)}),
-        apart="",
+        remedy=sentence,
+        commands=commands,
     )
 
 
 def _twin(first: Finding, page: Page, apart: str, facts: Mapping[str, str]) -> Finding:
+    sentence, commands = remedy_of(page.remedy, facts)
     return replaced(
         first,
         code=page.code,
-        phase=page.phase,
+        startup_phase=page.phase,
         confidence=round(first.confidence * _TWIN_SHARE, 2),
         cause=page.cause,
-        remedy=remedy_text(page.remedy, facts),
-        apart=apart,
+        remedy=sentence,
+        commands=commands,
+        distinguish_by=apart,
     )
 
 
 def hang_of(page: Page, last: LogLine, *, ranks: int, waited_s: float, facts: Mapping[str, str]) -> Finding:
     """Return the finding for shards that only wait; `last` is their last line."""
+    sentence, commands = remedy_of(page.remedy, facts)
     return Finding(
         code=page.code,
-        phase=page.phase,
+        startup_phase=page.phase,
         confidence=_HANG_CONFIDENCE,
         evidence=last.text[:LINE_CHARS],
         line=last.number,
         cause=f"{ranks} shards have only waited for {waited_s:.0f} s. {page.cause}",
-        remedy=remedy_text(page.remedy, facts),
-        apart="a GPU at 100 % in nvidia-smi with no progress means a hang; disk reads in iostat mean a slow load",
+        remedy=sentence,
+        commands=commands,
+        distinguish_by="a GPU at 100 % in nvidia-smi with no progress is a hang; disk reads in iostat are a slow load",
     )
 
 
-def remedy_text(remedy: Remedy, facts: Mapping[str, str]) -> str:
-    """Return the sentence with the first command whose facts are known."""
+def remedy_of(remedy: Remedy, facts: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """Return the sentence, and the first command whose facts are known, if any."""
     sentence, command = remedy.filled(_with_derived(facts))
-    return sentence if command is None else f"{sentence}{COMMAND}{command}"
+    return sentence, () if command is None else (command,)
 
 
 def diagnosis_of(finding: Finding | None) -> Diagnosis:
@@ -117,8 +122,8 @@ def diagnosis_of(finding: Finding | None) -> Diagnosis:
         cause=finding.cause,
         evidence=finding.evidence,
         line=finding.line or None,
-        remedy=finding.remedy,
-        command=command_of(finding.remedy),
+        remedy=finding.remedy_line,
+        command=next(iter(finding.commands), None),
     )
 
 

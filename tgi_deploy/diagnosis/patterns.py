@@ -67,7 +67,7 @@ class Page:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Twin:
+class OtherCause:
     """Another cause of the same text, and how to distinguish the two."""
 
     code: str
@@ -102,8 +102,8 @@ class FailurePattern:
     final: bool
     cause: str
     remedy: Remedy
-    twins: tuple[Twin, ...] = ()
-    small: Small | None = None
+    twins: tuple[OtherCause, ...] = ()
+    small: SmallNumber | None = None
     unless: re.Pattern[str] | None = None
 
     @property
@@ -112,7 +112,7 @@ class FailurePattern:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Small:
+class SmallNumber:
     """Another cause and remedy if the number in the pattern's group `group` is at most `at_most`."""
 
     group: str
@@ -189,14 +189,14 @@ def _pattern(page: Page, item: Mapping[str, Any]) -> FailurePattern:
         final=bool(item.get("final", False)),
         cause=item.get("cause", page.cause),
         remedy=_remedy(item) if "remedy" in item else page.remedy,
-        twins=tuple(Twin(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
+        twins=tuple(OtherCause(code=twin["code"], apart=twin["apart"]) for twin in item.get("twins", ())),
         small=None if small is None else _small(small),
         unless=any_of(item["unless"], re.IGNORECASE) if "unless" in item else None,
     )
 
 
-def _small(item: Mapping[str, Any]) -> Small:
-    return Small(group=item["group"], at_most=int(item["at_most"]), cause=item["cause"], remedy=_remedy(item))
+def _small(item: Mapping[str, Any]) -> SmallNumber:
+    return SmallNumber(group=item["group"], at_most=int(item["at_most"]), cause=item["cause"], remedy=_remedy(item))
 
 
 def _remedy(item: Mapping[str, Any]) -> Remedy:

@@ -73,7 +73,7 @@ class ErrorSeen:
 class EngineStart:
     """The state of one engine start. `phase` is a position in STARTUP_PHASES; `evident`: a line names it.
 
-    `exit_code`: -1 if the engine exited with an unknown code, None while it runs. `stranger` is the first exception
+    `exit_code`: -1 if the engine exited with an unknown code, None while it runs. `unmatched` is the first exception
     without a matching pattern. `restarts` are the phases that this start has begun.
     """
 
@@ -82,7 +82,7 @@ class EngineStart:
     restarts: frozenset[int] = frozenset()
     progress: Progress = field(default_factory=Progress)
     evidence: tuple[Evidence, ...] = ()
-    stranger: LogLine | None = None
+    unmatched: LogLine | None = None
     error: ErrorSeen | None = None
     failed: bool = False
     stopping: bool = False
@@ -112,7 +112,7 @@ class EngineStart:
             return self.forbids
         counted = [item for item in self.evidence if self._counts(item)]
         best = min(counted, key=lambda item: (item.rank, item.line.number), default=None)
-        if best is None or (best.rank >= STRENGTHS["wrapper"] and self.stranger is not None):
+        if best is None or (best.rank >= STRENGTHS["wrapper"] and self.unmatched is not None):
             return None
         return _own_line(_settled(best, counted), counted)
 
@@ -292,7 +292,7 @@ class _Reader:
             self._now = now if now.evident else replace(now, evident=True)
             return
         failed = now.failed and index < READY
-        self._now = replace(now, phase=index, evident=True, stranger=None, failed=failed, error=None)
+        self._now = replace(now, phase=index, evident=True, unmatched=None, failed=failed, error=None)
         self._drop_completed(index)
 
     def _drop_completed(self, before: int) -> None:
@@ -312,7 +312,7 @@ class _Reader:
             return
         if meaning.exception and line.level not in _QUIET and not matches_of(self._grammar, line.message):
             self._wrapped, self._wraps = line, 0
-            self._now = replace(self._now, stranger=self._now.stranger or line)
+            self._now = replace(self._now, unmatched=self._now.unmatched or line)
         elif self._wrapped is not None:
             self._take_wrapped(self._wrapped, line)
 
@@ -334,9 +334,9 @@ class _Reader:
         whole = replace(first, text=f"{first.text} {line.text}", message=f"{first.message} {line.message}")
         self._wrapped, self._wraps = (whole, self._wraps + 1) if goes_on else (None, 0)
         if goes_on and self._take_matches(whole):
-            stranger = self._now.stranger
-            if stranger is not None and stranger.number == first.number:
-                self._now = replace(self._now, stranger=None)
+            unmatched = self._now.unmatched
+            if unmatched is not None and unmatched.number == first.number:
+                self._now = replace(self._now, unmatched=None)
             self._wrapped = None
 
     def _is_possible(self, pattern: FailurePattern, line: LogLine) -> bool:

@@ -33,7 +33,7 @@ _MOST_REDIRECTS: Final = 5
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _ENCODING: Final = "content-encoding"
 _PLAIN: Final = frozenset({"", "identity"})
-_FOR_THE_HUB_ALONE: Final = frozenset({"authorization", "cookie"})
+_HUB_ONLY: Final = frozenset({"authorization", "cookie"})
 
 
 class BadAnswerError(Exception):
@@ -109,7 +109,7 @@ def _get(session: Any, url: str, headers: Mapping[str, str], most_bytes: int, de
                 return _read(status, received, pieces, most_bytes, deadline)
         there = _redirected(url, place)
         if _origin(there) != _origin(url):
-            sent = {name: value for name, value in sent.items() if name.lower() not in _FOR_THE_HUB_ALONE}
+            sent = {name: value for name, value in sent.items() if name.lower() not in _HUB_ONLY}
         url = there
     raise BadAnswerError(f"it redirects more than {_MOST_REDIRECTS} times")
 

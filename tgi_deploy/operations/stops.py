@@ -23,7 +23,7 @@ class Stops:
 
     def __init__(self) -> None:
         self.count = 0
-        self.hasty = self.holding = self.pending = self.abandoned = self.new_record = False
+        self.urgent = self.holding = self.pending = self.abandoned = self.new_record = False
         self.made: list[str] = []
         self.adopted: list[str] = []
         self.from_before: set[str] = set()
@@ -54,13 +54,13 @@ class Stops:
         else:
             self.pending = True
 
-    def arrive(self, *, hasty: bool) -> None:
-        """Handle a stop request; `hasty` (a termination signal) leaves no time to ask or to wait.
+    def arrive(self, *, urgent: bool) -> None:
+        """Handle a stop request; `urgent` (a termination signal) leaves no time to ask or to wait.
 
         Raises KeyboardInterrupt, at once or when the current call has ended.
         """
         self.count += 1
-        self.hasty = self.hasty or hasty
+        self.urgent = self.urgent or urgent
         if self._instead:
             self._instead()
             return

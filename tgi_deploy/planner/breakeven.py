@@ -35,11 +35,11 @@ def breakevens(plan: Plan) -> Iterator[Breakeven]:
 
 
 def breakeven(chosen: Candidate, fallback: Candidate) -> Breakeven:
-    cheap, dear = sorted((chosen, fallback), key=_price_and_speed)
-    share = _usd_per_token(dear) / _usd_per_token(cheap)
+    cheap, expensive = sorted((chosen, fallback), key=_price_and_speed)
+    share = _usd_per_token(expensive) / _usd_per_token(cheap)
     return Breakeven(
         fallback=fallback,
-        dearer="chosen" if dear is chosen else "fallback",
+        dearer="chosen" if expensive is chosen else "fallback",
         utilization=share if share <= 1 else None,
     )
 

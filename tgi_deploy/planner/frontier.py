@@ -92,12 +92,13 @@ def _knee(points: Sequence[FrontierPoint]) -> int | None:
         return None
     prices = [float(one.total_usd_per_hour) for one in points]
     rates = [one.output_tokens_per_s for one in points]
-    dear, fast = max(prices) - min(prices), max(rates) - min(rates)
-    if not dear or fast < _EVEN * max(rates):
+    price_span, rate_span = max(prices) - min(prices), max(rates) - min(rates)
+    if not price_span or rate_span < _EVEN * max(rates):
         return None
     above = [
-        (rate - min(rates)) / fast - (price - min(prices)) / dear for price, rate in zip(prices, rates, strict=True)
-    ]  # fmt: skip
+        (rate - min(rates)) / rate_span - (price - min(prices)) / price_span
+        for price, rate in zip(prices, rates, strict=True)
+    ]
     return above.index(max(above))
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.planner.bearing import bearing
 from tgi_deploy.planner.certainty import cheaper, safer
 from tgi_deploy.planner.frontier import alternatives, frontier
 from tgi_deploy.planner.remarks import assumptions, missed_limits, notices
+from tgi_deploy.planner.replica_load import replica_load
 from tgi_deploy.planner.replicas import MOST_REPLICAS
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
@@ -60,7 +60,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         catalog_date=supply.date,
         alternatives=tuple(search.candidate(configuration) for configuration in alternatives(ranked)),
         frontier=frontier(ranked),
-        bearing=bearing(search.evaluator, ranked[0].evaluation),
+        replica_load=replica_load(search.evaluator, ranked[0].evaluation),
         cheaper=cheaper(request, ranked[0], (*ranked, *found.nearly)),
         safer=safer(request, ranked[0], ranked),
         spare_usd_per_hour=_spare_usd_per_hour(search, ranked[0]),

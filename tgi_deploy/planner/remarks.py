@@ -121,5 +121,5 @@ def _several(more: Configuration) -> str:
     price = f", ${more.cost.usd_per_hour:.2f}/h" if more.cost.usd_per_hour else ""
     return (
         f"{evaluation.replicas} replicas on {where} would do better{price}{rate}: "
-        f"--replicas {evaluation.replicas} plans them; 'up' runs one replica so far"
+        f"--replicas {evaluation.replicas} plans them, for a target that runs several"
     )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import Problem
 from tgi_deploy.planner import cost, frontier, performance, rank, replicas, service_level
-from tgi_deploy.planner.bearing import needed_kv_tokens
 from tgi_deploy.planner.evaluation import Evaluator
+from tgi_deploy.planner.replica_load import needed_kv_tokens
 from tgi_deploy.planner.time_to_ready import rates, restart_s
 from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import AUTO
@@ -285,8 +285,8 @@ class Search:
         """Return the rejection of a configuration on these offers; of prices, the cheapest counts."""
         cheapest = offers[0]
         price = self.price(cheapest, evaluation.scheme, _machines(cheapest, evaluation))
-        dear = _price_problem(cheapest, None if price is None else price[0], self.request.budget_usd_per_hour)
-        problems = (*against, *filter(None, (dear,)))
+        over_budget = _price_problem(cheapest, None if price is None else price[0], self.request.budget_usd_per_hour)
+        problems = (*against, *filter(None, (over_budget,)))
         first = problems[0]
         return Rejection(
             instance_type=cheapest.instance_type.name, num_shard=evaluation.num_shard,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from tgi_deploy.diagnosis.finding import diagnosis_of
 from tgi_deploy.errors import DeployError, Failure, NotHealthyError
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.results import sentence_of
 
 if TYPE_CHECKING:
     from tgi_deploy.readiness.deadlines import PhaseDeadlines
@@ -56,21 +55,21 @@ def _death_hint(machine: MachineState, cause: Finding | None) -> str:
     """Return the target's remedy, else the table's remedy for the state's reason, and where to read more."""
     if cause is None or machine.remedy:
         return machine.remedy or _DEATH_HINT
-    return hint_of(sentence_of(cause.remedy), cause.code)
+    return hint_of(cause.remedy, cause.code)
 
 
 def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
     reading = sighting.reading
     if finding is not None:
         reason = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}"
-        hint = hint_of(finding.remedy, finding.code)
+        hint = hint_of(finding.remedy_line, finding.code)
     else:
         code = reading.latest.exit_code
         ended = "repeatedly" if code in (None, -1) else f"with code {code}"
         reason = f"the engine exited {ended}. Evidence: {reading.error_line or reading.last_line or 'its log is empty'}"
         hint = "read its whole log with 'logs NAME'; 'diagnose NAME' finds its cause"
     # The log may already be at the next start.
-    phase = finding.phase if finding else reading.startup_phase
+    phase = finding.startup_phase if finding else reading.startup_phase
     return NotHealthyError(
         "engine_failed",
         f"waiting for the engine, phase {phase}: {reason}",
@@ -81,8 +80,8 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
 
 
 def started_on_wrong_device(track: Track, sighting: Sighting, finding: Finding) -> NotHealthyError:
-    error = wrong_device(f"waiting for the engine, phase {finding.phase}", finding)
-    return error.copy(data=_data(track, sighting), failure=_failure(finding.phase, sighting, finding))
+    error = wrong_device(f"waiting for the engine, phase {finding.startup_phase}", finding)
+    return error.copy(data=_data(track, sighting), failure=_failure(finding.startup_phase, sighting, finding))
 
 
 def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
@@ -90,7 +89,7 @@ def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
     return NotHealthyError(
         "wrong_device",
         f"{doing}: {finding.cause} ({finding.code}) Evidence: {finding.evidence}",
-        hint=hint_of(finding.remedy, finding.code),
+        hint=hint_of(finding.remedy_line, finding.code),
         failure=Failure(diagnosis=diagnosis_of(finding)),
     )
 
@@ -111,7 +110,7 @@ def timed_out(track: Track, sighting: Sighting, patience: PhaseDeadlines, name: 
     return NotHealthyError(
         "not_ready",
         message,
-        hint=hint_of(finding.remedy, finding.code) if finding else hint,
+        hint=hint_of(finding.remedy_line, finding.code) if finding else hint,
         data={
             **_data(track, sighting),
             "deadline_s": allowed_s,

@@ -74,7 +74,7 @@ def mark_draining(deployment: Deployment, at: datetime) -> Deployment:
     return replaced(deployment, rollout=replaced(rollout, refuses_since=at))
 
 
-def mark_old_gone(deployment: Deployment) -> Deployment:
+def mark_old_removed(deployment: Deployment) -> Deployment:
     """Return the record once the old machine is gone and the new revision may be launched."""
     rollout = deployment.rollout
     if rollout is None:

@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ import msgspec
 
 import tgi_deploy
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.extras import install_command
+from tgi_deploy.extras import extra_missing, install_command
 from tgi_deploy.sandbox import api
 from tgi_deploy.sandbox.api import Endpoint
 from tgi_deploy.sandbox.cloud import CLUSTER, DEFAULT_SPEED, LOG, RECORD, claim, is_claimed, remove
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _SERVER: Final = ("-m", "tgi_deploy.sandbox.cloud")
+_CLOUD: Final = "moto"
 # A busy computer takes long to load a server; one that ends is noticed at once.
 _START_S: Final = 60.0
 _STOP_S: Final = 15.0
@@ -60,7 +62,7 @@ def start(home: Path, *, speed: float = DEFAULT_SPEED, timer_speed: float = 1.0)
     """Return the running sandbox of this home, starting it if needed; it outlives the caller.
 
     Raises:
-        InputError: the home folder cannot be used.
+        InputError: the home folder cannot be used, or `extra_missing`.
         DeployError: the server did not answer in time.
     """
     home = _usable(home)
@@ -111,13 +113,13 @@ def _usable(home: Path) -> Path:
         claim(resolved)
     except OSError as problem:
         raise InputError(
-            "sandbox_home_unusable",
+            "state_unusable",
             f"The sandbox cannot keep its files in {home}: {problem.strerror}.",
             hint="Set TGI_DEPLOY_HOME to a folder that only you can write to.",
         ) from problem
     if not _SAFE_PATH.match(str(resolved)):
         raise InputError(
-            "sandbox_home_unusable",
+            "state_unusable",
             f"The sandbox's machines run shell scripts below {resolved}, but that name is not safe in a shell.",
             hint="Set TGI_DEPLOY_HOME to a folder named with letters, digits and . _ - only.",
         )
@@ -151,6 +153,8 @@ def _started(home: Path, *, speed: float, timer_speed: float) -> SandboxInfo:
     if running is not None:
         return running
     _clean(home)
+    if find_spec(_CLOUD) is None:
+        raise extra_missing("sandbox", "starting the sandbox", ImportError(name=_CLOUD))
     pid = _spawn(home, speed=speed, timer_speed=timer_speed)
     return _wait_for_answer(home, pid)
 
@@ -190,7 +194,7 @@ def _wait_for_answer(home: Path, pid: int) -> SandboxInfo:
         f"the sandbox did not start: {lines[-1] if lines else f'no answer within {_START_S:g} s'}",
         hint="this computer may be busy: run the command again"
         if is_slow
-        else f"if its packages are missing: {install_command('sandbox')}",
+        else f"if one of its packages is missing: {install_command('sandbox')}",
     )
 
 

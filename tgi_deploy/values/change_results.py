@@ -38,7 +38,7 @@ class DifferenceData(Value, frozen=True, kw_only=True):
 class UpdateData(Value, frozen=True, kw_only=True):
     """What an update changes, before it begins.
 
-    `silent_s` is the expected time without an answer, `drain_s` how long open requests may take. For at most
+    `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take. For at most
     `overlap_s` two machines run, which costs an additional `extra_usd`. `stable`: the URL stays.
     """
 
@@ -47,7 +47,7 @@ class UpdateData(Value, frozen=True, kw_only=True):
     changes: tuple[DifferenceData, ...]
     usd_per_hour_before: Decimal | None
     usd_per_hour_after: Decimal | None
-    silent_s: int
+    downtime_s: int
     stable: bool
     drain_s: int
     strategy: Strategy

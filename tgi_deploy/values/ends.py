@@ -14,7 +14,7 @@ from tgi_deploy.values.supply import usd_per_month
 SHORTEST_TTL_S: Final = 300
 
 
-class MadeWith(Value, frozen=True, kw_only=True):
+class LaunchLimits(Value, frozen=True, kw_only=True):
     """The limits in a machine's user data, valid until it reads others from its tags."""
 
     ttl_s: Seconds | None
@@ -39,12 +39,12 @@ class Ends(Value, frozen=True, kw_only=True):
     lease_until: Moment | None = None
     asked_ttl_s: Seconds | None = None
     ttl_until: Moment | None = None
-    made_with: MadeWith | None = None
+    made_with: LaunchLimits | None = None
 
     @property
-    def first(self) -> MadeWith:
+    def first(self) -> LaunchLimits:
         """The limits that its machine was created with."""
-        return self.made_with or MadeWith(ttl_s=self.ttl_s, idle_s=self.idle_s, lease_s=self.lease_s)
+        return self.made_with or LaunchLimits(ttl_s=self.ttl_s, idle_s=self.idle_s, lease_s=self.lease_s)
 
     @property
     def any(self) -> bool:

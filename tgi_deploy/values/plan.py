@@ -160,7 +160,7 @@ class Candidate(Value, frozen=True, kw_only=True):
         return None if self.offer.market == "owned" else self.cost.usd_per_hour
 
 
-class Bearing(Document, frozen=True, kw_only=True):
+class ReplicaLoad(Document, frozen=True, kw_only=True):
     """The maximum load of one replica within the service level, and the limit that is missed beyond it.
 
     Concurrent `requests`, or `arrivals_per_s`; both None if even the smallest load misses it.
@@ -223,7 +223,7 @@ class Plan(Value, frozen=True, kw_only=True):
     catalog_date: str
     alternatives: tuple[Candidate, ...] = ()
     frontier: tuple[FrontierPoint, ...] = ()
-    bearing: Bearing | None = None
+    replica_load: ReplicaLoad | None = None
     cheaper: Neighbor | None = None
     safer: Neighbor | None = None
     spare_usd_per_hour: Decimal | None = None

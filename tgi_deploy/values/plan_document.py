@@ -14,7 +14,7 @@ from msgspec import UnsetType
 
 from tgi_deploy.values.base import UNSET, Document, Fact, Value
 from tgi_deploy.values.owned import Owned
-from tgi_deploy.values.plan import Bearing, FrontierPoint, Neighbor, Storage
+from tgi_deploy.values.plan import FrontierPoint, Neighbor, ReplicaLoad, Storage
 from tgi_deploy.values.quality import QualityClass
 from tgi_deploy.values.request import Market, Metric, RequestDocument
 from tgi_deploy.values.supply import CostLine, Elsewhere
@@ -208,7 +208,7 @@ class PlannedServiceLevel(Document, frozen=True, kw_only=True):
     chance: float
     confidence: float
     limits: tuple[PlannedLimit, ...]
-    one_replica: Bearing | None
+    one_replica: ReplicaLoad | None
     cheaper: Neighbor | None
     safer: Neighbor | None
     spare_usd_per_hour: Decimal | None = None

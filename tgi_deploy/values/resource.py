@@ -20,7 +20,7 @@ Action = Literal["create", "adopt", "keep", "delete", "stop", "start", "restart"
 # A note on resources that outlive their deployment by default; its value describes them.
 KEPT: Final = "kept"
 # An attribute of firewalls: rules that this tool did not add.
-STRANGE_RULES: Final = "strange_rules"
+FOREIGN_RULES: Final = "foreign_rules"
 # An attribute of resources reclaimed by the cloud: the cloud's term.
 RECLAIMED: Final = "reclaimed"
 # An attribute of a stopped machine that can be restarted with its disk.

@@ -290,18 +290,24 @@ class LogData(Value, frozen=True, kw_only=True):
 class Finding(Value, frozen=True, kw_only=True):
     """A cause, and the log line that shows it (0: none). Unlike a `Problem`, it may be wrong.
 
-    `confidence` is from 0 to 1. `remedy` ends with a command if there is one. `apart` is how to distinguish this cause
-    from another one that matches the same line.
+    `confidence` is from 0 to 1. `commands` apply the `remedy`. `distinguish_by` is how to distinguish this cause from
+    another one that matches the same line.
     """
 
     code: str
-    phase: str
+    startup_phase: str
     confidence: float
     evidence: str
     line: int
     cause: str
     remedy: str
-    apart: str
+    commands: tuple[str, ...] = ()
+    distinguish_by: str = ""
+
+    @property
+    def remedy_line(self) -> str:
+        """The remedy with its first command, as errors print it."""
+        return COMMAND.join((self.remedy, *self.commands[:1]))
 
 
 # Between a remedy's sentence and its command.

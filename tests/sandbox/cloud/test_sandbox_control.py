@@ -203,7 +203,7 @@ def test_another_server_at_the_recorded_port_is_not_ours(home):
 def test_a_home_that_scripts_cannot_quote_is_rejected(tmp_path):
     with pytest.raises(InputError) as error:
         control.start(tmp_path / "my $(sandbox)")
-    assert error.value.code == "sandbox_home_unusable"
+    assert error.value.code == "state_unusable"
     assert error.value.hint
 
 
@@ -211,7 +211,7 @@ def test_a_home_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "sandbox").write_text("")
     with pytest.raises(InputError) as error:
         control.start(tmp_path / "sandbox")
-    assert error.value.code == "sandbox_home_unusable"
+    assert error.value.code == "state_unusable"
 
 
 def test_a_folder_of_other_files_is_neither_used_nor_removed(tmp_path):
@@ -220,7 +220,7 @@ def test_a_folder_of_other_files_is_neither_used_nor_removed(tmp_path):
     (home / "precious").write_text("mine")
     with pytest.raises(InputError) as error:
         control.start(home)
-    assert error.value.code == "sandbox_home_unusable"
+    assert error.value.code == "state_unusable"
     assert not control.stop(home)
     assert (home / "precious").read_text() == "mine"
 
@@ -235,7 +235,7 @@ def test_another_users_folder_is_neither_used_nor_removed(home):
     assert not control.stop(home)
     with pytest.raises(InputError, match="somebody else") as error:
         control.start(home)
-    assert error.value.code == "sandbox_home_unusable"
+    assert error.value.code == "state_unusable"
     assert (home / "sandbox.json").exists()
 
 
@@ -263,7 +263,7 @@ def test_a_home_that_others_could_replace_is_rejected(home, mode, group):
     home.parent.chmod(mode)
     with pytest.raises(InputError, match="others can write") as error:
         control.start(home)
-    assert error.value.code == "sandbox_home_unusable"
+    assert error.value.code == "state_unusable"
 
 
 def test_a_home_in_a_folder_like_tmp_is_used(home):
@@ -299,6 +299,15 @@ def test_a_home_path_longer_than_a_socket_name_works(tmp_path):
 def test_stopping_without_a_sandbox(tmp_path):
     assert not control.stop(tmp_path / "no" / "such" / "sandbox")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_extra_is_named_before_the_server_starts(home, monkeypatch):
+    monkeypatch.setattr(control, "find_spec", lambda _name: None)
+    with pytest.raises(InputError, match="starting the sandbox needs the package 'moto'") as error:
+        control.start(home)
+    assert error.value.code == "extra_missing"
+    assert "moto[" in error.value.hint
+    assert not home.exists()
 
 
 def test_a_server_that_cannot_start_reports_why(home, monkeypatch):

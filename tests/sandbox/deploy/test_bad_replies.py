@@ -27,7 +27,7 @@ from tgi_deploy.operations.planning import plan as app_plan
 from tgi_deploy.targets.aws.session import SessionFactory
 
 if TYPE_CHECKING:
-    from builders.sandboxed import Said
+    from builders.sandboxed import Ran
 
 pytestmark = pytest.mark.xdist_group("bad-replies")  # one sandbox
 NAME = "llama3-13b"
@@ -87,7 +87,7 @@ def planned():
 class Struck:
     """A run with corrupt replies: `action` is the first that got one, `where` describes the case."""
 
-    result: Said
+    result: Ran
     action: str
     calls: tuple[str, ...]
     where: str

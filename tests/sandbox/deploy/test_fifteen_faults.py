@@ -41,7 +41,7 @@ def prepare(program, monkeypatch, case):
     shorter = case.get("deadline_s", {})
     usual = bringing_up.estimate
 
-    def hasty(candidate):
+    def urgent(candidate):
         return tuple(
             replace(item, deadline_s=shorter[item.phase], limit_s=shorter[item.phase])
             if item.phase in shorter
@@ -49,7 +49,7 @@ def prepare(program, monkeypatch, case):
             for item in usual(candidate)
         )
 
-    monkeypatch.setattr(bringing_up, "estimate", hasty)
+    monkeypatch.setattr(bringing_up, "estimate", urgent)
     program.fault(**case["fault"])
 
 

@@ -145,7 +145,7 @@ def test_a_static_ip_survives_an_update_and_a_stop(program: Program) -> None:
     with crowd_at(url, "/generate_stream", SHORT, last=b'"finish_reason"', streams=50, renewed=True) as crowd:
         data = done(program, *STATIC, "--num-shard", "2")
     assert (data["update"]["strategy"], data["update"]["stable"], data["endpoint"]) == ("rolling", True, url)
-    assert data["update"]["silent_s"] == data["update"]["drain_s"] > 0
+    assert data["update"]["downtime_s"] == data["update"]["drain_s"] > 0
     assert (crowd.cut, crowd.whole > 50) == ([], True)
     assert 0 < crowd.refused_s < data["refused_s"] + 1
     (held,) = addresses(program)

@@ -37,7 +37,17 @@ def test_a_file_is_diagnosed_as_json(capsys):
     document = json.loads(out)
     assert (code, err, document["status"]) == (0, "", "ok")
     (finding,) = document["data"]["findings"]
-    assert set(finding) == {"code", "phase", "confidence", "evidence", "line", "cause", "remedy", "apart"}
+    assert set(finding) == {
+        "code",
+        "startup_phase",
+        "confidence",
+        "evidence",
+        "line",
+        "cause",
+        "remedy",
+        "commands",
+        "distinguish_by",
+    }
     assert finding["code"] == "oom_warmup_prefill"
     line = Path(OOM).read_text(encoding="utf-8").splitlines()[finding["line"] - 1]
     assert finding["evidence"] in line
@@ -100,7 +110,7 @@ def test_an_unknown_failure_is_not_called_clean(capsys):
 def test_both_causes_of_one_line_are_shown(capsys):
     _, out, _ = result(capsys, "diagnose", str(CASES / "disk-full-hf-transfer-alone" / "log.jsonl"))
     assert "or network" in out
-    assert "apart: " in out
+    assert "distinguish by: " in out
 
 
 def test_standard_input_is_read_without_cloud_libraries():

@@ -119,7 +119,7 @@ def test_fallbacks_are_listed(made):
 def test_without_alternatives_there_is_no_list(made):
     alone = replaced(made, fallbacks=(), alternatives=(), frontier=made.frontier[:1])
     text = click.unstyle(details(alone))
-    assert not any(title in text for title in ("Alternatives", "What money buys", "no capacity"))
+    assert not any(title in text for title in ("Alternatives", "Frontier", "no capacity"))
 
 
 def test_the_frontier_has_at_most_seven_lines(made):
@@ -127,7 +127,7 @@ def test_the_frontier_has_at_most_seven_lines(made):
     points = tuple(
         replaced(point, instance_type=f"x.{number}", chosen=number == 5, knee=number == 9) for number in range(20)
     )
-    title, _, *lines = section(details(replaced(made, frontier=points)), "What money buys").splitlines()
+    title, _, *lines = section(details(replaced(made, frontier=points)), "Frontier").splitlines()
     assert "13 more" in title
     assert len(lines) == 7
     assert [line.split()[0] for line in lines if "chosen" in line or "knee" in line] == ["x.5", "x.9"]
@@ -217,7 +217,9 @@ def test_no_plan_shows_the_nearest_misses_as_commands(catalog):
 def test_the_nearest_memory_miss_lacks_the_least(catalog):
     texts = OptionTexts(model="llama3.1-70b", hardware="2xL4")
     outcome = plan(texts, catalog, {})
-    assert "memory_weights (16): 2xL4 x2 bitsandbytes-nf4: 18.4 GiB" in " ".join(no_plan_text(outcome, ()).split())
+    assert "memory_weights (16): 2xL4, 2 shards, bitsandbytes-nf4: 18.4 GiB" in " ".join(
+        no_plan_text(outcome, ()).split()
+    )
     assert without_plan("plan", texts, outcome).hint.startswith("every machine is rejected: 18.4 GiB")
 
 

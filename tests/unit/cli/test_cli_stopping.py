@@ -68,7 +68,7 @@ def test_signals_reach_the_run_and_handlers_are_restored(number):
     stops = Stops()
     with pytest.raises(KeyboardInterrupt), stopping.signals(stops):
         raise_signal(number)
-    assert (stops.count, stops.hasty) == (1, number != signal.SIGINT)
+    assert (stops.count, stops.urgent) == (1, number != signal.SIGINT)
     assert signal.getsignal(number) is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 

@@ -48,7 +48,7 @@ def test_case(case):
     found = whole(case)
     assert [item.code for item in found.findings] == expected["codes"]
     if "phase" in expected:
-        assert found.findings[0].phase == expected["phase"]
+        assert found.findings[0].startup_phase == expected["phase"]
     for item in found.findings:
         assert expected.get("evidence", "") in item.evidence
         assert item.evidence.split()[0] in case.log
@@ -101,7 +101,7 @@ def test_one_line_with_two_causes_gives_both_and_how_to_distinguish_them():
     found = read(text.replace("Starting shard", "Starting check and download process for m/m"), GRAMMAR).findings
     assert [item.code for item in found] == ["disk_full", "network"]
     assert found[0].confidence > found[1].confidence
-    assert all("df -h" in item.apart for item in found)
+    assert all("df -h" in item.distinguish_by for item in found)
 
 
 def test_another_line_resolves_an_ambiguous_one():
@@ -115,14 +115,16 @@ def test_the_remedy_command_uses_all_known_facts():
     wrapped = LOADING.replace("Starting shard", "Starting Webserver") + (
         "RuntimeError: Not enough memory to handle 8192 prefill tokens. You need to decrease it\n"
     )
-    remedy = read(wrapped, GRAMMAR, subject=Subject(facts={"name": "chat", "model": "llama3-8b"})).findings[0].remedy
+    remedy = (
+        read(wrapped, GRAMMAR, subject=Subject(facts={"name": "chat", "model": "llama3-8b"})).findings[0].remedy_line
+    )
     assert "tgi-deploy up llama3-8b --name chat --set max-batch-prefill-tokens=4096" in remedy
     few = read(
         wrapped.replace("8192", "256"), GRAMMAR, subject=Subject(facts={"more_shards": "4", "model": "m"})
     ).findings[0]
-    assert "--num-shard 4" in few.remedy
+    assert "--num-shard 4" in few.remedy_line
     assert "weights alone" in few.cause
-    assert "tgi-deploy up MODEL" in read(wrapped, GRAMMAR).findings[0].remedy
+    assert "tgi-deploy up MODEL" in read(wrapped, GRAMMAR).findings[0].remedy_line
 
 
 def test_info_lines_are_never_evidence_and_warnings_only_after_a_failure():
@@ -329,7 +331,7 @@ def test_a_source_line_counts_if_the_exception_has_no_message(after):
 )
 def test_dockers_messages_show_the_phase(text, code, phase):
     found = read(text + "\n", GRAMMAR).findings[0]
-    assert (found.code, found.phase) == (code, phase)
+    assert (found.code, found.startup_phase) == (code, phase)
 
 
 def test_a_line_about_something_else_is_not_evidence():
@@ -394,7 +396,7 @@ def test_user_text_does_not_hide_a_crash():
 
 def test_an_engines_own_remedy_comes_before_the_one_of_all_engines():
     taken = 'failed to build prometheus recorder: FailedToCreateHTTPListener("Address already in use (os error 98)")'
-    assert "--set prometheus-port=" in read(f"{taken}\n", GRAMMAR).findings[0].remedy
+    assert "--set prometheus-port=" in read(f"{taken}\n", GRAMMAR).findings[0].remedy_line
 
 
 def test_a_text_without_an_engine_name_uses_the_engine_that_explains_it():

@@ -26,8 +26,8 @@ def examined(around, monkeypatch, log=""):
 def test_the_remedy_uses_the_console_and_the_plan(around, monkeypatch):
     (finding,) = examined(around, monkeypatch, OOM).reading.findings
     assert finding.code == "oom_load"
-    assert "--name demo" in finding.remedy
-    assert "MODEL" not in finding.remedy
+    assert "--name demo" in finding.remedy_line
+    assert "MODEL" not in finding.remedy_line
     assert "hf_abc" not in finding.evidence
 
 
@@ -35,7 +35,7 @@ def test_the_remedys_command_keeps_the_callers_limits(tmp_path, monkeypatch):
     around = Surroundings(home=tmp_path)
     up(around.context(), request(settings={"ttl_s": 7200, "idle_s": 600}))
     (finding,) = examined(around, monkeypatch, OOM).reading.findings
-    command = finding.remedy.rpartition("tgi-deploy up ")[2].split()
+    command = finding.commands[0].removeprefix("tgi-deploy up ").split()
     for flag, value in (("--budget", "5"), ("--ttl", "2h"), ("--idle-timeout", "10m"), ("--name", "demo")):
         assert command[command.index(flag) + 1] == value
 

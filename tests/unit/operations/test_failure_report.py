@@ -12,7 +12,7 @@ from fakes.surroundings import FakeEngine, request
 
 from tgi_deploy.catalog.phases import read_failures
 from tgi_deploy.cli.views.failure import failure_text
-from tgi_deploy.diagnosis.finding import remedy_text
+from tgi_deploy.diagnosis.finding import remedy_of
 from tgi_deploy.diagnosis.patterns import pages_from
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.up import up
@@ -308,8 +308,8 @@ def test_a_memory_remedy_can_be_planned_with_the_given_options(given, change, ar
     planned = make(as_typed(model, *words), catalog, {})
     deployment = up(around.context(), request()).deployment
     facts = subject_of(around.context(), deployment, "us-east-1", plan=plan_document(planned)).facts
-    remedy = remedy_text(pages_from(read_failures("tgi"))["oom_load"].remedy, facts)
-    command = remedy.rpartition("tgi-deploy up ")[2].replace(" --name demo", "")
+    _, (line,) = remedy_of(pages_from(read_failures("tgi"))["oom_load"].remedy, facts)
+    command = line.removeprefix("tgi-deploy up ").replace(" --name demo", "")
     assert command.endswith(change)
     assert isinstance(make(as_typed(*shlex.split(command)), catalog, {}), Plan)
 

@@ -69,7 +69,7 @@ def test_an_update_is_rolling_and_keeps_the_url(host):
     assert (host.container("tgi-deploy-demo")["Id"], host.serving) == (proxy, "tgi-deploy-demo.2")
     assert (outcome.deployment.active, outcome.deployment.endpoint, outcome.deployment.rollout) == (2, ENDPOINT, None)
     update = host.asked[-1].update
-    assert (update.strategy, update.silent_s, update.stable) == ("rolling", 0, True)
+    assert (update.strategy, update.downtime_s, update.stable) == ("rolling", 0, True)
     assert host.docker.finishing == 0, "the old one goes when its last response has ended"
 
 

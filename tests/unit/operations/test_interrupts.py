@@ -57,11 +57,11 @@ def cut(_stops):
 
 
 def ctrl_c(stops):
-    stops.arrive(hasty=False)
+    stops.arrive(urgent=False)
 
 
 def terminate(stops):
-    stops.arrive(hasty=True)
+    stops.arrive(urgent=True)
 
 
 def during(name, act):
@@ -226,8 +226,8 @@ def test_an_interruptible_run_moves_the_external_limit(around):
 
 def test_a_second_interrupt_aborts_the_launch_and_its_machine_is_found(around):
     def twice(stops):
-        stops.arrive(hasty=False)
-        stops.arrive(hasty=False)
+        stops.arrive(urgent=False)
+        stops.arrive(urgent=False)
 
     settled, stops = stop_up(around, during("create instance", twice), moment="after")
     assert stops.abandoned
@@ -239,10 +239,10 @@ def test_a_second_interrupt_while_removing_exits_and_lists_what_exists(around):
     around.world.slow_to_end = 10**9
     stops = Stops()
     context = guard(around.context(), stops)
-    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "machine" else None
+    around.world.on_call = lambda call, *_: stops.arrive(urgent=False) if call == "machine" else None
     with pytest.raises(KeyboardInterrupt):
         up(context, request())
-    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "read instance" else None
+    around.world.on_call = lambda call, *_: stops.arrive(urgent=False) if call == "read instance" else None
     settled = settle(context, "demo", stops, ask=lambda _things: True)
     assert settled.outcome == "not_removed"
     assert [item.kind for item in settled.exists] == ["security-group", "launch-template", "instance"]
@@ -260,12 +260,12 @@ def test_a_second_interrupt_at_the_prompt_exits_at_once(around):
 
 def test_closing_the_terminal_at_the_prompt_removes(around):
     def ask(_things):
-        stops.hasty = True
+        stops.urgent = True
         raise KeyboardInterrupt
 
     stops = Stops()
     context = guard(around.context(), stops)
-    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "machine" else None
+    around.world.on_call = lambda call, *_: stops.arrive(urgent=False) if call == "machine" else None
     with pytest.raises(KeyboardInterrupt):
         up(context, request())
     around.world.on_call = None
@@ -321,11 +321,11 @@ def test_a_promoted_machine_keeps_serving(around, act):
     assert len(around.world.running()) == 1
 
 
-@pytest.mark.parametrize("hasty", [False, True])
-def test_an_aborted_launch_next_to_earlier_resources_is_found_and_terminated(around, hasty):
+@pytest.mark.parametrize("urgent", [False, True])
+def test_an_aborted_launch_next_to_earlier_resources_is_found_and_terminated(around, urgent):
     def twice(stops):
-        stops.arrive(hasty=hasty)
-        stops.arrive(hasty=hasty)
+        stops.arrive(urgent=urgent)
+        stops.arrive(urgent=urgent)
 
     up(around.context(), request())
     machine = around.world.running()[0]
@@ -334,17 +334,17 @@ def test_an_aborted_launch_next_to_earlier_resources_is_found_and_terminated(aro
     settled, stops = stop_up(around, during("create instance", twice), moment="after")
     assert (stops.abandoned, stops.made) == (True, [])
     assert around.world.running() == []
-    assert settled.outcome == ("removing" if hasty else "removed")
+    assert settled.outcome == ("removing" if urgent else "removed")
     up(around.context(), request())
     down(around.context(), ["demo"], lambda _removals: True)
     assert receipted(around) == launched(around)
 
 
-@pytest.mark.parametrize("hasty", [False, True])
-def test_a_lost_launch_before_the_interrupt_is_found_and_terminated(around, hasty):
+@pytest.mark.parametrize("urgent", [False, True])
+def test_a_lost_launch_before_the_interrupt_is_found_and_terminated(around, urgent):
     def lose(stops, call, *_):
         if call == "create instance":
-            stops.arrive(hasty=hasty)
+            stops.arrive(urgent=urgent)
             raise LostReplyError("launching: the reply was lost")
 
     up(around.context(), request())
@@ -354,7 +354,7 @@ def test_a_lost_launch_before_the_interrupt_is_found_and_terminated(around, hast
     settled, stops = stop_up(around, lose, moment="after")
     assert stops.made == []
     assert around.world.running() == []
-    assert settled.outcome == ("removing" if hasty else "removed")
+    assert settled.outcome == ("removing" if urgent else "removed")
     down(around.context(), ["demo"], lambda _removals: True)
     assert receipted(around) == launched(around)
 
@@ -395,7 +395,7 @@ def test_without_resources_none_are_reported(around):
 def test_if_the_cloud_stops_answering_resources_stay_on_record(around):
     stops = Stops()
     context = guard(around.context(), stops)
-    around.world.on_call = lambda call, *_: stops.arrive(hasty=False) if call == "machine" else None
+    around.world.on_call = lambda call, *_: stops.arrive(urgent=False) if call == "machine" else None
     with pytest.raises(KeyboardInterrupt):
         up(context, request())
 
@@ -452,7 +452,7 @@ def test_an_interrupted_down_keeps_the_record_until_proof(tmp_path, moment):
     assert point > 15
 
 
-@pytest.mark.parametrize("ask", [Stops.request, lambda stops: stops.arrive(hasty=True)])
+@pytest.mark.parametrize("ask", [Stops.request, lambda stops: stops.arrive(urgent=True)])
 def test_a_stop_request_is_forwarded_to_the_worker(ask):
     stops, asked = Stops(), []
     with stops.passed_on(lambda: asked.append("stop")):

@@ -188,7 +188,7 @@ def test_cost_and_effects_are_confirmed_first(around):
     assert states(around) == [(1, "serving")]
     update = up_data(outcome).update
     price = outcome.proposal.candidate.cost.usd_per_hour
-    assert (update.strategy, update.silent_s, update.drain_s) == ("rolling", 0, 120)
+    assert (update.strategy, update.downtime_s, update.drain_s) == ("rolling", 0, 120)
     assert update.extra_usd == price * update.overlap_s / 3600
     text = up_text(replace(outcome, declined=False))
     assert "a second machine for about" in text

@@ -283,7 +283,7 @@ def by_tags(around, tmp_path):
 
 def test_a_page_from_tags_has_only_the_facts_in_tags(by_tags, around):
     recorded = around.store.load("demo")
-    assert "from tags, on a computer without the record" in by_tags
+    assert "from tags, because this computer has no record" in by_tags
     assert "| model | `example-org/example-13b` |" in by_tags
     assert "| machine | `g6e.xlarge` in us-east-1, on-demand |" in by_tags
     assert f"**${recorded.usd_per_hour:.4f} an hour** for its machine." in by_tags

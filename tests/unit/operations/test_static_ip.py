@@ -75,7 +75,7 @@ def test_an_update_drains_the_old_machine_before_the_address_moves(around):
     around.world.calls.clear()
     outcome = up(around, NEW)
     update = outcome.proposal.update
-    assert (update.strategy, update.stable, update.silent_s) == ("rolling", True, update.drain_s)
+    assert (update.strategy, update.stable, update.downtime_s) == ("rolling", True, update.drain_s)
     assert (outcome.deployment.endpoint, holder(around).id) == (URL, serving(around))
     assert outcome.refused_s is not None
     (address,) = around.world.there("address")

@@ -13,7 +13,7 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.removing.down_all import down_all
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import STRANGE_RULES, Found
+from tgi_deploy.values.resource import FOREIGN_RULES, Found
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def foreign(around, kind, thing_id, *, uses=""):
 
 def add_rule(around):
     group = the(around, "security-group")
-    put(around, group, attributes={**group.attributes, STRANGE_RULES: "0.0.0.0/0 to tcp 22"})
+    put(around, group, attributes={**group.attributes, FOREIGN_RULES: "0.0.0.0/0 to tcp 22"})
 
 
 def end_machine(around):

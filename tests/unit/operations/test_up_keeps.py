@@ -152,8 +152,8 @@ class Deaf(FakeEngine):
         return super().ask(probe)
 
 
-@pytest.mark.parametrize("hasty", [False, True])
-def test_an_interrupt_at_any_call_keeps_an_earlier_machine(around, hasty):
+@pytest.mark.parametrize("urgent", [False, True])
+def test_an_interrupt_at_any_call_keeps_an_earlier_machine(around, urgent):
     """Only tags know it: this run writes the first record of it."""
     up(around.context(), request())
     around.store.remove("demo")
@@ -161,7 +161,7 @@ def test_an_interrupt_at_any_call_keeps_an_earlier_machine(around, hasty):
     for point in range(60):
         stops = Stops()
         context = guard(around.context(), stops)
-        around.world.on_call = _at(point, stops, hasty=hasty)
+        around.world.on_call = _at(point, stops, urgent=urgent)
         try:
             up(context, request(wait=True))
         except KeyboardInterrupt:
@@ -178,12 +178,12 @@ def test_an_interrupt_at_any_call_keeps_an_earlier_machine(around, hasty):
     assert 5 <= point < 59
 
 
-def _at(point, stops, *, hasty):
+def _at(point, stops, *, urgent):
     seen = [0]
 
     def strike(*_):
         seen[0] += 1
         if seen[0] == point + 1:
-            stops.arrive(hasty=hasty)
+            stops.arrive(urgent=urgent)
 
     return strike

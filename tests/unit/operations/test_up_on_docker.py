@@ -388,7 +388,7 @@ def test_a_changed_plan_is_reported_for_the_host(around, docker):
     docker.log = "".join(f"2026-01-09T00:00:01.{at:09}Z {line}\n" for at, line in enumerate(lines)).encode()
     (finding,) = diagnose_deployment(context(around, docker), "demo").reading.findings
     assert finding.code == "oom_warmup_prefill"
-    assert finding.remedy.endswith("--set max-batch-prefill-tokens=2048 --target docker")
+    assert finding.commands[0].endswith("--set max-batch-prefill-tokens=2048 --target docker")
 
 
 def test_an_unexplained_failure_suggests_the_same_host(around, docker):
@@ -416,7 +416,7 @@ def test_an_interrupted_up_removes_the_container_and_keeps_the_cache(around, doc
 
     def stop(name):
         if name == "start":
-            stops.arrive(hasty=False)
+            stops.arrive(urgent=False)
 
     docker.on_call = stop
     with pytest.raises(KeyboardInterrupt):

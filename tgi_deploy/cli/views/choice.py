@@ -10,7 +10,7 @@ from tgi_deploy.text import count, plural, rate, usd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tgi_deploy.values.plan import Bearing, Candidate, FrontierPoint, LimitOutcome, Neighbor, Plan
+    from tgi_deploy.values.plan import Candidate, FrontierPoint, LimitOutcome, Neighbor, Plan, ReplicaLoad
     from tgi_deploy.values.request import Metric
 
 _MOST_POINTS: Final = 7
@@ -38,31 +38,31 @@ def _percent(chance: float) -> str:
 
 def service_level(plan: Plan) -> str:
     """Yield what one replica can handle, how many there are, and what more certainty costs."""
-    sentences = [*_bearing(plan), *_neighbors(plan)]
+    sentences = [*_one_replica(plan), *_neighbors(plan)]
     return wrapped(" ".join(sentences), first="") if sentences else ""
 
 
-def _bearing(plan: Plan) -> Iterator[str]:
-    bearing, chosen = plan.bearing, plan.chosen
-    if bearing is None:
+def _one_replica(plan: Plan) -> Iterator[str]:
+    replica_load, chosen = plan.replica_load, plan.chosen
+    if replica_load is None:
         return
-    most = _most(bearing)
+    most = _most(replica_load)
     if most is None:
-        yield f"Even one request misses the service level: {_beyond(plan, bearing)}."
+        yield f"Even one request misses the service level: {_beyond(plan, replica_load)}."
         return
-    yield f"One replica handles {most} within the service level; beyond that {_beyond(plan, bearing)}."
+    yield f"One replica handles {most} within the service level; beyond that {_beyond(plan, replica_load)}."
     if chosen.replicas > 1:
         yield f"There are {chosen.replicas}; if one fails, the others handle {_without_one(plan)}."
 
 
-def _most(bearing: Bearing) -> str | None:
-    if bearing.requests is not None:
-        return f"{plural(bearing.requests, 'request')} in flight"
-    return None if bearing.arrivals_per_s is None else f"{bearing.arrivals_per_s:.3g} requests/s"
+def _most(replica_load: ReplicaLoad) -> str | None:
+    if replica_load.requests is not None:
+        return f"{plural(replica_load.requests, 'request')} in flight"
+    return None if replica_load.arrivals_per_s is None else f"{replica_load.arrivals_per_s:.3g} requests/s"
 
 
-def _beyond(plan: Plan, bearing: Bearing) -> str:
-    found = next((item for item in plan.chosen.outcomes if item.limit.metric == bearing.bound_by), None)
+def _beyond(plan: Plan, replica_load: ReplicaLoad) -> str:
+    found = next((item for item in plan.chosen.outcomes if item.limit.metric == replica_load.bound_by), None)
     if found is None:
         return "its queue keeps growing"
     return f"{_METRICS[found.limit.metric]} exceeds {_limit(found)}"
@@ -70,18 +70,18 @@ def _beyond(plan: Plan, bearing: Bearing) -> str:
 
 def _without_one(plan: Plan) -> str:
     """Return how much of the load one replica fewer can handle, and what a spare costs."""
-    bearing, request, spare = plan.bearing, plan.request, plan.spare_usd_per_hour
-    if bearing is None:
+    replica_load, request, spare = plan.replica_load, plan.request, plan.spare_usd_per_hour
+    if replica_load is None:
         return "an unknown part of the load"
     left = plan.chosen.replicas - 1
     if request.arrivals_per_s is not None:
-        borne = left * (bearing.arrivals_per_s or 0.0) / request.arrivals_per_s
+        share = left * (replica_load.arrivals_per_s or 0.0) / request.arrivals_per_s
     else:
-        borne = left * (bearing.requests or 0) / request.concurrency
-    if borne >= 1:
+        share = left * (replica_load.requests or 0) / request.concurrency
+    if share >= 1:
         return "all of the load"
     met = all(outcome.met for outcome in plan.chosen.outcomes)
-    return f"{borne:.0%} of the load" + (
+    return f"{share:.0%} of the load" + (
         f"; all of it with one more machine for {usd(spare)}/h" if spare and met else ""
     )
 
@@ -124,7 +124,7 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
     note = "no candidate beats these in price, speed and quality at once" + (
         f"; {more} more with --json" if more else ""
     )
-    return f"{heading('Cost frontier', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
+    return f"{heading('Frontier', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
 
 
 def _price(point: FrontierPoint) -> str:

@@ -23,17 +23,7 @@ def costs_text(found: CostsData) -> str:
     removed = found.removed
     if removed.deployments:
         since = f" since {removed.since:%Y-%m-%d}" if removed.since else ""
-        rows.append(
-            (
-                "removed",
-                f"{plural(removed.deployments, 'deployment')}{since}",
-                "",
-                "",
-                usd_spent(removed.accrued_usd),
-                "",
-                "",
-            )
-        )
+        rows.append(("removed", f"{removed.deployments}{since}", "", "", usd_spent(removed.accrued_usd), "", ""))
     rows.append(("total", "", "", "", *_cells(found.total)))
     shown = [table(("name", "owner", "location", "machines", *_AMOUNTS), rows, right=frozenset({3, 4, 5, 6}))]
     if len(found.owners) > 1:

@@ -92,7 +92,7 @@ def update_text(update: Update) -> str:
 
 def _recreating(update: Update) -> Iterator[str]:
     yield f"  requests  in-flight ones have {duration(update.drain_s)} to finish; new ones are refused from then on"
-    yield f"  downtime  about {duration(update.silent_s)} after that, until the new one is proved"
+    yield f"  downtime  about {duration(update.downtime_s)} after that, until the new one is proved"
     if update.stable:
         yield "  address   stays: the new machine has it once it is proved"
 
@@ -101,9 +101,9 @@ def _rolling(update: Update) -> Iterator[str]:
     """Yield what clients notice: the URL is the proxy's, which stays, or the new machine's."""
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
     yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
-    if update.silent_s:
+    if update.downtime_s:
         yield "  address   stays: it moves to the new machine once that is proved and the old one has drained"
-        yield f"  downtime  new requests are refused for up to {duration(update.silent_s)}, while the old one drains"
+        yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"
     elif update.stable:
         yield "  front     new requests go to the new machine once it is proved: none are refused"
     else:
@@ -167,7 +167,9 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     measured = proof.under_load.measured
     line = f"  {plural(measured.requests, 'promised request')} at once"
     if measured.first_token_ms is not None and measured.output_tokens_per_s is not None:
-        line += f": first token after {measured.first_token_ms:.0f} ms, {measured.output_tokens_per_s:.0f} tokens/s"
+        line += (
+            f": first token after {count(measured.first_token_ms)} ms, {count(measured.output_tokens_per_s)} tokens/s"
+        )
     yield f"{line}{accelerated()}; the longest promised prompt was answered"
 
 

@@ -26,14 +26,15 @@ def diagnosis_text(found: DiagnosisData) -> str:
 
 
 def _finding(item: Finding, *, first: bool) -> str:
-    title = heading(item.code, f"in phase {item.phase}, confidence {item.confidence:.0%}")
+    title = heading(item.code, f"in phase {item.startup_phase}, confidence {item.confidence:.0%}")
     lines = [title if first else f"or {title}"]
     where = f"line {item.line}" if item.line else "evidence"
     lines.append(wrapped(f"{where}: {one_line(item.evidence)}", rest="    "))
     lines.append(wrapped(f"cause: {item.cause}", rest="    "))
-    if item.apart:
-        lines.append(wrapped(f"apart: {item.apart}", rest="    "))
+    if item.distinguish_by:
+        lines.append(wrapped(f"distinguish by: {item.distinguish_by}", rest="    "))
     lines.append(wrapped(f"remedy: {item.remedy}", rest="    "))
+    lines.extend(f"    {command}" for command in item.commands)
     return "\n".join(lines)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.cli.output import error_lines
 from tgi_deploy.cli.views.text import wrapped
-from tgi_deploy.errors import GONE, MADE_GONE
+from tgi_deploy.errors import ALL_WAS_REMOVED, CREATED_WAS_REMOVED
 from tgi_deploy.text import duration, one_line, usd, usd_spent
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.results import sentence_of
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Diagnosis, Failure, Problem
 
 _FROM_BEFORE: Final = "the machine is older than this run and is kept: 'tgi-deploy logs {name}' shows its log"
-_PARTLY: Final = f"{MADE_GONE}: 'tgi-deploy down {{name}}' removes it"
+_PARTLY: Final = f"{CREATED_WAS_REMOVED}: 'tgi-deploy down {{name}}' removes it"
 _INDENT: Final = " " * 12
 _HINTS: Final = {
     "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
     "not_removed": "its removal failed, so it may still run: 'tgi-deploy down {name}' removes it",
-    "removed": GONE,
+    "removed": ALL_WAS_REMOVED,
 }
 
 

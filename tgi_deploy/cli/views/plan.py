@@ -278,7 +278,7 @@ def _top(plan: Plan) -> str:
     lines = []
     if plan.alternatives:
         slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
-        lines = [heading("All alternatives", f"the best of each other accelerator and quality class{slow}")]
+        lines = [heading("All alternatives", f"best of each accelerator and quality class{slow}")]
         here = _place(plan.chosen)
         rows = [_row(number, item, here) for number, item in enumerate(plan.alternatives, start=1)]
         lines += table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")[1:]
@@ -335,7 +335,7 @@ def _nearest(rejections: Sequence[Rejection], code: str) -> Rejection:
 def _rejection(item: Rejection, number: int) -> str:
     shards = f", {item.num_shard} shards" if item.num_shard > 1 else ""
     shards += f", {item.replicas} replicas" if item.replicas > 1 else ""
-    quantize = "" if item.quantize == "none" else f" {item.quantize}"
+    quantize = "" if item.quantize == "none" else f", {item.quantize}"
     message = one_line(_first_sentence(item.message))
     text = f"{item.code} ({number:,}): {item.instance_type}{shards}{quantize}: {message}"
     return wrapped(text, first="  ", rest="      ")

@@ -144,5 +144,5 @@ def _alternatives(plan: PlanDocument) -> str:
         for item in shown
     ]  # fmt: skip
     lines = table(("",) * len(rows[0]), rows, right=_NUMBERS, indent="  ").rstrip("\n").split("\n")
-    note = "the best of each other accelerator and quality class" + (f"; {one}" if one else "")
+    note = "best of each accelerator and quality class" + (f", {one}" if one else "")
     return "\n".join([heading("Alternatives", note), *lines[1:]])

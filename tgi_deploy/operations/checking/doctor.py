@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,8 @@ from tgi_deploy.operations.checking.local_checks import extras_findings, python_
 from tgi_deploy.targets.protocol import AccountRequest, Examined, LocalHost
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.checking.local_checks import Workstation
     from tgi_deploy.operations.context import Context
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoctorRequest:
-    """What to check. `options` are the target's. `plan` None: only the account, in the first location."""
+    """What to check. `options` are the target's. `plan` None: only the account, in the first location.
+
+    `environ` has the variables that a launch would read.
+    """
 
     context: Context
     workstation: Workstation
     target: str
     options: Any
+    environ: Mapping[str, str]
     plan: Plan | None = None
 
 
@@ -39,7 +44,7 @@ def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
             options=request.options,
             plan=request.plan,
             place=request.plan.chosen.offer.region if request.plan else context.regions[0],
-            environ=os.environ,
+            environ=request.environ,
         )
         findings.extend(chosen.examine(context, asked))
     return tuple(findings)

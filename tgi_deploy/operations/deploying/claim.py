@@ -38,7 +38,7 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
         ours = owned_by(seen, recorded.id)
         _give_way(name, ours, foreign(seen, recorded.id), owner=context.owner)
         _refuse_newer(context, recorded, ours)
-        _refuse_heir(recorded, ours)
+        _refuse_takeover(recorded, ours)
         return ours
     if not seen:
         return ()
@@ -67,12 +67,12 @@ def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found])
         raise claimed_error(recorded.name, newer[0], owner=context.owner)
 
 
-def _refuse_heir(recorded: Deployment, ours: Sequence[Found]) -> None:
+def _refuse_takeover(recorded: Deployment, ours: Sequence[Found]) -> None:
     """Raise ClaimedError if somebody else took over this deployment's id after our machine terminated."""
     known = {item.attributes.get("id") for item in recorded.resources}
     living = [item for item in ours if item.is_machine and item.alive]
-    strangers = (item for item in living if item.id not in known)
-    others = [item for item in strangers if item.tags.get(TAG_OWNER, recorded.owner) != recorded.owner]
+    unrecorded = (item for item in living if item.id not in known)
+    others = [item for item in unrecorded if item.tags.get(TAG_OWNER, recorded.owner) != recorded.owner]
     if recorded.owner and others and others == living:
         raise claimed_error(recorded.name, others[0], owner=recorded.owner)
 
@@ -101,7 +101,7 @@ def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
     return not (item.is_machine and item.alive), at is None, at, item.id
 
 
-def yield_to_elder(context: Context, deployment: Deployment, regions: Iterable[str]) -> None:
+def yield_to_older(context: Context, deployment: Deployment, regions: Iterable[str]) -> None:
     """Resolve two launches in different regions: names are unique only per region. The older machine stays.
 
     Raises ClaimedError in the younger one. It polls until an older machine must be visible, so exactly one backs off.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.finding import diagnosis_of
-from tgi_deploy.errors import GONE, MADE_GONE, DeployError, Diagnosis, Failure, Thing
+from tgi_deploy.errors import ALL_WAS_REMOVED, CREATED_WAS_REMOVED, DeployError, Diagnosis, Failure, Thing
 from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
 from tgi_deploy.operations.watching.lookup import target_option, typed_request
@@ -105,7 +105,7 @@ def report_removed(
     unknown = diagnosis.cause is None and error.code not in _SELF_EXPLANATORY
     return _report(
         error,
-        f"{MADE_GONE}: 'tgi-deploy down {name}' removes it" if before else GONE,
+        f"{CREATED_WAS_REMOVED}: 'tgi-deploy down {name}' removes it" if before else ALL_WAS_REMOVED,
         Failure(deployment=name, outcome="removed", receipt=receipt, before=tuple(before)),
         command=diagnosis.command or (again if error.code in _SELF_EXPLANATORY else f"{again} --on-failure keep"),
         remedy=_KEEP_HINT if unknown else None,

@@ -22,7 +22,7 @@ from tgi_deploy.rollout.stages import (
     begin_update,
     has_outdated,
     mark_draining,
-    mark_old_gone,
+    mark_old_removed,
     mark_promoted,
     mark_withdrawn,
     only_launched,
@@ -68,7 +68,7 @@ def resume_or_withdraw(
     continues without it.
     """
     if recorded.rolling and not keeps_serving(recorded, seen):
-        return mark_old_gone(recorded)
+        return mark_old_removed(recorded)
     if recorded.rolling and not (wait and same(recorded)):
         context.reporter.note(f"the update to revision {recorded.wanted.number} was not finished; rolling it back")
         return mark_withdrawn(recorded, seen)
@@ -178,8 +178,8 @@ def share_ceiling(
         return deployment
     deployment = context.executor().save(replaced(deployment, ends=attempt.ends))
     spent = total_spent(context, deployment, plan, deployment)
-    dearest = max(item.cost.usd_per_hour for item in (plan.chosen, *plan.fallbacks))
-    left_s = max(1, int((ceiling - spent.usd) / (dearest + spent.beside_usd_per_hour) * 3600))
+    highest = max(item.cost.usd_per_hour for item in (plan.chosen, *plan.fallbacks))
+    left_s = max(1, int((ceiling - spent.usd) / (highest + spent.beside_usd_per_hour) * 3600))
     now = context.clock.now().replace(microsecond=0)
     end = min(filter(None, (now + timedelta(seconds=left_s), expires_at)))
     handler = context.cloud(serving.place).handler(serving.kind)

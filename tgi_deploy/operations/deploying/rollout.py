@@ -42,7 +42,7 @@ def not_planned_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
 class Update:
     """The effects of an update. `rows` are (what, before, after) of the differences.
 
-    `silent_s` is the expected time without an answer, `drain_s` how long open requests may take;
+    `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take;
     `stable`: the URL stays. For `overlap_s` at most two machines run, which costs `extra_usd` more.
     """
 
@@ -52,7 +52,7 @@ class Update:
     rows: tuple[tuple[str, str, str], ...]
     usd_per_hour_before: Decimal | None
     usd_per_hour_after: Decimal | None
-    silent_s: int
+    downtime_s: int
     stable: bool
     drain_s: int
     overlap_s: int
@@ -102,7 +102,7 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
         rows=tuple(_rows(current.plan, new)),
         usd_per_hour_before=deployment.usd_per_hour,
         usd_per_hour_after=price,
-        silent_s=starts_s if not rolls else drain_s if front is not None and front.cuts else 0,
+        downtime_s=starts_s if not rolls else drain_s if front is not None and front.cuts else 0,
         stable=front is not None and front.stable,
         drain_s=drain_s,
         overlap_s=overlap_s,

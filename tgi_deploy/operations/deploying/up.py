@@ -21,7 +21,7 @@ from tgi_deploy.operations.deploying.acceptance import (
     plan_with_running,
     with_request,
 )
-from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_elder
+from tgi_deploy.operations.deploying.claim import settle_claim, yield_to_older
 from tgi_deploy.operations.deploying.current_state import (
     findings_of,
     is_done,
@@ -81,7 +81,7 @@ from tgi_deploy.rollout.stages import (
     is_ending,
     machines_to_end,
     mark_draining,
-    mark_old_gone,
+    mark_old_removed,
     mark_withdrawn,
     only_launched,
     serving_resources,
@@ -409,7 +409,7 @@ def _bring_up(
         deployment = share_ceiling(context, deployment, request.plan, attempt, seen)
         with _removing_if_refused(context, request, deployment, existing):
             launched = launch_replica(context, launch, request.plan, deployment)
-            yield_to_elder(context, launched.deployment, regions_of(request.plan, launch))
+            yield_to_older(context, launched.deployment, regions_of(request.plan, launch))
         with_networks(launch, rest, closing, dry_run=False)
         outcome = UpOutcome(deployment=launched.deployment, changed=True, proposal=proposal)
         if existing.has_machine_of(launched.deployment):
@@ -449,7 +449,7 @@ def _end_old(context: Context, deployment: Deployment, ending: ChangeSet, making
         executor.save(mark_withdrawn(context.store.load(deployment.name) or deployment))
         raise
     refusing = executor.save(mark_draining(deployment, context.clock.now()))
-    return executor.save(mark_old_gone(executor.execute(refusing, ending)))
+    return executor.save(mark_old_removed(executor.execute(refusing, ending)))
 
 
 @contextmanager
@@ -578,7 +578,7 @@ def _roll_back(context: Context, request: UpRequest, error: DeployError, existin
         now, update = context.clock.now(), context.new_id()
         revision = next_revision(deployment, back.plan, launch, origin="rollback", at=now, update=update)
         deployment = begin_update(deployment, revision, "recreate")
-        deployment = context.executor().save(mark_old_gone(deployment))
+        deployment = context.executor().save(mark_old_removed(deployment))
         with _removing_if_refused(context, back, deployment, existing):
             launched = launch_replica(context, launch, back.plan, deployment)
         outcome = UpOutcome(deployment=launched.deployment, changed=True)

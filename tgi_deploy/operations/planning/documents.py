@@ -142,7 +142,7 @@ def _service_level(plan: Plan) -> PlannedServiceLevel:
             )
             for item in outcomes
         ),
-        one_replica=plan.bearing,
+        one_replica=plan.replica_load,
         spare_usd_per_hour=plan.spare_usd_per_hour,
         cheaper=plan.cheaper,
         safer=plan.safer,

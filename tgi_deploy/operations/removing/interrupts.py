@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.resource import Found
 
 Outcome = Literal["nothing_created", "removed", "kept", "removing", "not_removed"]
-HURRY: Final = PollPolicy(deadline_s=4, poll_s=0.5, longest_poll_s=1)
+URGENT_POLLS: Final = PollPolicy(deadline_s=4, poll_s=0.5, longest_poll_s=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[Re
             return Settled(outcome="nothing_created", exists=existing(context, name))
         if _is_promoted(context, name):
             return Settled(outcome="kept", exists=existing(context, name), why="the new revision serves already")
-        if not stops.hasty and not _wants_removal(context, name, stops, ask):
+        if not stops.urgent and not _wants_removal(context, name, stops, ask):
             return Settled(outcome="kept", exists=existing(context, name))
         with context.store.lock(name, command=context.command), removing(context, name):
             return _remove(context, name, stops)
@@ -244,7 +244,7 @@ def _wants_removal(context: Context, name: str, stops: Stops, ask: Callable[[tup
     try:
         return ask(existing(context, name))
     except KeyboardInterrupt:
-        if stops.hasty:  # the terminal was closed during the question
+        if stops.urgent:  # the terminal was closed during the question
             return True
         raise
 
@@ -265,18 +265,18 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
         return Settled(outcome="removed")
     if not stops.owns_all:
         return _remove_made(context, deployment, stops)
-    if stops.hasty:
+    if stops.urgent:
         return _remove_hastily(context, deployment, stops)
     return Settled(outcome="removed", receipt=remove_own(context, replaced(deployment, given_up=True)))
 
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
     """Remove what this run created. An earlier run's resources stay, and so does the record."""
-    if not stops.hasty:
+    if not stops.urgent:
         await_settled(context, deployment)
     late = _deletions_by_tag(context, deployment) if stops.abandoned else ()
     steps = (*late, *deletions(deployment, lambda record: record.attributes.get("id") in stops.made))
-    if stops.hasty:
+    if stops.urgent:
         refusals = [why for step in steps if (why := _refusal(context, step))]
         return Settled(outcome="removing", exists=existing(context, deployment.name), why="; ".join(refusals[:1]))
     context.executor().execute(deployment, ChangeSet(steps=steps))
@@ -355,5 +355,5 @@ def _sweep_hastily(
     known = tuple(found for place in places for found in context.cloud(place).find(tags))
     for found in known:
         note(sighting(found, deployment, context.clock.now(), name=deployment.name))
-    sweep(context, tags, places, note=note, seen=known, patience=HURRY)
+    sweep(context, tags, places, note=note, seen=known, patience=URGENT_POLLS)
     return known

@@ -116,7 +116,7 @@ def _update(update: Update) -> UpdateData:
         changes=tuple(DifferenceData(what=what, before=before, after=after) for what, before, after in update.rows),
         usd_per_hour_before=update.usd_per_hour_before,
         usd_per_hour_after=update.usd_per_hour_after,
-        silent_s=update.silent_s,
+        downtime_s=update.downtime_s,
         stable=update.stable,
         drain_s=update.drain_s,
         strategy=update.strategy,

@@ -61,20 +61,26 @@ def subject_of(
 
 
 def remedy_there(context: Context, remedy: str, place: str) -> str:
-    """Return the remedy with its command for the location, omitting options that have no effect there."""
+    """Return a remedy that may end with a command, with that command for the location."""
     command = command_of(remedy)
-    if command is None or not command.startswith(_UP):
-        return remedy
-    changes = context.target_at(place).facts.not_changed.intersection(command.split())
-    there = None if changes else f"{command}{target_option(context, place)}"
-    return COMMAND.join(filter(None, (sentence_of(remedy), there)))
+    return remedy if command is None else COMMAND.join((sentence_of(remedy), *_there(context, (command,), place)))
+
+
+def _there(context: Context, commands: tuple[str, ...], place: str) -> tuple[str, ...]:
+    """Return the commands for the location, without those whose options have no effect there."""
+    useless, option = context.target_at(place).facts.not_changed, target_option(context, place)
+    return tuple(
+        f"{command}{option}" if command.startswith(_UP) else command
+        for command in commands
+        if not (command.startswith(_UP) and useless.intersection(command.split()))
+    )
 
 
 def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> Reading:
     """Return it with remedies for the location. A finding from the state's reason has no log line."""
     findings = (without_mark(item) if item.line > last_line else item for item in found.findings)
     return replace(
-        found, findings=tuple(replaced(item, remedy=remedy_there(context, item.remedy, place)) for item in findings)
+        found, findings=tuple(replaced(item, commands=_there(context, item.commands, place)) for item in findings)
     )
 
 

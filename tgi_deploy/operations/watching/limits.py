@@ -245,11 +245,11 @@ class LeaseKeeper:
 
     def kept_by(self, context: Context) -> Context:
         """Return a context that renews the lease at every poll of a wait."""
-        return replace(context, listener=_Beating(inner=context.listener, keeper=self))
+        return replace(context, listener=_RenewingLease(inner=context.listener, keeper=self))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Beating:
+class _RenewingLease:
     inner: Listener
     keeper: LeaseKeeper
 

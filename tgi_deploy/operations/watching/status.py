@@ -26,7 +26,7 @@ from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.values.names import is_name
-from tgi_deploy.values.resource import RECLAIMED, STRANGE_RULES, TAG_NAME, MachineState, revision_of
+from tgi_deploy.values.resource import FOREIGN_RULES, RECLAIMED, TAG_NAME, MachineState, revision_of
 from tgi_deploy.values.results import Replica, Starting
 from tgi_deploy.values.serving import TUNNEL_NOTE
 
@@ -352,12 +352,12 @@ def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
     return [
         warning(
             "security_group_drift",
-            f"{found.kind} {found.id} allows {found.attributes[STRANGE_RULES]}, by a rule added by hand; to "
+            f"{found.kind} {found.id} allows {found.attributes[FOREIGN_RULES]}, by a rule added by hand; to "
             f"look at it: {context.target_at(found.place).by_hand.look_command(found.kind, found.id, found.place)}",
             key=found.key,
         )
         for found in seen
-        if found.attributes.get(STRANGE_RULES)
+        if found.attributes.get(FOREIGN_RULES)
     ]
 
 

@@ -126,8 +126,8 @@ def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, 
         tunnel_problem=look.target.tunnel_problem(look.asked.options),
     )
     disk = disk_finding(flight.candidate, flight.root_gib, snapshot_gib)
-    told_before = {"identity", "clock", "clock_skew"}
-    return tuple(disk if item.code.startswith("disk") else item for item in findings if item.code not in told_before)
+    reported = {"identity", "clock", "clock_skew"}
+    return tuple(disk if item.code.startswith("disk") else item for item in findings if item.code not in reported)
 
 
 def _as_up_has_them(asked: AccountRequest) -> Ec2Options:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.targets.protocol import LaunchRequest, Look, Reach, Surroundings
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.ends import MadeWith, WantedEnds
+    from tgi_deploy.values.ends import LaunchLimits, WantedEnds
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
 
@@ -313,7 +313,7 @@ class Ec2Launch:
             )
         return self.images[region]
 
-    def _deployable(self, name: str, candidate: Candidate, image: MachineImage, made_with: MadeWith) -> Deployable:
+    def _deployable(self, name: str, candidate: Candidate, image: MachineImage, made_with: LaunchLimits) -> Deployable:
         return Deployable(
             name=name,
             candidate=candidate,

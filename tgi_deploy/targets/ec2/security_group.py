@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.targets.aws.api import Api, each, paged, tag_specifications, tagged, tags_of
 from tgi_deploy.targets.reply import Reply, ReplyError
-from tgi_deploy.values.resource import STRANGE_RULES, TAG_KEY, Found
+from tgi_deploy.values.resource import FOREIGN_RULES, TAG_KEY, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -113,7 +113,7 @@ class SecurityGroups:
                 "network": group.optional_text("VpcId"),
                 "cidrs": " ".join(rules),
                 SIGNED: " ".join(sorted(_signed(group))),
-                **_strange(group),
+                **_foreign_rules(group),
             },
             tags=dict(tags),
             state="available",
@@ -139,7 +139,7 @@ def _signed(group: Reply) -> Iterator[str]:
                     yield source.text(word)
 
 
-def _strange(group: Reply) -> dict[str, str]:
+def _foreign_rules(group: Reply) -> dict[str, str]:
     """Return what is allowed by rules without this tool's description."""
     texts = [
         f"{_named(source)} to {_ports(rule)}"
@@ -148,7 +148,7 @@ def _strange(group: Reply) -> dict[str, str]:
         for source in rule.optional_parts(kind)
         if source.optional_text("Description") != _SIGNATURE
     ]
-    return {STRANGE_RULES: ", ".join(sorted(texts))} if texts else {}
+    return {FOREIGN_RULES: ", ".join(sorted(texts))} if texts else {}
 
 
 def _named(source: Reply) -> str:

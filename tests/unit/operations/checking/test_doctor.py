@@ -31,6 +31,7 @@ def examine(around, inspector, *, wanted=None, target="ec2", **changes):
         "workstation": FakeWorkstation(),
         "target": target,
         "options": Ec2Options(),
+        "environ": {},
         "plan": wanted,
     }
     return doctor(DoctorRequest(**(request | changes)))

@@ -15,16 +15,25 @@ def lock_of(path):
     return read_lock(path.read_text(), path.name)
 
 
-def test_a_locked_plan_prints_unchanged(tool, locked):
+def choice_of(printed):
+    """Return what is printed about the choice: without the alternatives, which a lock omits."""
+    before, _, rest = printed.partition("\nAlternatives")
+    notes = rest.partition("\n\n")[2]
+    return f"{before}\n{notes}" if notes else before
+
+
+def test_a_locked_plan_prints_its_choice_unchanged(tool, locked):
     path, printed = locked
-    assert tool("plan", "--locked", path.name)[:2] == (0, printed)
+    assert "\nAlternatives" in printed
+    assert tool("plan", "--locked", path.name)[:2] == (0, choice_of(printed))
 
 
-def test_the_json_plan_is_the_same_without_rejections(tool, locked):
+def test_the_json_plan_is_the_same_without_what_was_not_chosen(tool, locked):
     first = json.loads(tool("plan", "llama3-13b", "--budget", "5", "--json")[1])["data"]["plan"]
     again = json.loads(tool("plan", "--locked", locked[0].name, "--json")[1])["data"]["plan"]
-    assert first.pop("rejections")
-    assert again.pop("rejections") == []
+    for key in ("rejections", "fallbacks", "alternatives", "frontier", "breakeven"):
+        assert first.pop(key)
+        assert again.pop(key) == []
     assert first == again
 
 
@@ -69,7 +78,7 @@ def test_a_locked_request_that_cannot_be_planned_is_a_warning(tool, locked):
         path.read_text().replace('"model": "llama3-13b",\n    "budget"', '"model": "llama9",\n    "budget"')
     )
     exit_code, out, err = tool("plan", "--locked", path.name)
-    assert (exit_code, out) == (0, printed)
+    assert (exit_code, out) == (0, choice_of(printed))
     assert "can't be planned again" in err
 
 
@@ -142,7 +151,7 @@ def test_up_rejects_a_stale_lock_before_any_call(tool, edited):
 def test_a_plan_for_owned_hardware_can_be_locked(tool):
     printed = tool("plan", "llama3-8b", "--hardware", "1xRTX-4090", "--lock", "own.lock")[1].partition("\nMore with")[0]
     exit_code, out, err = tool("plan", "--locked", "own.lock")
-    assert (exit_code, out) == (0, printed)
+    assert (exit_code, out) == (0, choice_of(printed))
     assert "stale_plan" not in err
 
 

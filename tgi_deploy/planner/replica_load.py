@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.planner.evaluation import traffic
 from tgi_deploy.planner.service_level import outcomes
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.plan import Bearing
+from tgi_deploy.values.plan import ReplicaLoad
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ _MOST_ARRIVALS_PER_S: Final = 100_000.0
 _FINE: Final = 1.005
 
 
-def bearing(evaluator: Evaluator, evaluation: Evaluation) -> Bearing | None:
+def replica_load(evaluator: Evaluator, evaluation: Evaluation) -> ReplicaLoad | None:
     """Return the maximum load of one replica within the latency limits; None without limits."""
     request = replaced(evaluator.request, min_tokens_per_s=None)
     if not request.limits:
@@ -30,14 +30,14 @@ def bearing(evaluator: Evaluator, evaluation: Evaluation) -> Bearing | None:
     return _arriving(evaluator, evaluation, request)
 
 
-def _in_flight(evaluator: Evaluator, evaluation: Evaluation, request: Request) -> Bearing:
+def _in_flight(evaluator: Evaluator, evaluation: Evaluation, request: Request) -> ReplicaLoad:
     def judged(requests: int) -> Evaluation:
         case = evaluation.fit.case
         fit = evaluator.fit(case.hardware, case.num_shard, case.scheme, requests, case.prefill_tokens)
         return evaluator.judge(replaced(request, concurrency=requests), fit)
 
     most = _last(lambda requests: judged(requests).is_enough)
-    return Bearing(requests=most or None, arrivals_per_s=None, bound_by=_missed(judged(most + 1)))
+    return ReplicaLoad(requests=most or None, arrivals_per_s=None, bound_by=_missed(judged(most + 1)))
 
 
 def _last(works: Callable[[int], bool]) -> int:
@@ -51,17 +51,17 @@ def _last(works: Callable[[int], bool]) -> int:
     return low
 
 
-def _arriving(evaluator: Evaluator, evaluation: Evaluation, request: Request) -> Bearing:
+def _arriving(evaluator: Evaluator, evaluation: Evaluation, request: Request) -> ReplicaLoad:
     def judged(arrivals_per_s: float) -> Evaluation:
         return evaluator.judge(replaced(request, arrivals_per_s=arrivals_per_s), evaluation.fit)
 
     low, high = 1 / _MOST_ARRIVALS_PER_S, _MOST_ARRIVALS_PER_S
     if not judged(low).is_enough:
-        return Bearing(requests=None, arrivals_per_s=None, bound_by=_missed(judged(low)))
+        return ReplicaLoad(requests=None, arrivals_per_s=None, bound_by=_missed(judged(low)))
     while high / low > _FINE:
         middle = (low * high) ** 0.5
         low, high = (middle, high) if judged(middle).is_enough else (low, middle)
-    return Bearing(requests=None, arrivals_per_s=low, bound_by=_missed(judged(high)))
+    return ReplicaLoad(requests=None, arrivals_per_s=low, bound_by=_missed(judged(high)))
 
 
 def _missed(judged: Evaluation) -> Metric | None:
