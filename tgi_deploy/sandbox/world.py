@@ -60,6 +60,7 @@ MOST_ADDRESSES: Final = 5
 _QUOTA_VCPUS: Final = 768.0
 _QUOTAS: Final = cache(read_quotas)
 _CONSOLE_BYTES: Final = 64 * 1024
+_LOAD_DEFAULTS: Final = ParameterDict._check_loading_status  # noqa: SLF001 -- replaced by `_load_parameter`
 
 
 class SandboxInstance(moto_instances.Instance):
@@ -174,7 +175,8 @@ def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of m
 
 
 def _load_parameter(known: ParameterDict, name: str) -> None:
-    """Make a public parameter with an image's id when it is read."""
+    """Make a public parameter with an image's id when it is read, beside those of moto."""
+    _LOAD_DEFAULTS(known, name)
     if name in IMAGES and not dict.__contains__(known, name):
         parameter = Parameter(  # type: ignore[abstract]
             account_id=known.account_id, name=name, value=image_id(known.region_name, name), parameter_type="String",
@@ -208,7 +210,7 @@ def _console(response: General) -> ActionResult:
     instance = response.ec2_backend.get_instance(response._get_param("InstanceId"))  # noqa: SLF001 -- moto's own way
     path = instance.sandbox_console
     text = path.read_bytes()[-_CONSOLE_BYTES:] if path and path.exists() else b""
-    output = Base64EncodedString(base64.b64encode(text).decode())
+    output = Base64EncodedString.from_encoded_bytes(base64.b64encode(text))
     return ActionResult({"InstanceId": instance.id, "Timestamp": utcnow(), "Output": output})
 
 
