@@ -27,7 +27,7 @@ from moto.ssm.models import Parameter, ParameterDict
 
 from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.sandbox.forwarding import Forwarding
+from tgi_deploy.sandbox.addresses import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -260,7 +260,7 @@ def instances() -> Iterator[tuple[str, SandboxInstance]]:
                     yield region, instance
 
 
-def forwardings() -> set[Forwarding]:
+def forwardings() -> dict[tuple[str, int], Forwarding]:
     """Return where connections to Elastic IP addresses go. A machine that lost its address gets its own one back."""
     held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
     if held:
@@ -268,7 +268,7 @@ def forwardings() -> set[Forwarding]:
             if instance.state not in _LEAVING:
                 instance.sandbox_place()
     return {
-        Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
+        (item.public_ip, port): Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
         for item in held
         if item.instance is not None and item.public_ip != item.instance.sandbox_address
         for port in _opened_ports(item.instance)
