@@ -175,13 +175,13 @@ def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of m
 
 
 def _load_parameter(known: ParameterDict, name: str) -> None:
-    """Make a public parameter with an image's id when it is read, beside those of moto."""
+    """Make a public parameter with an image's id when it is read, or in place of moto's."""
     _LOAD_DEFAULTS(known, name)
-    if name in IMAGES and not dict.__contains__(known, name):
+    value = image_id(known.region_name, name)
+    if name in IMAGES and [one.value for one in dict.get(known, name, [])] != [value]:
         parameter = Parameter(  # type: ignore[abstract]
-            account_id=known.account_id, name=name, value=image_id(known.region_name, name), parameter_type="String",
-            description=None, allowed_pattern=None, keyid=None, last_modified_date=utcnow(), version=1,
-            data_type="aws:ec2:image",
+            account_id=known.account_id, name=name, value=value, parameter_type="String", description=None,
+            allowed_pattern=None, keyid=None, last_modified_date=utcnow(), version=1, data_type="aws:ec2:image",
         )  # fmt: skip
         dict.__setitem__(known, name, [parameter])
 
