@@ -1,14 +1,18 @@
-"""Loopback addresses for machines: 127.77.x.y where the system answers on all of 127/8 (Linux), else 127.0.0.1."""
+"""Loopback addresses for machines: 127.77.x.y where the system answers on all of 127/8 (Linux), else 127.0.0.1.
+
+Connections to an Elastic IP address go on to the machine that has it, for as long as it has it.
+"""
 
 from __future__ import annotations
 
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 _SHARED: Final = "127.0.0.1"
 # Nothing can connect to a broadcast address. For a machine whose port another program uses on all addresses, since
@@ -96,3 +100,79 @@ class AddressPool:
             index = self._next
             self._next = (index + 1) % _USABLE
         return f"127.77.{index // 254 + 1}.{index % 254 + 1}"
+
+
+_CHUNK_BYTES: Final = 65_536
+_CONNECT_S: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forwarding:
+    """Forwards a port of an Elastic IP address to the same port of a machine."""
+
+    address: str
+    port: int
+    machine: str
+
+
+class Route:
+    """An active forwarding. Closing it cuts its connections, as moving an Elastic IP address is expected to do."""
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        """Listen. Raises OSError."""
+        self.forwarding = forwarding
+        self._sockets = set[socket.socket]()
+        address = (forwarding.address, forwarding.port)
+        self._listener = socket.create_server(address, reuse_port=True, backlog=128)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        for item in (self._listener, *tuple(self._sockets)):
+            with suppress(OSError):  # the other end may have closed it
+                item.shutdown(socket.SHUT_RDWR)
+            item.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                caller, _ = self._listener.accept()
+                threading.Thread(target=self._connect, args=(caller,), daemon=True).start()
+
+    def _connect(self, caller: socket.socket) -> None:
+        """Pass bytes in both directions. If the machine refuses, close the caller's connection."""
+        self._sockets.add(caller)
+        with caller, suppress(OSError):
+            machine = socket.create_connection((self.forwarding.machine, self.forwarding.port), timeout=_CONNECT_S)
+            machine.settimeout(None)
+            self._sockets.add(machine)
+            with machine:
+                back = threading.Thread(target=_pass_on, args=(machine, caller), daemon=True)
+                back.start()
+                _pass_on(caller, machine)
+                back.join()
+            self._sockets.discard(machine)
+        self._sockets.discard(caller)
+
+
+def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while chunk := source.recv(_CHUNK_BYTES):
+            sink.sendall(chunk)
+    with suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+class Routes:
+    """The open routes."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, int], Route] = {}
+
+    def sync(self, wanted: Mapping[tuple[str, int], Forwarding]) -> None:
+        """Open what is wanted and close the rest. A port in use is tried again the next time."""
+        for key, route in list(self._open.items()):
+            if wanted.get(key) != route.forwarding:
+                self._open.pop(key).close()
+        for key in wanted.keys() - self._open.keys():
+            with suppress(OSError):
+                self._open[key] = Route(wanted[key])

@@ -29,7 +29,7 @@ class ApiError(Exception):
 
 
 class CloudGoneError(Exception):
-    """The sandbox does not answer."""
+    """The sandbox, or another server, does not answer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,7 +55,7 @@ def machine_of(key: str, access_key: str) -> str | None:
 def send(
     endpoint_url: str, method: str, path: str, body: bytes, headers: Mapping[str, str], *, most_bytes: int | None = None
 ) -> tuple[int, bytes]:
-    """Raises CloudGoneError when the sandbox does not answer."""
+    """Return status and body. Raises CloudGoneError when nothing answers there."""
     place = urlsplit(endpoint_url)
     connection = HTTPConnection(place.hostname or "127.0.0.1", place.port or 80, timeout=_TIMEOUT_S)
     try:

@@ -284,7 +284,8 @@ def _ended(call: Call, answer: Answer, fault: CallFault) -> Answer:
     """Return the response, or drop it or signal the caller, after the call took effect."""
     if fault.vcpus is not None:
         document = json.loads(answer.get_data())
-        document["Quota"]["Value"] = fault.vcpus
+        for quota in document.get("Quotas") or [document["Quota"]]:
+            quota["Value"] = fault.vcpus
         answer = json_answer(document, content_type=AMZ_JSON)
     if fault.signal and fault.replied:
         sent = Answer(answer.get_data(), answer.status, answer.headers)

@@ -65,10 +65,12 @@ class Machine:
         except api.CloudGoneError:
             self.down.set()
         except BaseException as problem:
-            if not self.down.is_set():
-                why = f"{type(problem).__name__}: {problem}"
-                self._console.kernel(f"Kernel panic - not syncing: boot failed ({why})")
-            self.down.set()
+            try:
+                if not self.down.is_set():
+                    why = f"{type(problem).__name__}: {problem}"
+                    self._console.kernel(f"Kernel panic - not syncing: boot failed ({why})")
+            finally:
+                self.down.set()
             raise
 
     def end(self) -> None:

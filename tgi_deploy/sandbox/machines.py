@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import tgi_deploy
 from tgi_deploy.catalog.kept_models import KEPT_MODELS, models_folder
 from tgi_deploy.sandbox import roles, rules, schedules, world
-from tgi_deploy.sandbox.forwarding import Routes
+from tgi_deploy.sandbox.addresses import Routes
 from tgi_deploy.sandbox.guest.layout import FastClock, Layout, MachineSpec
 from tgi_deploy.sandbox.hardware import hardware_of, image_sizes, proxy_image
 from tgi_deploy.sandbox.machine import guest_environment
@@ -175,7 +175,7 @@ class Machines:
             machines = list(self._machines.values())
             self._machines.clear()
             self._over.clear()
-            self._routes.sync(frozenset())
+            self._routes.sync({})
             for machine in machines:
                 self._end(machine, at_once=True)
         for machine in machines:

@@ -27,7 +27,7 @@ from moto.ssm.models import Parameter, ParameterDict
 
 from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
 from tgi_deploy.catalog.store import Store
-from tgi_deploy.sandbox.forwarding import Forwarding
+from tgi_deploy.sandbox.addresses import Forwarding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +60,7 @@ MOST_ADDRESSES: Final = 5
 _QUOTA_VCPUS: Final = 768.0
 _QUOTAS: Final = cache(read_quotas)
 _CONSOLE_BYTES: Final = 64 * 1024
+_LOAD_DEFAULTS: Final = ParameterDict._check_loading_status  # noqa: SLF001 -- replaced by `_load_parameter`
 
 
 class SandboxInstance(moto_instances.Instance):
@@ -174,12 +175,13 @@ def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of m
 
 
 def _load_parameter(known: ParameterDict, name: str) -> None:
-    """Make a public parameter with an image's id when it is read."""
-    if name in IMAGES and not dict.__contains__(known, name):
+    """Make a public parameter with an image's id when it is read, or in place of moto's."""
+    _LOAD_DEFAULTS(known, name)
+    value = image_id(known.region_name, name)
+    if name in IMAGES and [one.value for one in dict.get(known, name, [])] != [value]:
         parameter = Parameter(  # type: ignore[abstract]
-            account_id=known.account_id, name=name, value=image_id(known.region_name, name), parameter_type="String",
-            description=None, allowed_pattern=None, keyid=None, last_modified_date=utcnow(), version=1,
-            data_type="aws:ec2:image",
+            account_id=known.account_id, name=name, value=value, parameter_type="String", description=None,
+            allowed_pattern=None, keyid=None, last_modified_date=utcnow(), version=1, data_type="aws:ec2:image",
         )  # fmt: skip
         dict.__setitem__(known, name, [parameter])
 
@@ -208,7 +210,7 @@ def _console(response: General) -> ActionResult:
     instance = response.ec2_backend.get_instance(response._get_param("InstanceId"))  # noqa: SLF001 -- moto's own way
     path = instance.sandbox_console
     text = path.read_bytes()[-_CONSOLE_BYTES:] if path and path.exists() else b""
-    output = Base64EncodedString(base64.b64encode(text).decode())
+    output = Base64EncodedString.from_encoded_bytes(base64.b64encode(text))
     return ActionResult({"InstanceId": instance.id, "Timestamp": utcnow(), "Output": output})
 
 
@@ -258,7 +260,7 @@ def instances() -> Iterator[tuple[str, SandboxInstance]]:
                     yield region, instance
 
 
-def forwardings() -> set[Forwarding]:
+def forwardings() -> dict[tuple[str, int], Forwarding]:
     """Return where connections to Elastic IP addresses go. A machine that lost its address gets its own one back."""
     held: list[Any] = [item for found in ec2_backends[DEFAULT_ACCOUNT_ID].values() for item in found.addresses]
     if held:
@@ -266,7 +268,7 @@ def forwardings() -> set[Forwarding]:
             if instance.state not in _LEAVING:
                 instance.sandbox_place()
     return {
-        Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
+        (item.public_ip, port): Forwarding(address=item.public_ip, port=port, machine=item.instance.sandbox_address)
         for item in held
         if item.instance is not None and item.public_ip != item.instance.sandbox_address
         for port in _opened_ports(item.instance)

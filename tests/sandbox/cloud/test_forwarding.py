@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 
 import pytest
 
-from tgi_deploy.sandbox.addresses import can_bind
-from tgi_deploy.sandbox.forwarding import Forwarding, Routes
+from tgi_deploy.sandbox.addresses import Forwarding, Routes, can_bind
 
 PORT = 7790
 ELASTIC, FIRST, SECOND, ABSENT = (f"127.77.254.{number}" for number in (250, 251, 252, 253))
@@ -26,7 +26,7 @@ def routes():
             threading.Thread(target=answer, args=(listener, address), daemon=True).start()
         opened = Routes()
         yield opened
-        opened.sync(frozenset())
+        opened.sync({})
 
 
 def answer(listener, address):
@@ -44,7 +44,7 @@ def serve(caller, address):
 
 
 def to(machine):
-    return {Forwarding(address=ELASTIC, port=PORT, machine=machine)}
+    return {(ELASTIC, PORT): Forwarding(address=ELASTIC, port=PORT, machine=machine)}
 
 
 def connect():
@@ -76,6 +76,33 @@ def test_nothing_answers_for_a_machine_that_refuses(routes):
     routes.sync(to(ABSENT))
     with connect() as caller, contextlib.suppress(ConnectionResetError):
         assert caller.recv(100) == b""
-    routes.sync(frozenset())
+    routes.sync({})
     with pytest.raises(ConnectionRefusedError):
         connect()
+
+
+def test_no_connection_hangs_while_the_address_moves(routes):
+    over, hanging = threading.Event(), []
+
+    def ask_again_and_again():
+        while not over.is_set():
+            try:
+                with connect() as caller:
+                    caller.settimeout(5)
+                    caller.sendall(b"I am ")
+                    caller.recv(100)
+            except TimeoutError as error:
+                hanging.append(error)
+            except OSError:  # it was cut or refused, as it should be
+                time.sleep(0.001)
+
+    callers = [threading.Thread(target=ask_again_and_again) for _ in range(20)]
+    for caller in callers:
+        caller.start()
+    for machine in (FIRST, SECOND) * 50:
+        routes.sync(to(machine))
+        time.sleep(0.01)
+    over.set()
+    for caller in callers:
+        caller.join()
+    assert hanging == []

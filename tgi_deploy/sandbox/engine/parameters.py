@@ -28,14 +28,17 @@ def check_parameters(parameters: Parameters, situation: Situation, *, streaming:
         (several and streaming, "`best_of` != 1 is not supported when streaming tokens"),
         (several and not given.samples, "you must use sampling when `best_of` is > 1"),
         (several and given.seed is not None, "`seed` must not be set when `best_of` > 1"),
-        (not _in(given.temperature, 0, math.inf), "`temperature` must be strictly positive"),
-        (not _in(given.repetition_penalty, 0, math.inf), "`repetition_penalty` must be strictly positive"),
+        (not _positive(given.temperature), "`temperature` must be strictly positive"),
+        (not _positive(given.repetition_penalty), "`repetition_penalty` must be strictly positive"),
         (abs(given.frequency_penalty or 0) > 2, "`frequency_penalty` must be >= -2.0 and <= 2.0"),  # noqa: PLR2004
-        (not _in(given.top_p, 0, 1), "`top_p` must be > 0.0 and < 1.0"),
-        (not _in(given.typical_p, 0, 1), "`typical_p` must be > 0.0 and < 1.0"),
-        (not _in(given.top_k, 0, math.inf), "`top_k` must be strictly positive"),
-        (not _in(given.max_new_tokens, 0, math.inf), "`max_new_tokens` must be strictly positive"),
-        (not _in(cut, 0, longest + 1), f"`truncate` must be strictly positive and less than {longest}. Given: {cut}"),
+        (not _positive(given.top_p, 1), "`top_p` must be > 0.0 and < 1.0"),
+        (not _positive(given.typical_p, 1), "`typical_p` must be > 0.0 and < 1.0"),
+        (not _positive(given.top_k), "`top_k` must be strictly positive"),
+        (not _positive(given.max_new_tokens), "`max_new_tokens` must be strictly positive"),
+        (
+            not _positive(cut, longest + 1),
+            f"`truncate` must be strictly positive and less than {longest}. Given: {cut}",
+        ),
         (stops > most_stops, f"`stop` supports up to {most_stops} stop sequences. Given: {stops}"),
         (top > most_top, f"`top_n_tokens` must be >= 0 and <= {most_top}. Given: {top}"),
         (
@@ -49,8 +52,8 @@ def check_parameters(parameters: Parameters, situation: Situation, *, streaming:
         raise ApiError("validation", problem)
 
 
-def _in(value: float | None, above: float, below: float) -> bool:
-    return value is None or above < value < below
+def _positive(value: float | None, below: float = math.inf) -> bool:
+    return value is None or 0 < value < below
 
 
 def forced_text(grammar: Grammar) -> str | None:

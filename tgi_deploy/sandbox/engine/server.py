@@ -40,7 +40,7 @@ _BACKLOG: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and method. `protected`: it needs the API key; `newer`: as old as the launcher's `--api-key`."""
+    """What answers. `protected`: it needs the API key; `newer`: it came with the launcher's `--api-key`."""
 
     answer: Callable[[Inference, Request], Reply | Stream]
     protected: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.sandbox import api
@@ -23,7 +22,6 @@ _NO_CREDENTIALS_STATUS: Final = 253
 _API_ERROR_STATUS: Final = 254
 _CURL_HTTP_ERROR: Final = 22
 _CURL_UNREACHABLE: Final = 7
-_CURL_S: Final = 5.0
 _TAGS: Final = "meta-data/tags/instance/"
 _NOTICE: Final = "meta-data/spot/instance-action"
 _OWN: Final = r"(?:127\.0\.0\.1|localhost):(?P<port>\d{1,5})(?P<path>/.*)?"
@@ -72,15 +70,11 @@ class Commands:
 
     def _own_port(self, port: int, path: str) -> tuple[int, str]:
         """Return a local port's status and text, from the machine's loopback address on the host; 0 without answer."""
-        connection = HTTPConnection(self._spec.address, port, timeout=_CURL_S)
         try:
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode("utf-8", "replace")
-        except (OSError, HTTPException):
+            status, body = api.send(f"http://{self._spec.address}:{port}", "GET", path, b"", {})
+        except api.CloudGoneError:
             return 0, ""
-        finally:
-            connection.close()
+        return status, body.decode("utf-8", "replace")
 
     def _metadata(self, path: str, client: Client) -> tuple[int, str]:
         if path == "api/token":

@@ -6,16 +6,13 @@ import json
 import re
 import secrets
 import signal
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from getopt import GetoptError, getopt
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Final
 
-import tgi_deploy
 from tgi_deploy.sandbox.addresses import UNREACHABLE, can_bind
 from tgi_deploy.sandbox.guest.server import value_of
 
@@ -293,15 +290,12 @@ class Docker:
 
     def _start(self, container: Container, environment: dict[str, str]) -> Job:
         try:
-            with TemporaryFile(dir=self._spawner.environment["HOME"]) as variables:
-                variables.write(json.dumps(environment).encode())
-                variables.seek(0)
-                job = container.job = self._spawner.start(
-                    [sys.executable, "-P", "-s", "-m", *self._program(container, environment)],
-                    line=lambda text: container.show(f"{text}\n"),
-                    environment=self._interpreter_environment(),
-                    stdin=variables,
-                )
+            job = container.job = self._spawner.start_module(
+                self._program(container, environment),
+                variables=environment,
+                line=lambda text: container.show(f"{text}\n"),
+                environment=self._spec.engine_environment,
+            )
         except (OSError, DockerError, DockerUsageError) as problem:
             del self._containers[container.name]
             raise DockerError(str(problem)) from problem
@@ -366,14 +360,6 @@ class Docker:
             return self._spec.address != UNREACHABLE and can_bind(self._spec.address, port)
         running = [one.listen for one in self._containers.values() if one.status is None]
         return f"{self._spec.address}:{port}" not in running
-
-    def _interpreter_environment(self) -> dict[str, str]:
-        """Return the interpreter's environment, which the container's variables must not influence.
-
-        It runs with -P and -s instead of -I because it needs PYTHONPATH if the package is not installed.
-        """
-        package = str(Path(tgi_deploy.__file__).resolve().parent.parent)
-        return {"PYTHONPATH": package, "HOME": self._spawner.environment["HOME"], **self._spec.engine_environment}
 
     def _stop(self, client: Client, argv: list[str]) -> int:
         timeout_s = value_of("-t", argv)

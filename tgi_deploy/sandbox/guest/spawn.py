@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
 
+import tgi_deploy
 from tgi_deploy.sandbox.processes import end_group, group_exists, signal_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -100,6 +104,27 @@ class Spawner:
             job = Job(process, line, record)
             self._jobs = [known for known in self._jobs if known.running()] + [job]
         return job
+
+    def start_module(
+        self,
+        words: Sequence[str],
+        *,
+        variables: Mapping[str, str],
+        line: Callable[[str], None],
+        environment: Mapping[str, str],
+    ) -> Job:
+        """Start a module of this package in place of a container's program, with the container's variables as input.
+
+        They are data, which must not influence the interpreter, so its `environment` is another one. It runs with -P
+        and -s instead of -I because it needs PYTHONPATH if the package is not installed. Raises OSError.
+        """
+        package, home = str(Path(tgi_deploy.__file__).resolve().parent.parent), self.environment["HOME"]
+        with TemporaryFile(dir=home) as given:
+            given.write(json.dumps(dict(variables)).encode())
+            given.seek(0)
+            argv = [sys.executable, "-P", "-s", "-m", *words]
+            own = {"PYTHONPATH": package, "HOME": home, **environment}
+            return self.start(argv, line=line, environment=own, stdin=given)
 
     def run(
         self, argv: Sequence[str], *, line: Callable[[str], None], environment: Mapping[str, str] | None = None

@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tgi_deploy.sandbox.forwarding import forward
-
 _BIND: Final = re.compile(r"^ *bind :(\d+) ssl crt /tls/(\S+)$", re.MULTILINE)
 _SERVER: Final = re.compile(r"^ *server \S+ 127\.0\.0\.1:(\d+)$", re.MULTILINE)
+_CHUNK_BYTES: Final = 65536
 
 
 async def _serve(folder: Path, address: str) -> None:
@@ -27,10 +26,27 @@ async def _serve(folder: Path, address: str) -> None:
         sys.exit("[ALERT] config: no listener with a certificate and a server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / bind[2])
-    to_engine = partial(forward, address, int(server[1]))
+    forward = partial(_forward, address, int(server[1]))
     # The cloud reserves the address with its own silent socket.
-    listener = await asyncio.start_server(to_engine, address, int(bind[1]), ssl=context, reuse_port=True)
+    listener = await asyncio.start_server(forward, address, int(bind[1]), ssl=context, reuse_port=True)
     await listener.serve_forever()
+
+
+async def _forward(address: str, port: int, caller: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+    try:
+        engine, request = await asyncio.open_connection(address, port)
+    except OSError:
+        answer.transport.abort()
+        return
+    await asyncio.gather(_copy(caller, request), _copy(engine, answer))
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await source.read(_CHUNK_BYTES):
+            sink.write(data)
+            await sink.drain()
+    sink.close()
 
 
 if __name__ == "__main__":

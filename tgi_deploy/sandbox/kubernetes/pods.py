@@ -8,15 +8,12 @@ from __future__ import annotations
 import json
 import re
 import signal
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-import tgi_deploy
 from tgi_deploy.sandbox.addresses import can_bind, free_ports
 from tgi_deploy.sandbox.guest.server import value_of
 from tgi_deploy.sandbox.hardware import image_sizes
@@ -183,21 +180,18 @@ class Pod:
             address=listen, ports={"": port, **named}, environment=environment | path, folder=home, speed=settings.speed
         )
         faults = [fault for fault in settings.faults.get(self._release, ()) if fault != OOM_KILLED]
-        with TemporaryFile(dir=home) as variables:
-            variables.write(json.dumps(environment).encode())
-            variables.seek(0)
-            return self._spawner.start(
-                [
-                    *(sys.executable, "-P", "-s", "-m", "tgi_deploy.sandbox.engine", "--environment-from-stdin"),
-                    *("--version", self._release, "--listen", f"{listen[0]}:{listen[1]}", *self._visible()),
-                    *("--speed", f"{settings.speed:g}"),
-                    *(word for fault in faults for word in ("--fault", fault)),
-                    *("--", *arguments),
-                ],
-                line=self.logs.add,
-                environment={"PYTHONPATH": str(Path(tgi_deploy.__file__).resolve().parent.parent), "HOME": home} | path,
-                stdin=variables,
-            )
+        return self._spawner.start_module(
+            [
+                *("tgi_deploy.sandbox.engine", "--environment-from-stdin"),
+                *("--version", self._release, "--listen", f"{listen[0]}:{listen[1]}", *self._visible()),
+                *("--speed", f"{settings.speed:g}"),
+                *(word for fault in faults for word in ("--fault", fault)),
+                *("--", *arguments),
+            ],
+            variables=environment,
+            line=self.logs.add,
+            environment=path,
+        )
 
     def _start_program(self, environment: dict[str, str], settings: Settings) -> Job:
         """Start the container's own command, as a process of this computer: its volumes are folders of the pod."""
