@@ -20,7 +20,7 @@ def run(home, source):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
         env=environment,
         cwd=home.parent,
     )
