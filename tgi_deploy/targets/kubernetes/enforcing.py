@@ -60,12 +60,13 @@ class Enforcers(Objects):
             self._complete(found, properties["manifests"][1:])
 
     def _complete(self, account: Found, rest: Sequence[Manifest]) -> None:
-        """Apply what belongs to it. A new Job is there before the former one goes."""
+        """Apply what belongs to it. A new Job is there before the former one goes; those of other accounts stay."""
+        own = account.attributes["uid"]
         owner = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "name": name_of(account.id),
-            "uid": account.attributes["uid"],
+            "uid": own,
             "blockOwnerDeletion": True,
         }
         *access, job = rest
@@ -73,9 +74,14 @@ class Enforcers(Objects):
             self._apply_owned(item, owner, account)
         group, plural = DEPENDENT_PATHS["Job"]
         query = {"labelSelector": f"{label(TAG_NAME)}={account.tags[TAG_NAME]}"}
-        jobs = [
-            (item.part("metadata").text("name"), item.part("metadata").text("uid"))
+        about = [
+            item.part("metadata")
             for item in self.api.items(self.api.path(group, plural), "looking for the Job", query=query)
+        ]
+        jobs = [
+            (item.text("name"), item.text("uid"))
+            for item in about
+            if any(found.text("uid") == own for found in item.optional_parts("ownerReferences"))
         ]
         if job["metadata"]["name"] not in dict(jobs):
             self._apply_owned(job, owner, account)
