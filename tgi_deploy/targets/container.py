@@ -128,6 +128,11 @@ class HostedContainer:
         return self.container.stop.grace_s
 
     @property
+    def drain_variable(self) -> str | None:
+        """The variable for the seconds that open requests may take; None if that can't be changed."""
+        return self.container.stop.drain_variable or None
+
+    @property
     def health(self) -> Health:
         return self.container.health
 
