@@ -91,11 +91,20 @@ def images(namespace):
     return {pod["spec"]["containers"][0]["image"].partition("@")[0].rpartition(":")[2] for pod in pods}
 
 
+def move_on():
+    """Leave the kubeconfig without a current context, and its only context in another namespace."""
+    path = Path(os.environ["KUBECONFIG"])
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["contexts"][0]["context"]["namespace"] = "default"
+    path.write_text(json.dumps({**document, "current-context": ""}), encoding="utf-8")
+
+
 def test_an_update_serves_from_the_new_pod_once_it_is_proved_and_rollback_goes_back(namespace, run):
     up = ("up", NAME, "--target", "kubernetes", "--yes")
     code, first = run(*up)
     assert code == 0, first["errors"]
     (before,) = images(namespace)
+    move_on()  # from here on it is found by its record
     code, updated = run(*up, "--engine-version", "3.3.6")
     assert code == 0, updated["errors"]
     assert images(namespace) == {"3.3.6"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tgi_deploy import wiring
@@ -114,7 +115,8 @@ class Changing(Watching):
         asked.check(force=force, heal=heal)
         answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
         catalog, environ = self._catalog(), wiring.environment(sandbox=self._sandbox)
-        texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force)
+        known = partial(wiring.recorded, sandbox=self._sandbox)
+        texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force, recorded=known)
         setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
         fixes = healer(catalog, self._profiles_dir, os.environ) if heal else None
         outcome, made = run_settled(
