@@ -44,7 +44,8 @@ class FakeCluster:
 
     `denied` are the permissions that access reviews deny: "verb resource", or "verb resource/subresource". Pods of a
     Deployment run at once, unless `pod_status` is set. `log` is every pod's, `previous` that of the run before.
-    `on_request` and `on_reply` get each request as "METHOD plural", before and after it is carried out.
+    `groups` are the API groups that it lists. `on_request` and `on_reply` get each request as "METHOD plural", before
+    and after it is carried out.
     """
 
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -52,6 +53,7 @@ class FakeCluster:
     events: list[Object] = field(default_factory=list)
     refusals: dict[str, Answer] = field(default_factory=dict)
     denied: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
     pod_status: Object | None = None
     log: str = ""
     previous: str = ""
@@ -96,6 +98,8 @@ class FakeCluster:
             )
         if method == "DELETE":
             return self._delete(plural, name, body)
+        if plural == "apis":
+            return _ok({"kind": "APIGroupList", "groups": [{"name": group} for group in self.groups]})
         if rest == "log":
             return Answer(status=200, body=(self.previous if "previous" in query else self.log).encode())
         if name:
