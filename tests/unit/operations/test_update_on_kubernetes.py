@@ -15,6 +15,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.place import Place
@@ -167,6 +168,20 @@ def test_a_killed_update_without_room_for_both_is_finished_by_the_next_run(clust
     cluster.gpus, none = 1, WantedEnds()
     for _ in killed_updates(cluster, none, rolling=False):
         is_complete(cluster, cluster.up("awq", ends=none), none)
+
+
+def test_status_names_limits_that_nothing_enforces(cluster):
+    cluster.up(ends=TTL)
+    (found,) = status(cluster.context(), "demo").drift
+    assert (found.code, "it does not exist" in found.message) == ("limits_not_enforced", True)
+    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: taint"}
+    pod = {"metadata": {"name": "l", "labels": {"tgi-deploy/limits-of": SHARED}}, "spec": {}}
+    cluster.server.objects["pods", "l"] = {**pod, "status": {"phase": "Pending", "conditions": [no_room]}}
+    (found,) = status(cluster.context(), "demo").drift
+    assert "Unschedulable: 0/1 nodes: taint" in found.message
+    running = [{"name": "limits", "restartCount": 0, "state": {"running": {}}}]
+    cluster.server.objects["pods", "l"] = {**pod, "status": {"phase": "Running", "containerStatuses": running}}
+    assert status(cluster.context(), "demo").drift == ()
 
 
 def test_what_enforces_the_limits_of_the_serving_revision_outlives_a_failed_update(cluster):
