@@ -327,6 +327,9 @@ class Front(Protocol):
     def cuts(self) -> bool:
         """Whether a shift cuts open connections: then the old machine drains before it, else after it."""
 
+    def grace_s(self, deployment: Deployment) -> int:
+        """Return how long the serving machine's open requests may take once it is to end."""
+
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
         """Send new requests only to this proved machine. Idempotent.
 

@@ -95,6 +95,15 @@ def cluster(tmp_path):
     return Cluster(tmp_path / "state")
 
 
+def test_the_question_before_an_update_names_the_pods_own_time_for_open_requests(cluster):
+    cluster.up()
+    cluster.server.objects["deployments", SHARED]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 431
+    asked = []
+    cluster.up("awq", confirm=lambda proposal: asked.append(proposal.update))
+    (update,) = asked
+    assert (update.strategy, update.drain_s, update.silent_s) == ("rolling", 431, 0)
+
+
 def kill_at(cluster, ordinal, *, rolling):
     """Kill the process before the changing requests 1, 3, 5 and so on, or after them, at 2, 4, 6."""
     left = [ordinal]
