@@ -133,6 +133,11 @@ class HostedContainer:
         return self.container.stop.drain_variable or None
 
     @property
+    def pinned_drain_s(self) -> int:
+        """The seconds that open requests may take, as set by the user; 0 if not."""
+        return self.container.stop.drain_s or 0
+
+    @property
     def health(self) -> Health:
         return self.container.health
 

@@ -61,13 +61,13 @@ class Spec(Value, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Return the hash that decides whether a deployment changes.
 
-        It ignores image sizes, the sources of secrets, and a variable that only a target sets.
+        It ignores image sizes, the sources of secrets, and what only targets use or the arguments say, too.
         """
         container = replaced(
             self.container,
             image=replaced(self.container.image, bytes=0),
             secrets=tuple(replaced(secret, source=None) for secret in self.container.secrets),
-            stop=replaced(self.container.stop, drain_variable=UNSET),
+            stop=replaced(self.container.stop, drain_variable=UNSET, drain_s=UNSET),
         )
         return digest(msgspec.to_builtins(replaced(self, container=container)))
 

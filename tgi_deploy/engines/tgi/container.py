@@ -58,9 +58,12 @@ def container(fit: Fit, release: TgiRelease) -> Container:
 def _stop(release: TgiRelease, pins: Pins) -> Stop:
     """Return how to stop it: a target may let it drain for longer, unless the user has set for how long."""
     flag = release.flags.get(_DRAIN_FLAG)
-    if flag is None or flag.env is None or _DRAIN_FLAG in pins.flags or flag.env in pins.env:
+    if flag is None or flag.env is None:
         return _STOP
-    return replaced(_STOP, drain_variable=flag.env)
+    pinned = pins.flags.get(_DRAIN_FLAG, pins.env.get(flag.env))
+    if pinned is None:
+        return replaced(_STOP, drain_variable=flag.env)
+    return replaced(_STOP, drain_s=int(pinned)) if pinned.isascii() and pinned.isdecimal() else _STOP
 
 
 def cache_layout(release: TgiRelease) -> str:

@@ -85,7 +85,7 @@ class Workload(Frozen, frozen=True, kw_only=True):
     @property
     def drain_s(self) -> int:
         """How long open requests have to finish after the pod has left the Service."""
-        least = self.container.stop_timeout_s
+        least = max(self.container.stop_timeout_s, self.container.pinned_drain_s)
         return least if self.container.drain_variable is None else max(least, self.answer_s)
 
     @property

@@ -106,6 +106,11 @@ def test_open_requests_may_take_as_long_as_the_longest_answer_is_predicted_to_ta
     assert pod(made)["terminationGracePeriodSeconds"] == 10 + 600 + 15
 
 
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(30, 145), (900, 925)])
+def test_open_requests_may_take_as_long_as_the_user_has_set(drain_s: int, grace_s: int):
+    assert pod(with_engine(drain_s=drain_s))["terminationGracePeriodSeconds"] == grace_s
+
+
 def test_evictions_take_one_pod_at_a_time_and_zones_and_nodes_are_spread_over_if_possible():
     several = documents(with_engine(replicas=3))
     assert several["Deployment"]["spec"]["replicas"] == 3
