@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tgi_deploy.secret import Secret
     from tgi_deploy.targets.aws.session import SessionFactory
     from tgi_deploy.targets.protocol import Artifact, Deployable, Target
+    from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.options import Option
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.progress import ProgressEvent
@@ -393,6 +394,13 @@ def recorded_names(*, sandbox: bool) -> tuple[str, ...]:
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- see context()
 
     return LocalStore(Setup(sandbox=sandbox).records).names()
+
+
+def recorded(name: str, *, sandbox: bool) -> Deployment | None:
+    """Return a deployment as recorded here, without starting or calling anything."""
+    from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- see context()
+
+    return LocalStore(Setup(sandbox=sandbox).records).load(name)
 
 
 def child_programs(on_line: Callable[[Sequence[str], str], None]) -> ChildPrograms:

@@ -38,6 +38,11 @@ class Crowd:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
+    def netloc(self) -> str:
+        """The host and port of the next connection."""
+        return urlsplit(self.url).netloc
+
+    @property
     def refused_s(self) -> float:
         """Return the time from the first refused request to the last."""
         return self.refused[-1][0] - self.refused[0][0] if self.refused else 0.0
@@ -49,7 +54,7 @@ class Crowd:
             self._read_stream(begun)
 
     def _read_stream(self, begun: threading.Event) -> None:
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection(self.netloc, timeout=_PATIENCE_S)
         with closing(connection):
             try:
                 connection.request("POST", self.path, json.dumps(self.body), _JSON)
@@ -79,7 +84,7 @@ class Crowd:
 
     def ask(self) -> None:
         """Send requests over one connection while it lasts, and over new ones."""
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection(self.netloc, timeout=_PATIENCE_S)
         while not self._left.wait(_PAUSE_S):
             self.asked += 1
             try:
@@ -104,18 +109,27 @@ def crowd_at(
 ) -> Iterator[Crowd]:
     """Open this many streams before the block, and send requests from one more caller until all have finished."""
     crowd = Crowd(url=url, path=path, body=body, last=last, renewed=renewed)
+    asking = threading.Thread(target=crowd.ask, daemon=True)
+    asking.start()
+    with streaming(crowd, streams):
+        yield crowd
+    crowd.leave()
+    asking.join(_PATIENCE_S)
+
+
+@contextmanager
+def streaming(crowd: Crowd, streams: int, *, apart_s: float = 0.0) -> Iterator[None]:
+    """Open this many streams before the block, so far apart, and wait until all have finished after it."""
     begun = [threading.Event() for _ in range(streams)]
     callers = [threading.Thread(target=crowd.read_streams, args=(event,), daemon=True) for event in begun]
-    callers.append(threading.Thread(target=crowd.ask, daemon=True))
     for caller in callers:
         caller.start()
+        time.sleep(apart_s)
     try:
         assert all(event.wait(_PATIENCE_S) for event in begun), crowd.refused
-        yield crowd
+        yield
     finally:
-        if renewed:
+        if crowd.renewed:
             crowd.leave()
-        for caller in callers[:-1]:
+        for caller in callers:
             caller.join(_PATIENCE_S)
-        crowd.leave()
-        callers[-1].join(_PATIENCE_S)

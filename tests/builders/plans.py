@@ -168,6 +168,8 @@ def altered(run: EngineRun, **changes: Any) -> EngineRun:
         "redactions": lambda hidden: {"redactions": hidden},
         "shm_bytes": lambda size: {"shm_bytes": size},
         "stop_timeout_s": lambda seconds: {"stop": replaced(run.container.stop, grace_s=seconds)},
+        "drain_variable": lambda name: {"stop": replaced(run.container.stop, drain_variable=name)},
+        "drain_s": lambda seconds: {"stop": replaced(run.container.stop, drain_s=seconds)},
     }
     inside: dict[str, Any] = {}
     for name in into.keys() & changes.keys():

@@ -1,5 +1,6 @@
-"""An API server in memory: the requests that the adapter makes, answered as kube-apiserver answers them. Every request
-passes `enter` and `leave`, where a test can count it, kill the caller, or make it fail.
+"""An API server in memory: the requests that the adapter makes, answered as kube-apiserver answers them.
+
+A test sees every request before and after it is carried out, and can kill the caller there.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tgi_deploy.targets.kubernetes.transport import Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 Object = dict[str, Any]
 
@@ -42,7 +43,9 @@ class FakeCluster:
     """`objects`: (plural, name) → object. `refusals`: "METHOD plural" → the answer to such requests.
 
     `denied` are the permissions that access reviews deny: "verb resource", or "verb resource/subresource". Pods of a
-    Deployment run at once, unless `pod_status` is set. `logs` are by pod, `previous` those of the run before.
+    Deployment run at once, unless `pod_status` is set. `log` is every pod's, `previous` that of the run before.
+    `groups` are the API groups that it lists. `on_request` and `on_reply` get each request as "METHOD plural", before
+    and after it is carried out.
     """
 
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
@@ -50,12 +53,15 @@ class FakeCluster:
     events: list[Object] = field(default_factory=list)
     refusals: dict[str, Answer] = field(default_factory=dict)
     denied: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
     pod_status: Object | None = None
     log: str = ""
     previous: str = ""
     calls: list[str] = field(default_factory=list)
     queries: list[Mapping[str, str]] = field(default_factory=list)
     after_call: Any = None
+    on_request: Callable[[str], None] = lambda _request: None
+    on_reply: Callable[[str], None] = lambda _request: None
     made: int = 0
 
     def send(
@@ -69,22 +75,31 @@ class FakeCluster:
         content_type: str = "application/json",
     ) -> Answer:
         assert doing
-        query = dict(query or {})
         plural, name, rest = _parts(path)
-        self.calls.append(f"{method} {plural}")
-        self.queries.append(query)
-        refused = self.refusals.get(f"{method} {plural}")
-        if refused is not None:
-            return refused
+        asked = f"{method} {plural}"
+        self.calls.append(asked)
+        self.queries.append(dict(query or {}))
+        self.on_request(asked)
+        answer = self.refusals.get(asked) or self._answer(
+            method, (plural, name, rest), self.queries[-1], dict(body or {}), content_type
+        )
+        self.on_reply(asked)
+        return answer
+
+    def _answer(
+        self, method: str, path: tuple[str, str, str], query: Mapping[str, str], body: Object, content_type: str
+    ) -> Answer:
+        plural, name, rest = path
         if method in {"PATCH", "POST"}:
-            sent = dict(body or {})
             assert method == "POST" or query["fieldManager"] == "tgi-deploy"
             dry = "dryRun" in query
             return (
-                self._post(plural, sent) if method == "POST" else self._patch(plural, name, sent, content_type, dry=dry)
+                self._post(plural, body) if method == "POST" else self._patch(plural, name, body, content_type, dry=dry)
             )
         if method == "DELETE":
-            return self._delete(plural, name, dict(body or {}))
+            return self._delete(plural, name, body)
+        if plural == "apis":
+            return _ok({"kind": "APIGroupList", "groups": [{"name": group} for group in self.groups]})
         if rest == "log":
             return Answer(status=200, body=(self.previous if "previous" in query else self.log).encode())
         if name:

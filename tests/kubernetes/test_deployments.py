@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -91,12 +92,30 @@ def images(namespace):
     return {pod["spec"]["containers"][0]["image"].partition("@")[0].rpartition(":")[2] for pod in pods}
 
 
-def test_an_update_serves_from_the_new_pod_once_it_is_proved_and_rollback_goes_back(namespace, run):
+def templates(namespace):
+    """Return the specification of the pods of each Deployment, without the number of the revision."""
+    items = namespace.plane.call("GET", namespace.deployments())["items"]
+    texts = (json.dumps(item["spec"]["template"]["spec"], indent=1) for item in items)
+    return [re.sub(r'(?<="tgi-deploy/revision": )"\d+"', "any", text) for text in texts]
+
+
+def move_on():
+    """Leave the kubeconfig without a current context, and its only context in another namespace."""
+    path = Path(os.environ["KUBECONFIG"])
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["contexts"][0]["context"]["namespace"] = "default"
+    path.write_text(json.dumps({**document, "current-context": ""}), encoding="utf-8")
+
+
+def test_an_update_serves_from_the_new_pod_once_it_is_proved_and_rollback_goes_back(namespace, run, tmp_path):
     up = ("up", NAME, "--target", "kubernetes", "--yes")
     code, first = run(*up)
     assert code == 0, first["errors"]
-    (before,) = images(namespace)
-    code, updated = run(*up, "--engine-version", "3.3.6")
+    before = templates(namespace)
+    move_on()  # from here on it is found by its record
+    file = tmp_path / "llm.toml"
+    file.write_text(f'model = "{NAME}"\ntarget = "kubernetes"\nengine_version = "3.3.6"\n', encoding="utf-8")
+    code, updated = run("up", "-f", str(file), "--yes")
     assert code == 0, updated["errors"]
     assert images(namespace) == {"3.3.6"}
     eventually(lambda: endpoints(namespace) == {pod["status"]["podIP"] for pod in namespace.ready()})
@@ -104,7 +123,7 @@ def test_an_update_serves_from_the_new_pod_once_it_is_proved_and_rollback_goes_b
     assert code == 0, answered["errors"]
     code, back = run("rollback", NAME, "--yes")
     assert code == 0, back["errors"]
-    assert images(namespace) == {before}
+    assert templates(namespace) == before
     assert run("down", NAME, "--yes")[0] == 0
     assert labeled(namespace) == []
 
@@ -225,6 +244,9 @@ def test_a_plan_is_made_for_the_cluster_and_the_namespace_that_are_named(namespa
     for words in (named, (*named, "--why-not", "L40S"), (*named, "--sweep", "concurrency=1,2")):
         code, planned = run(*words)
         assert code == 0, planned["errors"]
+    _, examined = run("doctor", *named[2:])
+    found = {item["code"]: item["message"] for item in examined["data"]["findings"]}
+    assert "the cluster has none known; it does not have the metrics server" in found["cluster_apis"]
 
 
 def test_rendered_manifests_pass_a_strict_dry_run(namespace, run):

@@ -38,11 +38,11 @@ def jobs(namespace):
     return [item["metadata"]["uid"] for item in items]
 
 
-def annotate(namespace, **limits):
+def annotate(namespace, name=OWN, **limits):
     """Set limits as `extend` does."""
     annotations = {f"tgi-deploy/{name.replace('_', '-')}": value for name, value in limits.items()}
     body = {"metadata": {"annotations": annotations}}
-    namespace.plane.call("PATCH", namespace.deployments(OWN), body, "application/merge-patch+json")
+    namespace.plane.call("PATCH", namespace.deployments(name), body, "application/merge-patch+json")
 
 
 def ends(shown):
@@ -67,15 +67,20 @@ def test_a_deployment_ends_at_its_ttl_without_the_caller_even_if_the_pod_of_the_
     assert code == 0, moved["errors"]
     code, shown = run("status", NAME)
     assert ends(shown)["ttl"] - datetime.now(UTC) > timedelta(hours=3)
-    before = jobs(namespace)
-    up(namespace, run, "--context", "2048", "--strategy", "recreate")
-    assert (jobs(namespace), "ttl" in ends(run("status", NAME)[1])) == (before, True)
-    assert namespace.ready()
+    (before,) = jobs(namespace)
+    up(namespace, run, "--engine-version", "3.3.6", "--ttl", "5h")
+    (after,) = jobs(namespace)
+    assert after != before
+    eventually(lambda: run("status", NAME)[1]["data"]["deployments"][0]["drift"] == [])
+    assert ends(run("status", NAME)[1])["ttl"] - datetime.now(UTC) > timedelta(hours=4)
+    assert labeled(namespace) == set(PLURALS)
     (lost,) = (
-        pod["metadata"]["name"] for pod in namespace.pods() if "tgi-deploy/limits-of" in pod["metadata"]["labels"]
+        pod["metadata"]["name"]
+        for pod in namespace.pods()
+        if pod["metadata"]["labels"].get("tgi-deploy/limits-of") == f"{OWN}-r2"
     )
     namespace.plane.call("DELETE", namespace.path("pods", lost) + "?gracePeriodSeconds=0")
-    annotate(namespace, expires=datetime.now(UTC).isoformat(timespec="seconds"))
+    annotate(namespace, f"{OWN}-r2", expires=datetime.now(UTC).isoformat(timespec="seconds"))
     eventually(lambda: not labeled(namespace) and not namespace.pods())
     code, shown = run("status", NAME)
     assert code != 0

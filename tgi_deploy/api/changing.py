@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tgi_deploy import wiring
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.deploying.service import ReadyLevel
     from tgi_deploy.operations.deploying.smoke import Proved, Smoked
     from tgi_deploy.operations.deploying.up import Decision, Proposal, UpOutcome
-    from tgi_deploy.operations.planning.deployment_file import DeploymentFile
+    from tgi_deploy.operations.planning.deployment_file import DeploymentFile, FileDeployment
     from tgi_deploy.operations.removing.down import DownOutcome, Removal
     from tgi_deploy.operations.removing.gc import GcOutcome, Group
     from tgi_deploy.operations.stops import Stops
     from tgi_deploy.sandbox.control import SandboxInfo as RunningSandbox
+    from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.change_results import (
         DownData,
         GcData,
@@ -114,7 +116,8 @@ class Changing(Watching):
         asked.check(force=force, heal=heal)
         answers = UpAnswers.of(on_plan=on_plan, confirm=confirm, on_failure=on_failure, on_interrupt=on_interrupt)
         catalog, environ = self._catalog(), wiring.environment(sandbox=self._sandbox)
-        texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force)
+        known = partial(wiring.recorded, sandbox=self._sandbox)
+        texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force, recorded=known)
         setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
         fixes = healer(catalog, self._profiles_dir, os.environ) if heal else None
         outcome, made = run_settled(
@@ -150,7 +153,6 @@ class Changing(Watching):
             check_described,
             file_result,
             named,
-            places_of,
             read_described,
         )
         from tgi_deploy.operations.stops import Stops
@@ -161,7 +163,7 @@ class Changing(Watching):
         for item, client in every:
             with named(item, file):
                 check_described(item, client.target, wiring.targets(), {"sandbox": self._sandbox}, os.environ)
-                places.extend(places_of(client.target, client.plan(**changed_fields(item.texts)).outcome))
+                places.extend(self._places_of(client.target, item))
         stops = stops or Stops()
         done: list[Result[UpData, UpOutcome]] = []
         for item, client in every:
@@ -188,6 +190,18 @@ class Changing(Watching):
         ask = confirm_removal or (lambda _removals: not dry_run)
         pruned = self._pruned(described, file, tuple(dict.fromkeys(places)), ask, stops) if prune else None
         return file_result(done, pruned)
+
+    def _places_of(self, target: Target, item: FileDeployment) -> tuple[str, ...]:
+        """Plan a deployment of a file, where it is recorded or where its options choose, and return where it may be."""
+        from tgi_deploy.operations.deploying.file_run import places_of
+        from tgi_deploy.operations.launching.target_options import own_options
+        from tgi_deploy.operations.results.planning import plan_result
+        from tgi_deploy.targets.protocol import located
+        from tgi_deploy.values.names import default_name
+
+        recorded = wiring.recorded(item.name or default_name(item.texts.model), sandbox=self._sandbox)
+        there = located(target, own_options(target, wiring.targets(), item.own), recorded)
+        return places_of(there, plan_result(there, item.texts, self._catalog(), os.environ, explain=False).outcome)
 
     def _pruned(
         self,

@@ -128,6 +128,16 @@ class HostedContainer:
         return self.container.stop.grace_s
 
     @property
+    def drain_variable(self) -> str | None:
+        """The variable for the seconds that open requests may take; None if that can't be changed."""
+        return self.container.stop.drain_variable or None
+
+    @property
+    def pinned_drain_s(self) -> int:
+        """The seconds that open requests may take, as set by the user; 0 if not."""
+        return self.container.stop.drain_s or 0
+
+    @property
     def health(self) -> Health:
         return self.container.health
 

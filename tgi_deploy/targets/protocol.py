@@ -328,6 +328,9 @@ class Front(Protocol):
     def cuts(self) -> bool:
         """Whether a shift cuts open connections: then the old machine drains before it, else after it."""
 
+    def grace_s(self, deployment: Deployment) -> int:
+        """Return how long the serving machine's open requests may take once it is to end."""
+
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
         """Send new requests only to this proved machine. Idempotent.
 
@@ -520,13 +523,15 @@ class Account(Examined, Protocol):
 class Locating(Protocol):
     """A target whose options choose the location."""
 
-    def at(self, options: Value) -> Target:
-        """Return the target with the location that its options choose."""
+    def at(self, options: Value, place: str = "") -> Target:
+        """Return the target with the location that its options choose; `place` is that of a recorded deployment."""
 
 
-def located(target: Target, options: Value) -> Target:
-    """Return the target with the location that its options choose, if they choose one."""
-    return target.at(options) if isinstance(target, Locating) else target
+def located(target: Target, options: Value, recorded: Deployment | None = None) -> Target:
+    """Return the target with the location that its options choose, if they choose one, else the recorded one."""
+    if not isinstance(target, Locating):
+        return target
+    return target.at(options, recorded.region if recorded and recorded.target == target.name else "")
 
 
 @runtime_checkable

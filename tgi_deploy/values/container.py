@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Literal
 
-from tgi_deploy.values.base import Value
+from msgspec import UnsetType
+
+from tgi_deploy.values.base import UNSET, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -60,11 +62,15 @@ class Stop(Value, frozen=True, kw_only=True):
     """How to stop it: after the signal, open requests may finish within `grace_s` seconds.
 
     `accepts_while_draining`: it still accepts new requests, so remove it from its load balancer first.
+    `drain_variable` is the container's variable for the seconds that open requests may take, if a target may set it;
+    `drain_s` are those seconds if the user has set them.
     """
 
     signal: Literal["SIGTERM"]
     grace_s: int
     accepts_while_draining: bool
+    drain_variable: str | UnsetType = UNSET
+    drain_s: int | UnsetType = UNSET
 
 
 class Redaction(Value, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from tgi_deploy.values.base import Moment, Value, replaced
+from tgi_deploy.values.base import UNSET, Moment, Value, replaced
 from tgi_deploy.values.container import Container, served_as
 from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.plan_document import PlanDocument
@@ -61,12 +61,13 @@ class Spec(Value, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Return the hash that decides whether a deployment changes.
 
-        It ignores image sizes and the sources of secrets.
+        It ignores image sizes, the sources of secrets, and what only targets use or the arguments say, too.
         """
         container = replaced(
             self.container,
             image=replaced(self.container.image, bytes=0),
             secrets=tuple(replaced(secret, source=None) for secret in self.container.secrets),
+            stop=replaced(self.container.stop, drain_variable=UNSET, drain_s=UNSET),
         )
         return digest(msgspec.to_builtins(replaced(self, container=container)))
 

@@ -21,6 +21,8 @@ Action = Literal["create", "adopt", "keep", "delete", "stop", "start", "restart"
 KEPT: Final = "kept"
 # An attribute of firewalls: rules that this tool did not add.
 FOREIGN_RULES: Final = "foreign_rules"
+# An attribute of what enforces limits: why it does not run.
+UNENFORCED: Final = "unenforced"
 # An attribute of resources reclaimed by the cloud: the cloud's term.
 RECLAIMED: Final = "reclaimed"
 # An attribute of a stopped machine that can be restarted with its disk.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.engines.tgi.kernels import ATTENTION_VARIABLE, PADDED, attention_for
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Container, Health, Image, Mount, Redaction, Restart, SecretRef, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from tgi_deploy.engines.tgi.release import TgiRelease
-    from tgi_deploy.values.engine import EngineSettings, Fit
+    from tgi_deploy.values.engine import EngineSettings, Fit, Pins
 
 PORT: Final = 80  # the image sets PORT=80
 CACHE_PATH: Final = "/data"
@@ -20,7 +21,8 @@ SHM_BYTES: Final = 1024**3  # Docker's 64 MB is too small for NCCL; 1 GiB is eno
 _GLOB_CHARACTERS: Final = "*?["
 HEALTH: Final = Health(path="/health", every_s=20, failures=5, refuses_while_starting=True)
 _RESTART: Final = Restart(policy="on-failure", never_after=(2,), most=3)
-_STOP: Final = Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False)  # it drains for up to 90 s
+_DRAIN_FLAG: Final = "--graceful-termination-timeout"
+_STOP: Final = Stop(signal="SIGTERM", grace_s=120, accepts_while_draining=False)  # by default it drains for up to 90 s
 # The launcher logs all arguments at startup, and its parser quotes invalid ones. The router logs what each request asks
 # for in 900 bytes: 70 requests would push the start out of the 64 KiB that a console keeps.
 REDACTIONS: Final = (
@@ -47,10 +49,21 @@ def container(fit: Fit, release: TgiRelease) -> Container:
         mounts=(Mount(path=CACHE_PATH, purpose="weights", layout=cache_layout(release)),),
         health=HEALTH,
         restart=_RESTART,
-        stop=_STOP,
+        stop=_stop(release, pins),
         redactions=REDACTIONS,
         host=release.host,
     )
+
+
+def _stop(release: TgiRelease, pins: Pins) -> Stop:
+    """Return how to stop it: a target may let it drain for longer, unless the user has set for how long."""
+    flag = release.flags.get(_DRAIN_FLAG)
+    if flag is None or flag.env is None:
+        return _STOP
+    pinned = pins.flags.get(_DRAIN_FLAG, pins.env.get(flag.env))
+    if pinned is None:
+        return replaced(_STOP, drain_variable=flag.env)
+    return replaced(_STOP, drain_s=int(pinned)) if pinned.isascii() and pinned.isdecimal() else _STOP
 
 
 def cache_layout(release: TgiRelease) -> str:

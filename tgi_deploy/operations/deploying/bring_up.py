@@ -12,6 +12,7 @@ from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import UpRequest, up
 from tgi_deploy.operations.launching.target_options import supplied
+from tgi_deploy.operations.planning.lock import open_lock
 from tgi_deploy.operations.planning.locked import locked_request
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.option_texts import wanted_ends
@@ -201,12 +202,16 @@ def up_job(
     environ: Mapping[str, str],
     *,
     force: bool,
+    recorded: Callable[[str], Deployment | None] = lambda _name: None,
 ) -> tuple[OptionTexts, UpJob]:
     """Plan a model or take the lock; return the options as text, those of the lock included, and the job.
 
+    `recorded` returns what is known of a name: its options may leave out where it is.
+
     Raises InputError, ConflictError, NoPlanError, and what `on_plan` raises.
     """
-    there = located(options.target, options.own)
+    model = texts.model if options.lock is None else open_lock(options.lock).texts.model
+    there = located(options.target, options.own, recorded(options.name or default_name(model or "")))
     texts, found = supplied(there, texts, catalog, environ, locked=options.lock is not None)
     made: Plan | NoFeasiblePlan
     if options.lock is None:
@@ -246,7 +251,7 @@ def rollback_job(
         strategy=strategy,
     )
     hardware = plan.request.hardware is not None
-    found = located(target, own).supply(catalog, release=plan.chosen.engine.version, hardware=hardware)
+    found = located(target, own, recorded).supply(catalog, release=plan.chosen.engine.version, hardware=hardware)
     return recorded, UpJob(options=options, answers=answers, plan=plan, found=found, catalog=catalog, environ=environ)
 
 

@@ -15,7 +15,7 @@ from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthy
 from tgi_deploy.operations.deploying.current_state import at_hand
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import wait
-from tgi_deploy.operations.deploying.rolling import promote
+from tgi_deploy.operations.deploying.rolling import front_of, promote
 from tgi_deploy.operations.deploying.service import prove_known, unknown_release
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
@@ -136,7 +136,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
         settled = at.recorded is None or at.recorded.status == "stopped"
         if at.machine.state == "stopped" and settled and not _is_under_way(at.recorded):
             return _outcome("stop", at, changed=False)
-        if not request.confirm(_proposal("stop", at)):
+        if not request.confirm(_proposal(context, "stop", at)):
             return _outcome("stop", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="the same 'stop' resumes it", machine=at.machine):
             return _outcome("stop", _stop(context, at))
@@ -156,7 +156,7 @@ def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
         if _serves(context, at):
             return _outcome("start", at, changed=False)
         check_time_left(context, at)
-        if not request.confirm(_proposal("start", at)):
+        if not request.confirm(_proposal(context, "start", at)):
             return _outcome("start", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="the same 'start' resumes it", machine=at.machine):
             return started(context, request, at)
@@ -202,7 +202,7 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
                 f"'{at.name}' has no running machine: {at.machine.id} is {at.machine.state}",
                 hint=f"'tgi-deploy start {at.name}' starts a stopped one",
             )
-        if not request.confirm(_proposal("restart", at)):
+        if not request.confirm(_proposal(context, "restart", at)):
             return _outcome("restart", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="run the same 'restart' again", machine=at.machine):
             before = _console(context, at.machine)
@@ -227,8 +227,7 @@ def _serves(context: Context, at: Running) -> bool:
     return probe is not None and probe.ok and not _is_under_way(at.recorded)
 
 
-def _proposal(switch: Switch, at: Running) -> SwitchProposal:
-    current = at.recorded.current if at.recorded else None
+def _proposal(context: Context, switch: Switch, at: Running) -> SwitchProposal:
     then = _seen_as(at.machine, "stopped" if switch == "stop" else "running")
     return SwitchProposal(
         switch=switch,
@@ -236,9 +235,14 @@ def _proposal(switch: Switch, at: Running) -> SwitchProposal:
         machine=at.machine,
         usd_per_hour=price_of(at.recorded, (then,)),
         ends=ends_of(at.recorded, [at.machine.tags]),
-        grace_s=current.grace_s if current and at.machine.alive else 0,
+        grace_s=_grace_s(context, at.recorded) if at.recorded and at.machine.alive else 0,
         emptied=switch != "restart" and _uses_instance_storage(at.recorded),
     )
+
+
+def _grace_s(context: Context, recorded: Deployment) -> int:
+    front = front_of(context, recorded)
+    return recorded.current.grace_s if front is None else front.grace_s(recorded)
 
 
 def _uses_instance_storage(recorded: Deployment | None) -> bool:

@@ -92,7 +92,7 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
         return None
     new, rolls = plan_to_record(plan, candidate), deployment.rolling
     starts_s = round(sum(phase.expected_s for phase in estimate(candidate)))
-    drain_s = current.grace_s
+    drain_s = current.grace_s if front is None else front.grace_s(deployment)
     overlap_s = starts_s + drain_s if rolls else 0
     price = candidate.rent_usd_per_hour
     return Update(

@@ -26,7 +26,7 @@ from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.values.names import is_name
-from tgi_deploy.values.resource import FOREIGN_RULES, RECLAIMED, TAG_NAME, MachineState, revision_of
+from tgi_deploy.values.resource import FOREIGN_RULES, RECLAIMED, TAG_NAME, UNENFORCED, MachineState, revision_of
 from tgi_deploy.values.results import Replica, Starting
 from tgi_deploy.values.serving import TUNNEL_NOTE
 
@@ -338,6 +338,8 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
         for found in seen
         if found.id in known and not found.alive and not (recorded and recorded.status == found.state == "stopped")
     )
+    if recorded is not None and recorded.status == "ready":
+        differences.extend(_unenforced(context, seen))
     return [*differences, *added_rules(context, seen)]
 
 
@@ -345,6 +347,19 @@ def second_machine(recorded: Deployment | None, machine: Found) -> str:
     """Return a sentence about a machine that runs in addition to the deployment's own."""
     costs = price_words(price_of_all(recorded, (machine,)))
     return f"a second {machine.kind} is {machine.state} in {machine.place}: {machine.id}{costs}"
+
+
+def _unenforced(context: Context, seen: Sequence[Found]) -> Iterator[Problem]:
+    """Yield warnings for limits that nothing enforces now. While a deployment starts, that is expected."""
+    for found in seen:
+        if found.attributes.get(UNENFORCED):
+            look = context.target_at(found.place).by_hand.look_command(found.kind, found.id, found.place)
+            yield warning(
+                "limits_not_enforced",
+                f"nothing enforces the limits now: the pod of the Job does not run "
+                f"({found.attributes[UNENFORCED]}); to look at it: {look}",
+                key=found.key,
+            )
 
 
 def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from threading import Event
 
 _LEAST_PERIOD_S: Final = 0.1
+# The real servers take this long to take a pod out of a Service, however fast the nodes' time passes.
+_LEAST_SLEEP_S: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +101,6 @@ def hook(action: Mapping[str, Any], place: Place, grace_s: float, cut: Event) ->
     command = action.get("exec", {}).get("command", [])
     seconds = action.get("sleep", {}).get("seconds") or (command[1] if command[:1] == ["sleep"] else 0)
     if seconds:
-        cut.wait(min(float(seconds) / place.speed, grace_s))
+        cut.wait(min(max(float(seconds) / place.speed, _LEAST_SLEEP_S), grace_s))
     else:
         attempt(action, place, grace_s)

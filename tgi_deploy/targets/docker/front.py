@@ -39,6 +39,9 @@ class ProxyFront:
         both = now.spec.container.accelerators + then.spec.container.accelerators
         return f"both would need {both} accelerators, but the host has {has}" if both > has else ""
 
+    def grace_s(self, deployment: Deployment) -> int:
+        return deployment.current.grace_s
+
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str:
         proxies, proxy_id = Proxies(self.api), _proxy_of(deployment)
         self._send(proxy_id, _id_of(machine))

@@ -39,6 +39,9 @@ class DirectFront:
     def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- EC2 says when the new one is asked for
         return ""
 
+    def grace_s(self, deployment: Deployment) -> int:
+        return deployment.current.grace_s
+
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:  # noqa: ARG002 -- the protocol's
         """Do nothing: callers use the new address once they know it."""
         return None

@@ -1,4 +1,4 @@
-"""What `doctor` examines in a cluster: access, GPUs that nodes offer, the namespace's quotas, the claim for weights."""
+"""What `doctor` examines in a cluster: access, GPUs, the namespace's quotas, the claim for weights, optional APIs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tgi_deploy.errors import DeployError, error, ok, warning
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.limits import RBAC
-from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, supplied
+from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.quotas import HINT, limits
 from tgi_deploy.values.base import replaced
 
@@ -28,6 +28,17 @@ _LIMITED: Final = frozenset({
     "memory", "ephemeral-storage", "requests.cpu", "requests.memory", "requests.ephemeral-storage",
     "requests.nvidia.com/gpu",
 })  # fmt: skip
+_GROUPS: Final = "/apis"
+# By the group of its API, what a cluster may have in addition: metrics for autoscaling, and nodes on demand.
+_ADDITIONS: Final = {
+    "metrics.k8s.io": "the metrics server",
+    "custom.metrics.k8s.io": "an adapter of custom metrics",
+    "external.metrics.k8s.io": "an adapter of external metrics",
+    "keda.sh": "KEDA",
+    "karpenter.sh": "Karpenter",
+    "gateway.networking.k8s.io": "the Gateway API",
+    "cert-manager.io": "cert-manager",
+}
 _CHANGED: Final = ("get", "list", "create", "patch", "delete")
 
 
@@ -72,7 +83,15 @@ def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator
     except DeployError as problem:  # then no other request has a chance
         yield replaced(problem.problem, severity="error")
         return
-    for check in (_limits(api), _namespace(api), _gpus(api, catalog), _quotas(api), _claim(api, options.weights_claim)):
+    for check in (
+        _limits(api),
+        _namespace(api),
+        _gpus(api, catalog),
+        _plugins(api, catalog),
+        _quotas(api),
+        _claim(api, options.weights_claim),
+        _additions(api),
+    ):
         try:
             yield from check
         except DeployError as problem:
@@ -146,6 +165,16 @@ def _gpus(api: Api, catalog: Catalog) -> Iterator[Problem]:
     yield from found.notices
 
 
+def _plugins(api: Api, catalog: Catalog) -> Iterator[Problem]:
+    lacking = nodes_without_plugin(api, Cards.packaged(), catalog)
+    if lacking:
+        yield warning(
+            "device_plugin_missing",
+            f"by their labels these nodes have GPUs, which they don't offer to pods: {', '.join(lacking)}",
+            hint="install NVIDIA's device plugin, or see why it does not run: 'kubectl get pods --all-namespaces'",
+        )
+
+
 def _quotas(api: Api) -> Iterator[Problem]:
     found = limits(api)
     full = [str(limit) for limit in found if limit.resource in _LIMITED and limit.left <= 0 and not limit.priority]
@@ -157,6 +186,19 @@ def _quotas(api: Api) -> Iterator[Problem]:
         )
     else:
         yield ok("cluster_quota", f"{api.place.namespace} has {'room in its quotas' if found else 'no ResourceQuota'}")
+
+
+def _additions(api: Api) -> Iterator[Problem]:
+    """Yield which optional APIs the cluster has. They are not needed, so one that can't be listed is not an error."""
+    try:
+        found = api.get(_GROUPS, "asking which APIs the cluster has", lambda reply: reply.optional_parts("groups"))
+    except DeployError:
+        return
+    served = {item.optional_text("name") for item in found or ()}
+    here = [words for group, words in _ADDITIONS.items() if group in served]
+    lacking = [words for group, words in _ADDITIONS.items() if group not in served]
+    rest = f"; it does not have {', '.join(lacking)}" if lacking else ""
+    yield ok("cluster_apis", f"besides Kubernetes' own APIs the cluster has {', '.join(here) or 'none known'}{rest}")
 
 
 def _claim(api: Api, name: str | None) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.ends import NO_LIMIT, READS_TAGS, TAG_IDLE_S, TAG_LEASE
 from tgi_deploy.reconcile.errors import GoneError
-from tgi_deploy.targets.kubernetes.limits import DEPENDENT_PATHS, enforcer
+from tgi_deploy.targets.kubernetes.limits import CONTAINER, DEPENDENT_PATHS, POD_LABEL, enforcer
 from tgi_deploy.targets.kubernetes.manifests import REQUESTS, label
 from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
-from tgi_deploy.targets.kubernetes.pods import replicas_of
+from tgi_deploy.targets.kubernetes.pods import Pod, replicas_of
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, name_of
-from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, TAG_NAME, TAG_SPEC
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, TAG_NAME, TAG_SPEC, UNENFORCED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +35,17 @@ class Enforcers(Objects):
 
     kind: str = ENFORCER
     rare: ClassVar[bool] = True
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """Return the accounts, with the attribute UNENFORCED if the Job's pod does not run."""
+        found = Objects.find(self, tags)
+        if not found:
+            return found
+        doing, query = "looking for the pods of limits", {"labelSelector": POD_LABEL}
+        pods: dict[str, list[Pod]] = defaultdict(list)
+        for item in self.api.items(self.api.path("/api/v1", "pods"), doing, query=query):
+            pods[str(item.part("metadata").table("labels")[POD_LABEL])].append(Pod.of(item, CONTAINER))
+        return tuple(_with_trouble(item, pods[name_of(item.id)]) for item in found)
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
         """Create it, or return the one that an earlier request of ours has created. Raises ConflictError `name_taken`.
@@ -60,12 +73,13 @@ class Enforcers(Objects):
             self._complete(found, properties["manifests"][1:])
 
     def _complete(self, account: Found, rest: Sequence[Manifest]) -> None:
-        """Apply what belongs to it. A new Job is there before the former one goes."""
+        """Apply what belongs to it. A new Job is there before the former one goes; those of other accounts stay."""
+        own = account.attributes["uid"]
         owner = {
             "apiVersion": "v1",
             "kind": "ServiceAccount",
             "name": name_of(account.id),
-            "uid": account.attributes["uid"],
+            "uid": own,
             "blockOwnerDeletion": True,
         }
         *access, job = rest
@@ -73,9 +87,14 @@ class Enforcers(Objects):
             self._apply_owned(item, owner, account)
         group, plural = DEPENDENT_PATHS["Job"]
         query = {"labelSelector": f"{label(TAG_NAME)}={account.tags[TAG_NAME]}"}
-        jobs = [
-            (item.part("metadata").text("name"), item.part("metadata").text("uid"))
+        about = [
+            item.part("metadata")
             for item in self.api.items(self.api.path(group, plural), "looking for the Job", query=query)
+        ]
+        jobs = [
+            (item.text("name"), item.text("uid"))
+            for item in about
+            if any(found.text("uid") == own for found in item.optional_parts("ownerReferences"))
         ]
         if job["metadata"]["name"] not in dict(jobs):
             self._apply_owned(job, owner, account)
@@ -90,6 +109,16 @@ class Enforcers(Objects):
 
     def _path_of(self, manifest: Manifest) -> str:
         return self.api.path(*DEPENDENT_PATHS[manifest["kind"]], manifest["metadata"]["name"])
+
+
+def _with_trouble(account: Found, pods: Sequence[Pod]) -> Found:
+    """Return the account with why its Job's pod does not run, if it does not."""
+    here = [pod for pod in pods if pod.counts]
+    if any(pod.phase == "Running" and not (pod.waiting or pod.ended) for pod in here):
+        return account
+    reason, message = next((pod.trouble for pod in here if pod.trouble), ("", ""))
+    why = f"{reason}: {message}" if message else reason or ("it has not started" if here else "it does not exist")
+    return replaced(account, attributes={**account.attributes, UNENFORCED: why})
 
 
 @dataclass(frozen=True, slots=True)

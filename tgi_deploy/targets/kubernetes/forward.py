@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
@@ -31,6 +32,7 @@ _PROTOCOL: Final = "v4.channel.k8s.io"
 _DATA: Final = 0
 _OPEN_S: Final = 10.0
 _TRIES: Final = 3
+_AGAIN_S: Final = 0.3
 _PIECE: Final = 65536
 _WAITING: Final = 512
 
@@ -76,8 +78,9 @@ class Forwards:
         port = container.first("ports").integer("containerPort")
         path = f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}"
         for _ in range(_TRIES - 1):  # nothing has been sent yet
-            with suppress(TimeoutError):
+            with suppress(OSError, WebSocketException):
                 return _connected(transport, path)
+            time.sleep(_AGAIN_S)
         return _connected(transport, path)
 
 

@@ -76,6 +76,13 @@ class ServiceFront:
         asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator}"
         return f"{asked} would need room, and the cluster has it for {fits} more" if fits < needed else ""
 
+    def grace_s(self, deployment: Deployment) -> int:
+        """Return the grace period of its pods, in which they also leave the Service."""
+        machine = deployment.machine
+        path = Objects(self.api, DEPLOYMENT).path(machine.attributes.get("id", "")) if machine else ""
+        found = self.api.get(path, "reading the deployment", _grace_s) if path else None
+        return found or deployment.current.grace_s
+
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
         Services(self.api).select(object_name(deployment.name), revision_of(machine.key) or 1)
         return None
@@ -83,3 +90,7 @@ class ServiceFront:
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: a pod finishes its open requests after its Deployment is deleted."""
         yield from ()
+
+
+def _grace_s(deployment: Reply) -> int:
+    return deployment.part("spec").part("template").part("spec").integer("terminationGracePeriodSeconds")

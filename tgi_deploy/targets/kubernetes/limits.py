@@ -40,8 +40,9 @@ DEPENDENT_PATHS: Final = {
 _ENDPOINTS: Final = "/api/v1/namespaces/{}/endpoints/{}"
 _PROGRAM: Final = "kubernetes/enforce-limits.py.j2"
 _ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+CONTAINER: Final = "limits"
 # Its pod must not have the labels by which the Service finds the engine's.
-_POD_LABEL: Final = label(f"{TAG_PREFIX}limits-of")
+POD_LABEL: Final = label(f"{TAG_PREFIX}limits-of")
 _ANY_NUMBER_OF_TIMES: Final = 2**31 - 1
 _MOST_NAME: Final = 54
 _MOVE_AFTER_S: Final = 30
@@ -113,7 +114,7 @@ def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
     paths = [object_path(kind, namespace, _name_of(kind, engine)) for kind in (DEPLOYMENT, *rest, ENFORCER)]
     pod, requests = engine["spec"]["template"]["spec"], engine["metadata"].get("annotations", {}).get(REQUESTS, "")
     container = {
-        "name": "limits",
+        "name": CONTAINER,
         "image": pod["containers"][0]["image"],
         "command": ["python3", "-c", unexpanded(render_text(_PROGRAM, {}, templates_dir=None))],
         "args": [_ACCOUNT, _ENDPOINTS.format(namespace, _name_of(SERVICE, engine)), requests, *paths],
@@ -137,7 +138,7 @@ def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
         "tolerations": [*pod.get("tolerations", ()), *lost],
         "containers": [container],
     }
-    template = {"metadata": {"labels": {_POD_LABEL: name}}, "spec": spec}
+    template = {"metadata": {"labels": {POD_LABEL: name}}, "spec": spec}
     return {"backoffLimit": _ANY_NUMBER_OF_TIMES, "template": template}
 
 

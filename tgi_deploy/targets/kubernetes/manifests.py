@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.cards import NodeSelector
     from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.values.container import Health, Mount
+    from tgi_deploy.values.plan import Candidate
 
 Manifest = dict[str, Any]
 
@@ -52,6 +53,8 @@ _PROBE_TIMEOUT_S: Final = 5
 # Until every node's proxy has removed the pod from the Service: it still gets new connections in between.
 _OUT_OF_SERVICE_S: Final = 10
 _AFTER_STOP_S: Final = 15
+# Removing a deployment waits for its pods' ends: well below the time after which that is a failure.
+_LONGEST_DRAIN_S: Final = 600
 # For a node that is added for the pod: docs of Karpenter and of EKS measure one to four minutes.
 _NODE_S: Final = 300
 _SPREAD_OVER: Final = ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
@@ -61,6 +64,7 @@ class Workload(Frozen, frozen=True, kw_only=True):
     """What to run. `identity` are the labels that its pods alone have; `weights_claim` is empty for an emptyDir.
 
     `api_key`: the container's variable for the API key and the Secret that has it, or neither.
+    `answer_s`: how long the longest answer may take, which the engine finishes before it ends.
     `requests`: the page of metrics and the counters on it that grow only with requests.
     """
 
@@ -70,12 +74,19 @@ class Workload(Frozen, frozen=True, kw_only=True):
     nodes: NodeSelector
     ready_deadline_s: int
     weights_bytes: int
+    answer_s: int
     replicas: int = 1
     revision: int = 1
     hub_token_secret: str = HUB_TOKEN_SECRET
     api_key: tuple[str, str] | None = None
     weights_claim: str = ""
     requests: str = ""
+
+    @property
+    def drain_s(self) -> int:
+        """How long open requests have to finish after the pod has left the Service."""
+        least = max(self.container.stop_timeout_s, self.container.pinned_drain_s)
+        return least if self.container.drain_variable is None else max(least, self.answer_s)
 
     @property
     def object_name(self) -> str:
@@ -134,11 +145,20 @@ def workload(
         nodes=nodes,
         ready_deadline_s=deployable.ready_deadline_s,
         weights_bytes=deployable.candidate.storage.weights_bytes,
+        answer_s=_longest_answer_s(deployable.candidate),
         replicas=deployable.candidate.replicas,
         revision=revision,
         requests=" ".join((metrics.path, *metrics.request_counters)) if metrics.path else "",
         **options,
     )
+
+
+def _longest_answer_s(candidate: Candidate) -> int:
+    """Return how long an answer of all tokens takes at the slow end of the prediction, within a limit."""
+    speed = candidate.performance
+    slowest_ms = max(speed.tpot_ms, speed.tpot_ms_p95 or 0.0, speed.tpot_ms_span.high if speed.tpot_ms_span else 0.0)
+    longest_s = (speed.ttft_ms + slowest_ms * candidate.engine.settings.max_total_tokens) / 1000
+    return math.ceil(min(longest_s, _LONGEST_DRAIN_S))
 
 
 def manifests(wanted: Workload) -> tuple[Manifest, ...]:
@@ -196,7 +216,7 @@ def _pod(wanted: Workload) -> Manifest:
     return {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": _OUT_OF_SERVICE_S + wanted.container.stop_timeout_s + _AFTER_STOP_S,
+        "terminationGracePeriodSeconds": _OUT_OF_SERVICE_S + wanted.drain_s + _AFTER_STOP_S,
         "securityContext": _pod_security(wanted.container),
         **wanted.nodes.terms,
         "tolerations": [{"key": wanted.nodes.resource, "operator": "Exists", "effect": "NoSchedule"}],
@@ -263,7 +283,8 @@ def unexpanded(text: str) -> str:
 def _env(wanted: Workload) -> Iterator[Manifest]:
     """Yield the variables; libraries look for a home folder and a user's name, which an arbitrary user lacks."""
     own = {"HOME": _HOME, "NUMBA_CACHE_DIR": _HOME, "USER": TOOL}
-    for name, value in sorted({**own, **dict(wanted.container.env)}.items()):
+    drain = {wanted.container.drain_variable: str(wanted.drain_s)} if wanted.container.drain_variable else {}
+    for name, value in sorted({**own, **drain, **dict(wanted.container.env)}.items()):
         yield {"name": name, "value": unexpanded(value)}
     for name in wanted.container.secret_env:
         yield _from_secret(name, wanted.hub_token_secret, name)

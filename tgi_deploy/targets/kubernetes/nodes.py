@@ -45,11 +45,28 @@ class Node(Frozen, frozen=True, kw_only=True):
 
 def read_nodes(api: Api, cards: Cards, catalog: Catalog, *, ours: Callable[[Mapping[str, str]], bool]) -> list[Node]:
     """Return the nodes with GPUs, by name. The requests of pods with labels that are `ours` do not count."""
-    doing = "looking for the cluster's nodes"
-    items = api.items(api.path("/api/v1", "nodes", everywhere=True), doing)
-    gpus = [item for item in items if _count(item.optional_part("status").optional_part("allocatable"), cards.resource)]
+    gpus = [item for item in _items(api) if _offers(item, cards)]
     requested = _requested(api, cards.resource, ours) if gpus else Counter[str]()
     return sorted((_node(item, cards, catalog, requested) for item in gpus), key=lambda node: node.name)
+
+
+def nodes_without_plugin(api: Api, cards: Cards, catalog: Catalog) -> tuple[str, ...]:
+    """Return the nodes which, by their labels, have a card that they don't offer to pods, by name."""
+    described = (item for item in _items(api) if not _offers(item, cards))
+    found = ((item.part("metadata"), item.part("metadata").table("labels")) for item in described)
+    return tuple(sorted(
+        printable(about.text("name"))
+        for about, labels in found
+        if cards.of_labels(labels) or _of_type(labels.get(cards.instance_label, ""), cards, catalog)
+    ))  # fmt: skip
+
+
+def _items(api: Api) -> tuple[Reply, ...]:
+    return api.items(api.path("/api/v1", "nodes", everywhere=True), "looking for the cluster's nodes")
+
+
+def _offers(item: Reply, cards: Cards) -> int:
+    return _count(item.optional_part("status").optional_part("allocatable"), cards.resource)
 
 
 def _node(item: Reply, cards: Cards, catalog: Catalog, requested: Counter[str]) -> Node:

@@ -30,6 +30,8 @@ _REMEDIES: Final = {
     "ImagePullBackOff": "'kubectl describe pod' shows the registry's answer",
     "Unschedulable": "free a GPU or add a node; 'kubectl describe nodes' shows what is requested",
 }
+_NO_VOLUME: Final = "persistentvolumeclaim"  # of the scheduler, as the reason of a pod that no node takes
+_CREATE_VOLUME: Final = "'kubectl describe persistentvolumeclaim' shows why the claim has no volume"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,11 +51,11 @@ class Pod:
     restarts: int
 
     @classmethod
-    def of(cls, item: Reply) -> Pod:
+    def of(cls, item: Reply, container: str = CONTAINER) -> Pod:
         metadata, status = item.part("metadata"), item.optional_part("status")
         conditions = {found.text("type"): found for found in status.optional_parts("conditions")}
         scheduled, ready = conditions.get("PodScheduled"), conditions.get("Ready")
-        ours = [found for found in status.optional_parts("containerStatuses") if found.text("name") == CONTAINER]
+        ours = [found for found in status.optional_parts("containerStatuses") if found.text("name") == container]
         own = ours[0] if ours else None
         state = own.optional_part("state") if own else None
         end = _end(own) if own else None
@@ -137,7 +139,8 @@ def machine_state(deployment: Reply, pods: Sequence[Pod], address: str) -> Machi
     complete = len(counted) >= wanted and not _is_restarting(deployment)
     refused = None if pod and complete else _refusal(deployment)
     code, reason = (pod.trouble if pod and complete else refused) or (None, None)
-    refusal, remedy = (known_refusal(refused[1]) if refused else None) or ("", _REMEDIES.get(code or "", ""))
+    known = _CREATE_VOLUME if _NO_VOLUME in (reason or "").lower() else _REMEDIES.get(code or "", "")
+    refusal, remedy = (known_refusal(refused[1]) if refused else None) or ("", known)
     up = all(pod.ready for pod in counted) if wanted > 1 else pod is not None and pod.has_run
     return MachineState(
         state="running" if complete and pod is not None and (pod.scheduled or pod.has_run) else "pending",

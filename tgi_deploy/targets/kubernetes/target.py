@@ -10,6 +10,7 @@ from tgi_deploy.errors import InputError, error
 from tgi_deploy.targets.kubernetes.connection import Clusters
 from tgi_deploy.targets.kubernetes.options import NAME, KubernetesOptions
 from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 
 if TYPE_CHECKING:
@@ -85,7 +86,13 @@ class KubernetesTarget:
             )
         return (self.chosen(self.given),)
 
-    def at(self, options: KubernetesOptions) -> KubernetesTarget:
+    def at(self, options: KubernetesOptions, place: str = "") -> KubernetesTarget:
+        from tgi_deploy.targets.kubernetes.place import Place  # noqa: PLC0415 -- startup time
+
+        there = Place.of(place)
+        if place and options.kube_context in {None, there.context}:
+            namespace = options.namespace or there.namespace
+            options = replaced(options, kube_context=there.context or None, namespace=namespace)
         return replace(self, given=options)
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's

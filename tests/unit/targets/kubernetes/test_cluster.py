@@ -184,6 +184,12 @@ def test_an_unscheduled_pod_is_pending_with_the_schedulers_reason():
     assert state.remedy
 
 
+def test_a_pod_whose_claim_has_no_volume_needs_no_other_node():
+    condition = {**NO_NODE, "message": "0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims."}
+    state = cloud(pod(phase="Pending", conditions=[condition])).machine("deployment/tgi-deploy-demo")
+    assert (state.reason, "persistentvolumeclaim" in state.remedy) == (condition["message"], True)
+
+
 @pytest.mark.parametrize(
     ("message", "refusal"),
     [

@@ -47,7 +47,7 @@ def test_a_usable_cluster_has_no_error_and_nothing_is_changed():
     there = cluster()
     found = findings(there)
     assert {code: severity for code, (severity, _) in found.items()} == {
-        "cluster_access": "ok", "cluster_gpus": "ok", "cluster_quota": "ok",
+        "cluster_access": "ok", "cluster_apis": "ok", "cluster_gpus": "ok", "cluster_quota": "ok",
     }  # fmt: skip
     assert {call.partition(" ")[0] for call in there.calls} == {"GET", "POST"}
     assert {call for call in there.calls if call.startswith("POST")} == {"POST selfsubjectaccessreviews"}
@@ -93,6 +93,24 @@ def test_a_permission_that_is_not_needed_is_not_missed(denied: set[str], options
 )
 def test_a_cluster_without_a_usable_gpu_is_an_error(nodes: list[dict[str, Any]], code: str):
     assert findings(cluster(nodes=nodes))[code][0] == "error"
+
+
+LABELED = {"nvidia.com/gpu.product": "NVIDIA-L4"}
+TYPED = {"nvidia.com/gpu.product": "", "node.kubernetes.io/instance-type": "g6.xlarge"}
+PLAIN = {"nvidia.com/gpu.product": "", "node.kubernetes.io/instance-type": "m7i.large"}
+
+
+def test_a_node_whose_gpu_is_not_offered_lacks_the_device_plugin():
+    nodes = [node("a"), *(node(name, gpus=0, labels=of) for name, of in (("b", LABELED), ("c", TYPED), ("d", PLAIN)))]
+    severity, message = findings(cluster(nodes=nodes))["device_plugin_missing"]
+    assert (severity, message.endswith(": b, c")) == ("warning", True)
+
+
+def test_what_else_the_cluster_serves_is_named():
+    _, message = findings(cluster(groups=("apps", "keda.sh", "karpenter.sh")))["cluster_apis"]
+    has, lacks = message.split(";")
+    assert has.endswith("has KEDA, Karpenter")
+    assert "an adapter of external metrics" in lacks
 
 
 def test_a_namespace_that_does_not_exist_is_an_error():

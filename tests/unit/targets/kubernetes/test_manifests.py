@@ -96,6 +96,21 @@ def test_startup_may_take_as_long_as_the_plan_allows_and_a_drain_as_long_as_the_
     assert pod(with_engine(stop_timeout_s=120))["terminationGracePeriodSeconds"] == 145
 
 
+def test_open_requests_may_take_as_long_as_the_longest_answer_is_predicted_to_take():
+    made = with_engine(drain_variable="DRAIN_S")
+    longest_s = 263  # 120 ms, and 8,192 tokens of 32 ms
+    assert {"name": "DRAIN_S", "value": str(longest_s)} in container(made)["env"]
+    assert pod(made)["terminationGracePeriodSeconds"] == 10 + longest_s + 15
+    slow = replaced(made.candidate.performance, tpot_ms=500.0)
+    made = replaced(made, candidate=replaced(made.candidate, performance=slow))
+    assert pod(made)["terminationGracePeriodSeconds"] == 10 + 600 + 15
+
+
+@pytest.mark.parametrize(("drain_s", "grace_s"), [(30, 145), (900, 925)])
+def test_open_requests_may_take_as_long_as_the_user_has_set(drain_s: int, grace_s: int):
+    assert pod(with_engine(drain_s=drain_s))["terminationGracePeriodSeconds"] == grace_s
+
+
 def test_evictions_take_one_pod_at_a_time_and_zones_and_nodes_are_spread_over_if_possible():
     several = documents(with_engine(replicas=3))
     assert several["Deployment"]["spec"]["replicas"] == 3

@@ -1,0 +1,203 @@
+"""An update of a deployment in a cluster, killed at every request that changes something."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from builders.plans import engine
+from fakes.cloud import KilledError
+from fakes.kubernetes_api import FakeCluster, node
+from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
+
+from tgi_deploy.errors import DeployError
+from tgi_deploy.operations.deploying.rollout import former
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.targets.kubernetes.api import Api
+from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.target import KubernetesTarget
+from tgi_deploy.targets.protocol import Supplied
+from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.wiring import open_catalog
+
+PLACE = "kubernetes:team-a@dev"
+SHARED = "tgi-deploy-demo"
+LEAST_MOMENTS = 10
+
+
+class Cluster:
+    """A cluster in memory with room for so many replicas, and the commands of one deployment in it."""
+
+    def __init__(self, home, gpus=2):
+        self.around, self.gpus = Surroundings(home=home), gpus
+        self.renew()
+
+    def renew(self):
+        self.server = FakeCluster(nodes=[node(gpus=self.gpus)])
+        self.around.store.remove("demo")
+
+    def context(self):
+        api = Api(place=Place.of(PLACE), sender=self.server)
+        target = KubernetesTarget(
+            chosen=lambda _options: PLACE,
+            cloud=lambda _place: KubernetesCloud(api=api),
+            catalog=open_catalog,
+            forward=lambda _end: 12345,
+        )
+        return self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
+
+    def up(self, scheme="none", **changes):
+        context = self.context()
+        (target,) = context.targets
+        values = {
+            "target": "kubernetes",
+            "options": target.options(),
+            "supplied": Supplied(place=PLACE),
+            "wait": True,
+            "again": lambda revision: (planned(revision.plan.chosen.quantize), ()),
+        }
+        return up(context, request(planned(scheme), **{**values, **changes})).deployment
+
+    def roll_back(self, **changes):
+        scheme = former(self.around.store.load("demo")).plan.chosen.quantize
+        return self.up(scheme, exact=True, origin="rollback", **changes)
+
+    def down(self):
+        return down(self.context(), ("demo",), lambda _removals: True)
+
+    def names(self, plural):
+        return sorted(name for kind, name in self.server.objects if kind == plural)
+
+    @property
+    def serving(self):
+        """Return the names of the Deployments whose pods get new requests."""
+        wanted = self.server.objects["services", SHARED]["spec"]["selector"].items()
+        items = (item for (kind, _), item in self.server.objects.items() if kind == "deployments")
+        return [item["metadata"]["name"] for item in items if wanted <= labels_of(item).items()]
+
+
+def labels_of(deployment):
+    return deployment["spec"]["template"]["metadata"]["labels"]
+
+
+def planned(scheme="none"):
+    there = offer(region="local", market="owned", usd_per_hour=None)
+    chosen = candidate(offer=there, engine=engine() if scheme == "none" else engine(quantize=scheme))
+    return plan(chosen=chosen, regions=("local",), markets=("owned",), hardware="1xL40S", quantize=scheme)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    return Cluster(tmp_path / "state")
+
+
+def test_the_question_before_an_update_names_the_pods_own_time_for_open_requests(cluster):
+    cluster.up()
+    cluster.server.objects["deployments", SHARED]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 431
+    asked = []
+    cluster.up("awq", confirm=lambda proposal: asked.append(proposal.update))
+    (update,) = asked
+    assert (update.strategy, update.drain_s, update.silent_s) == ("rolling", 431, 0)
+
+
+def kill_at(cluster, ordinal, *, rolling):
+    """Kill the process before the changing requests 1, 3, 5 and so on, or after them, at 2, 4, 6."""
+    left = [ordinal]
+
+    def moment(asked):
+        assert cluster.serving or not rolling, "requests find no pod"
+        left[0] -= asked.split()[0] in {"PATCH", "POST", "DELETE"}
+        if left[0] == 0:
+            raise KilledError
+
+    cluster.server.on_request = cluster.server.on_reply = moment
+
+
+def killed_updates(cluster, ends, *, rolling=True):
+    """Yield each time that an update has been killed at another moment."""
+    for ordinal in range(1, 1000):
+        cluster.renew()
+        cluster.up(ends=ends)
+        kill_at(cluster, ordinal, rolling=rolling)
+        with suppress(KilledError):
+            cluster.up("awq", ends=ends)
+            assert ordinal > LEAST_MOMENTS
+            return
+        cluster.server.on_request = cluster.server.on_reply = lambda _request: None
+        yield
+
+
+def is_complete(cluster, deployment, ends):
+    """Assert that exactly one revision is there, and gets the requests."""
+    number = deployment.active
+    name = SHARED if number == 1 else f"{SHARED}-r{number}"
+    assert (deployment.rollout, cluster.names("deployments"), cluster.serving) == (None, [name], [name])
+    assert cluster.names("services") == cluster.names("poddisruptionbudgets") == [SHARED]
+    assert len(cluster.names("pods")) == 1
+    limits = [name] if ends.ttl_s else []
+    assert cluster.names("serviceaccounts") == cluster.names("roles") == cluster.names("rolebindings") == limits
+    assert len(cluster.names("jobs")) == len(limits)
+
+
+def goes_back(cluster, ends):
+    """Roll an update back; one that the cluster's requests have not begun is not one yet."""
+    if cluster.around.store.load("demo").rollout is None:
+        return cluster.up(ends=ends)
+    return cluster.roll_back(ends=ends)
+
+
+TTL = WantedEnds(ttl_s=7200)
+NEXT = {
+    "the same update": lambda cluster, ends: cluster.up("awq", ends=ends),
+    "another update": lambda cluster, ends: cluster.up("gptq", ends=ends),
+    "a rollback": goes_back,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", NEXT)
+def test_after_a_killed_update_the_next_run_goes_on_or_back_and_nothing_is_there_twice(cluster, then):
+    for _ in killed_updates(cluster, TTL):
+        is_complete(cluster, NEXT[then](cluster, TTL), TTL)
+
+
+@pytest.mark.slow
+def test_after_a_killed_update_down_leaves_nothing(cluster):
+    for _ in killed_updates(cluster, TTL):
+        cluster.down()
+        assert cluster.server.objects == {}
+
+
+@pytest.mark.slow
+def test_a_killed_update_without_room_for_both_is_finished_by_the_next_run(cluster):
+    cluster.gpus, none = 1, WantedEnds()
+    for _ in killed_updates(cluster, none, rolling=False):
+        is_complete(cluster, cluster.up("awq", ends=none), none)
+
+
+def test_status_names_limits_that_nothing_enforces(cluster):
+    cluster.up(ends=TTL)
+    (found,) = status(cluster.context(), "demo").drift
+    assert (found.code, "it does not exist" in found.message) == ("limits_not_enforced", True)
+    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes: taint"}
+    pod = {"metadata": {"name": "l", "labels": {"tgi-deploy/limits-of": SHARED}}, "spec": {}}
+    cluster.server.objects["pods", "l"] = {**pod, "status": {"phase": "Pending", "conditions": [no_room]}}
+    (found,) = status(cluster.context(), "demo").drift
+    assert "Unschedulable: 0/1 nodes: taint" in found.message
+    running = [{"name": "limits", "restartCount": 0, "state": {"running": {}}}]
+    cluster.server.objects["pods", "l"] = {**pod, "status": {"phase": "Running", "containerStatuses": running}}
+    assert status(cluster.context(), "demo").drift == ()
+
+
+def test_what_enforces_the_limits_of_the_serving_revision_outlives_a_failed_update(cluster):
+    cluster.up(ends=TTL)
+    (job,) = cluster.names("jobs")
+    broken = cluster.context
+    cluster.context = lambda: replace(broken(), engine_client=lambda _url: FakeEngine(model_id="someone/else"))
+    with pytest.raises(DeployError):
+        cluster.up("awq", ends=TTL)
+    assert (cluster.names("jobs"), cluster.serving) == ([job], [SHARED])
