@@ -213,8 +213,34 @@ def _kubernetes_target(setup: Setup | None, unsearched: dict[tuple[str, str], st
     return kubernetes_target(environ, lambda: open_catalog(profiles_dir), unsearched)
 
 
+def _sagemaker_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
+    from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.sagemaker.connection import Connection  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.sagemaker.target import SageMakerTarget  # noqa: PLC0415 -- startup time
+
+    local = sandbox_start(setup.home) if setup and setup.sandbox else None
+    environ = environment(sandbox=local is not None)
+    connection = Connection(
+        secret_of=lambda name: _secret_of(name, environ),
+        endpoint_url=local.endpoint_url if local else os.environ.get("AWS_ENDPOINT_URL") or None,
+        access_key=local.access_key if local else None,
+        unsearched=unsearched,
+    )
+    profiles_dir = setup.profiles_dir if setup else None
+    return SageMakerTarget(
+        cloud_of=connection.cloud,
+        catalog=lambda: open_catalog(profiles_dir),
+        default_region=lambda: default_region(os.environ)[0],
+    )
+
+
 # By name; the first is the default.
-_TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target, "kubernetes": _kubernetes_target}
+_TARGETS: Final = {
+    "ec2": _ec2_target,
+    "docker": _docker_target,
+    "kubernetes": _kubernetes_target,
+    "sagemaker": _sagemaker_target,
+}
 _STARTED_LATE: Final = frozenset({"kubernetes"})
 
 

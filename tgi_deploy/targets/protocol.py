@@ -65,6 +65,9 @@ class TargetOptions(TypedDict, total=False):
     hub_token_secret: str | None
     api_key_secret: str | None
     weights_claim: str | None
+    role: str | None
+    create_role: bool
+    weights: str | None
 
 
 _WHERE: Final = {
