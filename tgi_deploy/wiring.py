@@ -229,7 +229,7 @@ def _sagemaker_target(setup: Setup | None, unsearched: dict[tuple[str, str], str
     profiles_dir = setup.profiles_dir if setup else None
     return SageMakerTarget(
         cloud_of=connection.cloud,
-        catalog=lambda: open_catalog(profiles_dir),
+        catalog=lambda: open_catalog(profiles_dir, service=SageMakerTarget.facts.service),
         default_region=lambda: default_region(os.environ)[0],
     )
 
@@ -282,12 +282,13 @@ def engine_named(name: str | None = None) -> Engine:
     return found
 
 
-def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None) -> Catalog:
-    """Return the catalog with every engine. Raises InputError `unreadable_path`."""
+def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None, service: str = "") -> Catalog:
+    """Return the catalog with every engine, or that of a service. Raises InputError `unreadable_path`."""
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalog
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- startup time
 
-    return Catalog.open(user_dir, more=more, engines=engines(), default_region=default_region)
+    found = Catalog.open(user_dir, more=more, engines=engines(), default_region=default_region)
+    return found.hosted(service) if service else found
 
 
 def _owner() -> str:
@@ -328,14 +329,14 @@ def region_notice(setup: Setup) -> str | None:
     return f"no region is configured: using {region}; name one with --region or AWS_REGION"
 
 
-def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
-    """Return the catalog, extended by the hub: unknown models are read from there, once per commit."""
+def catalog(profiles_dir: Path | None, *, offline: bool = False, service: str = "") -> Catalog:
+    """Return the catalog, or that of a service, extended by the hub: unknown models are read once per commit."""
     from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalog
     from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
     kept = KeptModels(models_folder(os.environ))
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
-    return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub))
+    return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub), service=service)
 
 
 def _hub() -> HuggingFaceHub:

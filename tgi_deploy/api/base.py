@@ -86,7 +86,7 @@ class Place:
         return wiring.context(self._setup(self.places))
 
     def _catalog(self) -> Catalog:
-        return wiring.catalog(self._profiles_dir, offline=self._offline)
+        return wiring.catalog(self._profiles_dir, offline=self._offline, service=self.target.facts.service)
 
     def _own_options(self, options: Mapping[str, object]) -> tuple[Value, dict[str, object], dict[str, object]]:
         """Return the target's options, as its value and as given, and the rest."""

@@ -39,7 +39,7 @@ _SPOT: Final = {
     **_PRICED,
 }
 _EXTRAS: Final = {
-    "gp3_usd_per_gib_month": Field(check=usd),
+    "gp3_usd_per_gib_month": Field(check=usd, target="volume_usd_per_gib_month"),
     "public_ipv4_usd_per_hour": Field(check=usd),
     "load_balancer_usd_per_hour": Field(check=usd),
     "estimated": Field(check=boolean),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.planner.bearing import bearing
 from tgi_deploy.planner.certainty import cheaper, safer
 from tgi_deploy.planner.frontier import alternatives, frontier
+from tgi_deploy.planner.hosting import notices as hosting_notices
 from tgi_deploy.planner.remarks import assumptions, missed_limits, notices
 from tgi_deploy.planner.replicas import MOST_REPLICAS
 from tgi_deploy.planner.search import Search
@@ -55,6 +56,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         assumptions=tuple(assumptions(request, chosen, supply)),
         notices=(
             *missed_limits(request, ranked[0]),
+            *hosting_notices(supply.hosting, chosen.performance, request),
             *notices(request, chosen, supply, _several_replicas(search, ranked[0])),
         ),
         catalog_date=supply.date,

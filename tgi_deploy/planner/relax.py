@@ -224,7 +224,7 @@ class _Relaxer:
 
     def _prices(self, offer: Offer) -> tuple[Decimal, ...]:
         extras = self.supply.extra_prices.get(offer.region)
-        beside = (extras.gp3_usd_per_gib_month, extras.public_ipv4_usd_per_hour) if extras else (Decimal(0),) * 2
+        beside = (extras.volume_usd_per_gib_month, extras.public_ipv4_usd_per_hour) if extras else (Decimal(0),) * 2
         return (Decimal("Infinity") if offer.usd_per_hour is None else offer.usd_per_hour, *beside)
 
     def _elsewhere(self, offer: Offer) -> Iterator[str]:

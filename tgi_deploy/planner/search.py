@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import Problem
-from tgi_deploy.planner import cost, frontier, performance, rank, replicas, service_level
+from tgi_deploy.planner import cost, frontier, hosting, performance, rank, replicas, service_level
 from tgi_deploy.planner.bearing import needed_kv_tokens
 from tgi_deploy.planner.evaluation import Evaluator
 from tgi_deploy.planner.time_to_ready import rates, restart_s
@@ -119,6 +119,20 @@ class Search:
                 message=f"{evaluation.replicas} replicas need {needed} of these machines, more than {most}",
                 data={"machines": needed, "max_machines": most},
             )
+        yield from self._hosting_problems(hardware, evaluation)
+
+    def _hosting_problems(self, hardware: InstanceType, evaluation: Evaluation) -> Iterator[Problem]:
+        service = self.supply.hosting
+        if service is None:
+            return
+        storage = self._storage(hardware, evaluation.scheme)
+        yield from hosting.storage_problems(service, hardware, storage)
+        startup = self.engine.startup(evaluation.fit.settings, rates(hardware, storage))
+        found = (
+            hosting.start_problem(service, startup),
+            hosting.answer_problem(service, evaluation.performance, self.request),
+        )
+        yield from filter(None, found)
 
     @cached_property
     def by_type(self) -> Mapping[str, list[Offer]]:
@@ -315,7 +329,9 @@ class Search:
             performance=performance.with_prices(evaluation.performance, configuration.cost.usd_per_hour, self.request),
             engine=EngineRun(
                 name=self.engine.name, version=self.release.version, settings=fit.settings,
-                container=self.engine.container(fit),
+                container=hosting.hosted(
+                    self.engine.container(fit), self.supply.hosting, offer.region, self.engine.cache_path
+                ),
                 startup=self.engine.startup(fit.settings, rates(offer.instance_type, storage)),
                 metrics=self.engine.metrics(self.release), access=self.engine.access(self.release),
                 port=self.request.port,

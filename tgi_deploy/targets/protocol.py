@@ -96,6 +96,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
     `extra`: the package that the extra with the target's name installs; empty if none.
     `most_replicas`: how many replicas a deployment may have. `stops`: what runs can be stopped and kept.
+    `service`: the folder of profiles with its own machines, prices and images; empty for the provider's.
     """
 
     begins: str
@@ -112,6 +113,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     extra: str = ""
     most_replicas: int = 1
     stops: bool = True
+    service: str = ""
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):

@@ -85,8 +85,14 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return Supplied()
 
     def refusal(self, plan: Plan) -> InputError | None:
-        """Return the error for a plan with the user's own hardware or a local folder, which EC2 can't reach."""
+        """Return the error for a plan with another's machines, or with a local folder, which EC2 can't reach."""
         offer, model = plan.chosen.offer, plan.request.model.model
+        if offer.instance_type.status == "hosted":
+            return InputError(
+                "not_rentable",
+                f"{offer.instance_type.name} is a machine of another service: EC2 does not rent it out",
+                hint="plan again with --target ec2",
+            )
         if offer.market == "owned":
             return InputError(
                 "not_rentable",

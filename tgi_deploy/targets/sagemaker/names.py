@@ -36,4 +36,19 @@ def revision_name(deployment: str, revision: int) -> str:
 
 def log_group(deployment: str) -> str:
     """Return the log group that SageMaker writes the container's output to."""
-    return f"/aws/sagemaker/Endpoints/{endpoint_name(deployment)}"
+    return log_group_of(endpoint_name(deployment))
+
+
+def log_group_of(endpoint: str) -> str:
+    return f"/aws/sagemaker/Endpoints/{endpoint}"
+
+
+def endpoint_of(revision: str) -> str:
+    """Return the endpoint's name in the name of a revision's model or configuration."""
+    return revision.rpartition("-r")[0]
+
+
+def number_of(revision: str) -> int:
+    """Return the number of the revision in a name; 0 for a name of somebody else's."""
+    number = revision.rpartition("-r")[2]
+    return int(number) if number.isascii() and number.isdecimal() else 0

@@ -36,6 +36,7 @@ FACTS: Final = TargetFacts(
     shows_at_once=True,
     regions=True,
     stops=False,
+    service=NAME,
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--market"}),
     most_replicas=MOST_REPLICAS,
 )
@@ -67,7 +68,7 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
     def refusal(self, plan: Plan) -> InputError | None:
         """Return the error for a plan with other machines than SageMaker's, or with a folder of this computer."""
         offer, model = plan.chosen.offer, plan.request.model.model
-        if not offer.instance_type.name.startswith("ml."):
+        if offer.instance_type.status != "hosted":
             return InputError(
                 "not_hosted",
                 f"{offer.instance_type.name} is not a machine that SageMaker has",
