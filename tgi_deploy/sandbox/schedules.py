@@ -15,10 +15,9 @@ from tgi_deploy.sandbox import roles, world
 from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 _AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
-_TERMINATE: Final = "aws-sdk:ec2:terminateInstances"
 
 
 def run_due(timer_speed: float) -> None:
@@ -63,9 +62,19 @@ def _due(schedule: Any, timer_speed: float) -> bool:  # noqa: ANN401 -- moto's o
 
 
 def _fire(region: str, target: dict[str, Any]) -> None:
-    if not str(target["Arn"]).endswith(_TERMINATE):
-        return
-    for instance_id in json.loads(target.get("Input") or "{}").get("InstanceIds", ()):
+    run = RUNNERS.get(str(target["Arn"]).rpartition(":::")[2])
+    if run is not None:
+        run(region, str(target["RoleArn"]), json.loads(target.get("Input") or "{}"))
+
+
+def _terminate(region: str, role_arn: str, given: Mapping[str, Any]) -> None:
+    for instance_id in given.get("InstanceIds", ()):
         instance = world.find_instance(instance_id)
-        if instance is not None and roles.may_terminate(str(target["RoleArn"]), region, instance_id):
+        if instance is not None and roles.may_terminate(role_arn, region, instance_id):
             instance.sandbox_end("Client.UserInitiatedShutdown")
+
+
+# What a universal target does, with its region, role and input. SageMaker's endpoints add theirs.
+RUNNERS: Final[dict[str, Callable[[str, str, Mapping[str, Any]], None]]] = {
+    "aws-sdk:ec2:terminateInstances": _terminate
+}
