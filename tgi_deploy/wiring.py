@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.rehearsal import Scenario as RehearsedScenario
     from tgi_deploy.secret import Secret
     from tgi_deploy.targets.aws.session import SessionFactory
-    from tgi_deploy.targets.protocol import Artifact, Deployable, Target
+    from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.options import Option
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.progress import ProgressEvent
@@ -153,10 +153,9 @@ def target_options(command: str) -> tuple[Option, ...]:
     return options_of((target.options for target in targets()), command)
 
 
-def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
-    """Return a deployable rendered in one of the targets' formats."""
-    target = next(target for target in targets() if form in target.forms)
-    return target.artifact(form, deployable, templates_dir=templates_dir)
+def target_of_form(form: str) -> Target:
+    """Return the target that renders a format."""
+    return next(target for target in targets() if form in target.forms)
 
 
 def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
@@ -319,12 +318,12 @@ def environment(*, sandbox: bool) -> Mapping[str, str]:
     return {**os.environ, TOKEN_VARIABLES[0]: _SANDBOX_TOKEN} if lacks_token else os.environ
 
 
-def region_notice(setup: Setup) -> str | None:
-    """Return the note that the default region was used."""
+def region_notice(*, sandbox: bool) -> str | None:
+    """Return the note that the default region is used, because none is named or configured."""
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
 
     region, source = default_region(os.environ)
-    if setup.regions or source != "default" or setup.sandbox:
+    if source != "default" or sandbox:
         return None
     return f"no region is configured: using {region}; name one with --region or AWS_REGION"
 
@@ -337,6 +336,13 @@ def catalog(profiles_dir: Path | None, *, offline: bool = False, service: str = 
     kept = KeptModels(models_folder(os.environ))
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
     return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub), service=service)
+
+
+def catalog_with(instance_type: str, profiles_dir: Path | None) -> Catalog:
+    """Return the offline catalog that has an instance type: the provider's, or that of a service."""
+    services = dict.fromkeys(target.facts.service for target in targets())
+    found = [catalog(profiles_dir, offline=True, service=service) for service in services]
+    return next((item for item in found if instance_type in item.instance_types()), found[0])
 
 
 def _hub() -> HuggingFaceHub:

@@ -88,7 +88,7 @@ class Planning(Place):
         """Return the plan in a lock as printed; a warning says how today's differs. Does not contact the hub."""
         from tgi_deploy.operations.results.about_plans import locked_result
 
-        return locked_result(file, wiring.catalog(self._profiles_dir, offline=True))
+        return locked_result(file, lambda kind: wiring.catalog_with(kind, self._profiles_dir))
 
     def why_not(self, model: str, kind: str, **request: Unpack[UpRequest]) -> Result[WhyNotData, WhyNot]:
         """Explain an instance type or an accelerator for a request, with the arithmetic."""
@@ -124,12 +124,13 @@ class Planning(Place):
         from tgi_deploy.operations.planning.artifacts import artifact_result
         from tgi_deploy.operations.planning.option_texts import texts_of
 
+        target = wiring.target_of_form(form)
         return artifact_result(
             form,
             texts_of(model, request),
-            self._catalog(),
+            self._catalog(target),
             os.environ,
-            write=lambda subject: wiring.written(form, subject, self._templates_dir),
+            write=lambda subject: target.artifact(form, subject, templates_dir=self._templates_dir),
             name=name,
             profiles_dir=self._profiles_dir,
         )

@@ -131,10 +131,10 @@ class UpJob(Frozen, frozen=True, kw_only=True):
     environ: Mapping[str, str]
 
     def places(self, texts: OptionTexts) -> tuple[str, ...]:
-        """Return the locations to search; empty if none is given."""
+        """Return the locations to search."""
         if self.found.place:
             return (self.found.place,)
-        return self.plan.request.regions if texts.regions else ()
+        return self.options.target.locations(self.plan.request.regions if texts.regions else ())
 
     @property
     def name(self) -> str:
@@ -223,7 +223,7 @@ def up_job(
 def rollback_job(
     context: Context,
     name: str,
-    catalog: Catalog,
+    catalog_of: Callable[[Target], Catalog],
     environ: Mapping[str, str],
     answers: UpAnswers,
     *,
@@ -235,6 +235,7 @@ def rollback_job(
     if recorded is None:
         raise unrecorded_deployment(context, name)
     revision, target = former(recorded), context.target(recorded.target)
+    catalog = catalog_of(target)
     plan = plan_of_revision(revision, catalog)
     answers.on_plan(plan)
     own = as_value(revision.options, target.options, "options")
