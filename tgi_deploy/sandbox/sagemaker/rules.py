@@ -20,7 +20,7 @@ from tgi_deploy.sandbox import roles
 from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 SERVICE: Final = "sagemaker.amazonaws.com"
 _ACTION: Final = re.compile(r"(Create|Describe|Delete|Update)(Model|EndpointConfig|Endpoint)(?:WeightsAndCapacities)?")
@@ -158,35 +158,28 @@ def add_tags(call: Call) -> dict[str, Any]:
 
 
 def _broken(shape: Any, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401 -- any of botocore's shapes
-    """Yield what breaks a limit, in AWS's words."""
+    """Yield what breaks a limit, in AWS's words. Absent members and minimums are refused by botocore itself."""
+    inner: Iterable[tuple[Any, Any, str]] = ()
     if shape.type_name == "structure":
-        for name, member in shape.members.items():
-            where = f"{path}.{name[0].lower()}{name[1:]}".removeprefix(".")
-            if value.get(name) is not None:
-                yield from _broken(member, value[name], where)
-            elif name in shape.required_members:
-                yield f"Value null at '{where}' failed to satisfy constraint: Member must not be null"
-        return
-    if shape.type_name == "list":
-        for index, item in enumerate(value, start=1):
-            yield from _broken(shape.member, item, f"{path}.{index}.member")
+        named = ((shape.members[name], item, name) for name, item in value.items() if name in shape.members)
+        inner = ((member, item, f"{name[0].lower()}{name[1:]}") for member, item, name in named)
+    elif shape.type_name == "list":
+        inner = ((shape.member, item, f"{index}.member") for index, item in enumerate(value, start=1))
     elif shape.type_name == "map":
-        for key, item in value.items():
-            yield from _broken(shape.value, item, f"{path}.{key}.member")
-    constraint = _constraint(shape, value)
+        inner = ((shape.value, item, f"{name}.member") for name, item in value.items())
+    for member, item, name in inner:
+        yield from _broken(member, item, f"{path}.{name}".removeprefix("."))
+    constraint = _constraint(shape.metadata, value)
     if constraint:
         yield f"Value '{value}' at '{path}' failed to satisfy constraint: Member must {constraint}"
 
 
-def _constraint(shape: Any, value: Any) -> str:  # noqa: ANN401 -- any of botocore's shapes
-    limits, enum = shape.metadata, getattr(shape, "enum", ())
+def _constraint(limits: Mapping[str, Any], value: Any) -> str:  # noqa: ANN401 -- any of JSON
     size, unit = (value, "value") if isinstance(value, int | float) else (len(value), "length")
-    if enum and value not in enum:
-        return f"satisfy enum value set: [{', '.join(enum)}]"
     # Java's classes of characters, which Python does not know.
     pattern = limits.get("pattern", "").replace(r"\p{L}", r"\w").replace(r"\p{N}", r"\d").replace(r"\p{Z}", r"\s")
+    if value not in limits.get("enum", (value,)):
+        return f"satisfy enum value set: [{', '.join(limits['enum'])}]"
     if pattern and not re.fullmatch(pattern, value):
         return f"satisfy regular expression pattern: {limits['pattern']}"
-    if size < limits.get("min", size):
-        return f"have {unit} greater than or equal to {limits['min']}"
     return f"have {unit} less than or equal to {limits['max']}" if size > limits.get("max", size) else ""
