@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.child_programs import ChildPrograms
     from tgi_deploy.operations.deploying.rehearse import Stage
+    from tgi_deploy.readiness.invoked import InvokedEngine
     from tgi_deploy.readiness.proof import EngineClient
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ports import Clock
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.rehearsal import Scenario as RehearsedScenario
     from tgi_deploy.secret import Secret
     from tgi_deploy.targets.aws.session import SessionFactory
-    from tgi_deploy.targets.protocol import Target
+    from tgi_deploy.targets.protocol import Artifact, Deployable, Target
     from tgi_deploy.values.options import Option
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.progress import ProgressEvent
@@ -77,7 +78,7 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- startup time
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- startup time
-    from tgi_deploy.targets.protocol import near_end, target_at  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- startup time
     from tgi_deploy.values.progress import Events  # noqa: PLC0415 -- startup time
 
     events = Events(setup.progress)
@@ -92,10 +93,10 @@ def context(setup: Setup) -> Context:
         cloud=lambda place: target_at(there, place).cloud(place),
         unsearched=unsearched,
         loopback=setup.sandbox,
-        probe=lambda address: _probe(near_end(there, address)),
+        probe=lambda address: _probe(there, address),
         engine=engine_named,
-        engine_client=lambda address: _engine_client(near_end(there, address), setup.api_key_variable),
-        keyed_engine_client=lambda address, variable: _engine_client(near_end(there, address), variable),
+        engine_client=lambda address: _engine_client(there, address, setup.api_key_variable),
+        keyed_engine_client=lambda address, variable: _engine_client(there, address, variable),
         log_grammar=lambda engine: log_grammar(engine, setup.profiles_dir),
         regions=setup.regions or there[0].locations(()),
         version=__version__,
@@ -156,6 +157,11 @@ def target_options(command: str) -> tuple[Option, ...]:
 def target_of_form(form: str) -> Target:
     """Return the target that renders a format."""
     return next(target for target in targets() if form in target.forms)
+
+
+def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
+    """Return a deployable rendered in one of the targets' formats."""
+    return target_of_form(form).artifact(form, deployable, templates_dir=templates_dir)
 
 
 def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
@@ -492,17 +498,41 @@ def _confidence(text: str, engine: str) -> float:
     return max((item.confidence for item in read(text, log_grammar(engine)).findings), default=0.0)
 
 
-def _probe(address: Address) -> Probe:
+def _probe(there: Sequence[Target], address: Address) -> Probe:
     from tgi_deploy.readiness.http import probe_health  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.protocol import near_end  # noqa: PLC0415 -- startup time
 
-    return probe_health(address.url, certificate=address.certificate)
+    if address.invoked:
+        return _invoked_engine(there, address).health()
+    near = near_end(there, address)
+    return probe_health(near.url, certificate=near.certificate)
 
 
-def _engine_client(address: Address, api_key_variable: str | None = None) -> EngineClient:
+def _engine_client(there: Sequence[Target], address: Address, api_key_variable: str | None = None) -> EngineClient:
     from tgi_deploy.readiness.http import HttpEngine  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.protocol import near_end  # noqa: PLC0415 -- startup time
 
+    if address.invoked:
+        return _invoked_engine(there, address)
+    address = near_end(there, address)
     key = None if api_key_variable is None else lambda: _secret(api_key_variable, os.environ).reveal()
     return HttpEngine(address.url, certificate=address.certificate, api_key=key)
+
+
+def _invoked_engine(there: Sequence[Target], address: Address) -> InvokedEngine:
+    """Return the client of an engine behind its cloud's API."""
+    from tgi_deploy.readiness.invoked import InvokedEngine  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.protocol import Invoking, target_at  # noqa: PLC0415 -- startup time
+
+    target, engine = target_at(there, address.invoked), engines()[0]
+    if not isinstance(target, Invoking):
+        raise InputError("no_tunnel", f"{target.name} passes no requests on to {address.url}")
+
+    def invoke(body: bytes, streamed: bool) -> tuple[int, Iterator[bytes]]:  # noqa: FBT001 -- of InvokedEngine
+        answer = target.invoke(address, body, streamed=streamed)
+        return answer.status, answer.body
+
+    return InvokedEngine(engine=engine, invocable=engine, answers=lambda: target.answers(address), invoke=invoke)
 
 
 def _secret(variable: str, environ: Mapping[str, str]) -> Secret:

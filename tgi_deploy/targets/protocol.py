@@ -557,6 +557,30 @@ class Finished(Frozen, frozen=True, kw_only=True):
     stderr: str | None = None
 
 
+class Invocation(Frozen, frozen=True, kw_only=True):
+    """The engine's answer to a request that its cloud passed on. `body` is read once; it raises NotHealthyError."""
+
+    status: int
+    body: Iterator[bytes]
+
+
+@runtime_checkable
+class Invoking(Protocol):
+    """A target whose cloud passes requests on to its engines, with the caller's credentials.
+
+    `address` is one with `invoked`.
+    """
+
+    def answers(self, address: Address) -> bool:
+        """Return whether the cloud considers the engine healthy. Raises DeployError."""
+
+    def invoke(self, address: Address, body: bytes, *, streamed: bool) -> Invocation:
+        """Pass a request on. Raises NotHealthyError `engine_unreachable`, DeployError."""
+
+    def invocation_lines(self, address: Address, body: str) -> tuple[str, str]:
+        """Return the shell's line and Python's that do so by hand."""
+
+
 @runtime_checkable
 class RemoteShell(Protocol):
     """A target whose cloud runs commands on its machines."""

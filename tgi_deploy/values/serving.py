@@ -16,6 +16,7 @@ BIND_NOTE: Final = "bind"
 CERTIFICATE_NOTE: Final = "certificate"
 PUBLIC_KEY_NOTE: Final = "public_key"
 TUNNEL_NOTE: Final = "tunnel"  # of a machine whose engine is reached only through a tunnel to it
+INVOKED_NOTE: Final = "invoked"  # of a machine whose engine is reached only through its cloud's API
 YES: Final = "yes"
 UNREAD: Final = "unread"  # the machine has not reported its certificate yet
 _REPORTED: Final = re.compile(r"\[tgi-deploy\] certificate sha256=([0-9a-f]{64}) public-key=([A-Za-z0-9+/]{43}=)\s")
@@ -43,12 +44,14 @@ class Address(Value, frozen=True, kw_only=True):
     """An engine's address. `certificate`: the SHA-256 of the only acceptable certificate.
 
     None: over plain HTTP, or with a certificate that an authority has signed. Empty: none may answer yet. With
-    `tunnel`, the URL is that of a tunnel's near end, whose port is known once it is open.
+    `tunnel`, the URL is that of a tunnel's near end, whose port is known once it is open. `invoked` is the location
+    whose cloud passes requests on to the engine; empty if they go to it directly.
     """
 
     url: str
     certificate: str | None = None
     tunnel: TunnelEnd | None = None
+    invoked: str = ""
 
     def at(self, path: str) -> Self:
         return replaced(self, url=self.url + path)
@@ -75,6 +78,9 @@ def reported_certificate(console: str) -> Certificate | None:
 
 
 def url_of(address: str, port: int, *, encrypted: bool = False) -> str:
+    """Return the URL of an address, which may be one already."""
+    if "://" in address:
+        return address
     host, slash, path = address.partition("/")
     host = f"[{host}]" if ":" in host else host
     return f"{'https' if encrypted else 'http'}://{host}:{port}{slash}{path}"

@@ -30,7 +30,8 @@ def traffic_of(deployment: Deployment) -> Traffic | None:
     if record is None or deployment.endpoint is None:
         return None
     host = record.notes.get(BIND_NOTE) or _host(deployment.endpoint)
-    return Traffic(reach=reach_of(host), api_key=asks_for_key(record), encrypted=is_encrypted(record))
+    encrypted = is_encrypted(record) or deployment.endpoint.startswith("https://")
+    return Traffic(reach=reach_of(host), api_key=asks_for_key(record), encrypted=encrypted)
 
 
 def check_key(deployment: Deployment) -> None:

@@ -1,7 +1,7 @@
-"""Ends a machine from outside: one schedule per schedule group, which carries the tags (schedules have none).
+"""Ends a deployment from outside: one schedule per schedule group, which carries the tags (schedules have none).
 
-Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), instance (id), role (ARN). The one call is
-EventBridge Scheduler's universal target `ec2:terminateInstances`; the schedule deletes itself after it.
+Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), role (ARN), and what ends, such as an instance's id.
+The one call is EventBridge Scheduler's universal target, `Ending`; the schedule deletes itself after it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,34 @@ if TYPE_CHECKING:
 
 KIND: Final = "schedule"
 SCHEDULE: Final = "end"
-_PREFIX: Final = "tgi-deploy-"
+PREFIX: Final = "tgi-deploy-"
 _TOKEN_CHARS: Final = 64
 _ACTIVE: Final = "ACTIVE"
 _STATES: Final = (_ACTIVE, "DELETING")
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """A call of the SDK that ends something: its IAM-like name, and its parameters from a schedule's properties."""
+
+    call: str
+    parameters: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+_TERMINATION: Final = Ending(
+    call="ec2:terminateInstances", parameters=lambda properties: {"InstanceIds": [properties["instance"]]}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Schedules:
+    """`prefix` begins the groups' names, which keep targets apart; `place` is the target's place in the region."""
+
     api: Api
+    ending: Ending = _TERMINATION
+    prefix: str = PREFIX
+    place: str = ""
     rare: ClassVar = True
     runs_engines: ClassVar = False
     unrepeatable: ClassVar = False
@@ -43,7 +61,7 @@ class Schedules:
             "looking for schedules",
             each("ScheduleGroups", lambda group: group.text("Name")),
             service="scheduler",
-            NamePrefix=f"{_PREFIX}{name}-" if name else _PREFIX,
+            NamePrefix=f"{self.prefix}{name}-" if name else self.prefix,
         )
         names = sorted(name for name in listed if tags.get(TAG_ID, "") in name)
         found = [item for name in names if (item := self.read({"id": name})) is not None]
@@ -97,9 +115,9 @@ class Schedules:
             "FlexibleTimeWindow": {"Mode": "OFF"},
             "ActionAfterCompletion": "DELETE",
             "Target": {
-                "Arn": f"arn:{partition}:scheduler:::aws-sdk:ec2:terminateInstances",
+                "Arn": f"arn:{partition}:scheduler:::aws-sdk:{self.ending.call}",
                 "RoleArn": properties["role"],
-                "Input": json.dumps({"InstanceIds": [properties["instance"]]}),
+                "Input": json.dumps(self.ending.parameters(properties)),
             },
         }
 
@@ -118,7 +136,7 @@ class Schedules:
         return Found(
             key=tags.get(TAG_KEY, KIND),
             kind=KIND,
-            place=self.api.region,
+            place=self.place or self.api.region,
             attributes={"id": name, "name": name, "arn": arn, "created": created},
             tags=tags,
             state=_ACTIVE.lower(),

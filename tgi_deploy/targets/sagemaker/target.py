@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tgi_deploy.errors import InputError
-from tgi_deploy.targets.protocol import Supplied, TargetFacts, no_spending
-from tgi_deploy.targets.sagemaker.names import place_of
+from tgi_deploy.errors import InputError, error
+from tgi_deploy.targets.protocol import Invocation, Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of, region_of
 from tgi_deploy.targets.sagemaker.options import NAME, SageMakerOptions
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.plan_options import MOST_REPLICAS
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, Launch, LaunchRequest, Surroundings
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.serving import Address
 
 FACTS: Final = TargetFacts(
     begins="starting an endpoint that costs money",
@@ -36,6 +38,26 @@ FACTS: Final = TargetFacts(
     shows_at_once=True,
     regions=True,
     stops=False,
+    refuses=(
+        Refusal(
+            options=("hardware", "disk", "port", "driver"),
+            code="not_on_sagemaker",
+            why="SageMaker chooses the machine's disk, driver and port, and rents out its own machines only",
+            hint="leave it out; --instance ml.TYPE chooses a machine",
+        ),
+        Refusal(
+            options=("max_spend",),
+            code="no_max_spend_on_sagemaker",
+            why="an endpoint has no program of this tool that would count what it costs",
+            hint="set its end with --ttl or --lease, which a schedule of AWS holds",
+        ),
+        Refusal(
+            options=("idle_timeout",),
+            code="no_idle_timeout_on_sagemaker",
+            why="nothing in AWS deletes an endpoint that has no requests",
+            hint="set its end with --ttl or --lease, which a schedule of AWS holds",
+        ),
+    ),
     service=NAME,
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--market"}),
     most_replicas=MOST_REPLICAS,
@@ -67,20 +89,16 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
     def refusal(self, plan: Plan) -> InputError | None:
         """Return the error for a plan with other machines than SageMaker's, or with a folder of this computer."""
-        offer, model = plan.chosen.offer, plan.request.model.model
-        if offer.instance_type.status != "hosted":
-            return InputError(
-                "not_hosted",
-                f"{offer.instance_type.name} is not a machine that SageMaker has",
-                hint="plan with --target sagemaker and without --hardware",
-            )
-        if model.local_path is not None:
-            return InputError(
-                "local_model",
-                f"the model {model.local_path} exists only on this computer: an endpoint can't load it",
-                hint="copy it to S3 and name the folder with --weights, or push it to the hub and use its id",
-            )
-        return None
+        from tgi_deploy.targets.sagemaker.requests import not_hosted  # noqa: PLC0415 -- startup time
+
+        folder = plan.request.model.model.local_path
+        if folder is None:
+            return not_hosted(plan.chosen)
+        return InputError(
+            "local_model",
+            f"the model {folder} exists only on this computer: an endpoint can't load it",
+            hint="push it to the hub and use its id, also for files in S3, which --weights names",
+        )
 
     def launch(
         self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
@@ -90,8 +108,36 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         return SageMakerLaunch(around=around, request=request, spent=spent, cloud=self.cloud_of)
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
-        """Return None: SageMaker itself replaces an endpoint's machines."""
-        return None
+        """Return the endpoint, in which SageMaker itself replaces the machines."""
+        from tgi_deploy.targets.sagemaker.front import EndpointFront  # noqa: PLC0415 -- planning loads nothing that acts
+
+        return EndpointFront(cloud=self.cloud_of(deployment.region))
+
+    def running(self, deployment: Deployment) -> int:
+        state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
+        return state.desired if state is not None else 0
+
+    def shortage(self, deployment: Deployment, more: int) -> Problem | None:  # noqa: ARG002 -- AWS says it when it is asked
+        """Return why the number can't be changed now; whether there is a quota for it, AWS says when it is asked."""
+        state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
+        if state is not None and state.settled:
+            return None
+        status = state.status if state is not None else "gone"
+        return error("endpoint_busy", f"the endpoint is {status}", hint="try again once it is InService")
+
+    def answers(self, address: Address) -> bool:
+        state = self.cloud_of(address.invoked).state(_endpoint_in(address))
+        return state is not None and state.serves
+
+    def invoke(self, address: Address, body: bytes, *, streamed: bool) -> Invocation:
+        from tgi_deploy.targets.sagemaker.invoking import invoke  # noqa: PLC0415 -- few commands invoke
+
+        return invoke(self.cloud_of(address.invoked).api, _endpoint_in(address), body, streamed=streamed)
+
+    def invocation_lines(self, address: Address, body: str) -> tuple[str, str]:
+        from tgi_deploy.targets.sagemaker.invoking import invocation_lines  # noqa: PLC0415 -- few commands print them
+
+        return invocation_lines(region_of(address.invoked), _endpoint_in(address), body)
 
     def cloud(self, place: str) -> Cloud:
         return self.cloud_of(place)
@@ -106,3 +152,8 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         from tgi_deploy.targets.sagemaker import commands  # noqa: PLC0415 -- startup time
 
         return commands
+
+
+def _endpoint_in(address: Address) -> str:
+    """Return the endpoint's name in the URL that it is invoked at."""
+    return address.url.partition("/endpoints/")[2].partition("/")[0]
