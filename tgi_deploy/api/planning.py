@@ -124,13 +124,12 @@ class Planning(Place):
         from tgi_deploy.operations.planning.artifacts import artifact_result
         from tgi_deploy.operations.planning.option_texts import texts_of
 
-        target = wiring.target_of_form(form)
         return artifact_result(
             form,
             texts_of(model, request),
-            self._catalog(target),
+            self._catalog(wiring.target_of_form(form)),
             os.environ,
-            write=lambda subject: target.artifact(form, subject, templates_dir=self._templates_dir),
+            write=lambda subject: wiring.written(form, subject, self._templates_dir),
             name=name,
             profiles_dir=self._profiles_dir,
         )

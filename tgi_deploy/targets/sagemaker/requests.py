@@ -9,6 +9,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.catalog.hosting import read_hosting
+from tgi_deploy.errors import InputError
 from tgi_deploy.targets.sagemaker.names import VARIANT, log_group
 from tgi_deploy.targets.sagemaker.options import NAME
 
@@ -31,6 +32,18 @@ _SLACK: Final = 2.0
 # Of images and logs, as the role of an endpoint needs them: https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html
 _PULL: Final = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 _LOG: Final = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:DescribeLogStreams", "logs:PutLogEvents")
+
+
+def not_hosted(candidate: Candidate) -> InputError | None:
+    """Return the error for a machine that SageMaker does not have."""
+    hardware = candidate.offer.instance_type
+    if hardware.status == "hosted":
+        return None
+    return InputError(
+        "not_hosted",
+        f"{hardware.name} is not a machine of SageMaker",
+        hint="plan with --target sagemaker, without --hardware and --own",
+    )
 
 
 def container(deployable: Deployable, options: SageMakerOptions) -> dict[str, Any]:
