@@ -104,3 +104,8 @@ class Hosted:
         group = f"/aws/sagemaker/Endpoints/{name}"
         pages = logs.get_paginator("filter_log_events").paginate(logGroupName=group)
         return [event for page in pages for event in page["events"]]
+
+    def streams(self, name: str = "chat") -> int:
+        """Return the number of instances that have written to the log."""
+        logs = self.cloud.client("logs")
+        return len(logs.describe_log_streams(logGroupName=f"/aws/sagemaker/Endpoints/{name}")["logStreams"])

@@ -13,14 +13,14 @@ import time
 from binascii import crc32
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from tgi_deploy.sandbox.wire import Answer, Call, RefusedError, json_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tgi_deploy.sandbox.sagemaker.endpoint import Endpoint
     from tgi_deploy.sandbox.sagemaker.node import Node
@@ -49,9 +49,15 @@ def invoke(call: Call, endpoint: Endpoint | None, speed: float) -> Answer:
     if endpoint is None or not nodes:
         message = f"Endpoint {call.text('EndpointName')} of account {DEFAULT_ACCOUNT_ID} not found."
         raise RefusedError("ValidationError", message)
-    node = _chosen(endpoint, [node for node in nodes if node.ready], call.headers)
-    if node is None:
+    named = call.headers.get("HTTP_X_AMZN_SAGEMAKER_TARGET_VARIANT") or _drawn(endpoint.weights)
+    variant = next((one for one in endpoint.variants if one.name == named), None)
+    if variant is None:
+        raise RefusedError("ValidationError", f"Variant {named} not found for endpoint {endpoint.name}.")
+    ready = [node for node in nodes if node.ready and node.spec.variant == named]
+    if not ready:
         return _model_error(call, 0, _EXITED)
+    random.shuffle(ready)
+    node = ready[0] if variant.routing == "RANDOM" else min(ready, key=lambda one: one.in_flight)
     streams = call.action == "InvokeEndpointWithResponseStream"
     connection = HTTPConnection(*node.address, timeout=max(_LEAST_S, (_STREAM_S if streams else _WHOLE_S) / speed))
     node.in_flight += 1
@@ -90,19 +96,9 @@ def _passed_on(call: Call, node: Node, connection: HTTPConnection, *, streams: b
     return answer
 
 
-def _chosen(endpoint: Endpoint, nodes: list[Node], headers: Any) -> Node | None:  # noqa: ANN401 -- of WSGI
-    """Choose a variant by weight unless the caller names one, and its instance by the variant's routing strategy."""
-    named = headers.get("HTTP_X_AMZN_SAGEMAKER_TARGET_VARIANT")
-    weights = {name: weight for name, weight in endpoint.weights.items() if named in {None, name}}
-    weights = {name: weight for name, weight in weights.items() if any(node.spec.variant == name for node in nodes)}
-    if not weights:
-        return None
-    name = random.choices(list(weights), list(weights.values()))[0]  # noqa: S311 -- traffic, no secret
-    able = [node for node in nodes if node.spec.variant == name]
-    routing = next(variant.routing for variant in endpoint.variants if variant.name == name)
-    if routing == "RANDOM":
-        return random.choice(able)  # noqa: S311 -- as above
-    return min(able, key=lambda node: node.in_flight)
+def _drawn(weights: Mapping[str, float]) -> str:
+    """Return a variant by its weight."""
+    return random.choices(list(weights), list(weights.values()))[0]  # noqa: S311 -- traffic, no secret
 
 
 def _modeled_s(node: Node, reply: HTTPResponse) -> float:
