@@ -20,16 +20,16 @@ _CHANNEL_CALLS: Final = ("CreateControlChannel", "CreateDataChannel", "OpenContr
 
 
 def prepare_account() -> None:
-    """Create the permissions boundary, as an administrator does once per account."""
-    boundary = read_actions().boundary
-    if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in _iam().managed_policies:
-        _iam().create_policy(
-            description="made by the sandbox",
-            path="/",
-            policy_document=json.dumps(boundary.document()),
-            policy_name=boundary.name,
-            tags=[],
-        )
+    """Create the permissions boundaries, as an administrator does once per account."""
+    for boundary in (read_actions().boundary, read_actions("sagemaker").boundary):
+        if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in _iam().managed_policies:
+            _iam().create_policy(
+                description="made by the sandbox",
+                path="/",
+                policy_document=json.dumps(boundary.document()),
+                policy_name=boundary.name,
+                tags=[],
+            )
 
 
 def refuse_role(call: Call) -> None:

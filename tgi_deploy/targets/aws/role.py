@@ -31,13 +31,14 @@ class Roles:
     """Properties: name, deployment, trust (who may assume it), statements (what it may do).
 
     In trust and statements `{partition}` and `{account}` are replaced by the role's own. Every role carries the
-    permissions boundary of `profiles/aws/actions.json`, which an administrator of the account creates. `root` is where
+    permissions boundary of `<service>/actions.json`, which an administrator of the account creates. `root` is where
     a target's paths begin, `place` its place in the region: by default the region itself.
     """
 
     api: Api
     root: str = ROOT
     place: str = ""
+    service: str = "aws"
     rare: ClassVar = True
     runs_engines: ClassVar = False
     unrepeatable: ClassVar = False
@@ -53,7 +54,7 @@ class Roles:
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in an account
         account, partition = self.api.ask("get_caller_identity", "asking for the account", _caller, service="sts")
-        boundary = read_actions().boundary
+        boundary = read_actions(self.service).boundary
         try:
             return self.api.change(
                 "create_role",

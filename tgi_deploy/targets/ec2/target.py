@@ -196,11 +196,13 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return examine(AccountLook(target=self, survey=self.survey, around=around, asked=request))
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
-        from tgi_deploy.targets.ec2.policy import needed  # noqa: PLC0415 -- startup time
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
 
-        return needed(features, everything=everything)
+        return needed(read_actions(), features, everything=everything)
 
     def boundary(self) -> Policy:
-        from tgi_deploy.targets.ec2.policy import bounding  # noqa: PLC0415 -- startup time
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
 
-        return bounding()
+        return bounding(read_actions())

@@ -1,4 +1,4 @@
-"""Renders an endpoint for CloudFormation. Every value that isn't written here is quoted as JSON, which YAML includes."""
+"""Renders an endpoint for CloudFormation. All values are quoted as JSON, which YAML includes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def written(form: str, deployable: Deployable, *, templates_dir: Path | None) ->
         raise InputError(
             "limits_not_rendered",
             "a stack has no limits: nothing in it would end the endpoint",
-            hint="leave out --ttl, --max-spend, --idle-timeout and --lease, or use 'up', which enforces --ttl and --lease",
+            hint="leave the limits out, or use 'up', which enforces --ttl and --lease",
         )
     candidate = deployable.candidate
     gated = bool(candidate.engine.container.secrets)

@@ -37,7 +37,7 @@ _OWN: Final = (TAG_KEY, TAG_SPEC, TAG_EXPIRES)
 
 
 def roles(api: Api) -> Roles:
-    return Roles(api, root=ROLE_ROOT, place=place_of(api.region))
+    return Roles(api, root=ROLE_ROOT, place=place_of(api.region), service=NAME)
 
 
 def schedules(api: Api) -> Schedules:
