@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from typing import Final, Self
+from typing import Final, Literal, Self
 
-from tgi_deploy.values.base import Value, replaced
+from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Frozen, Value, replaced
 from tgi_deploy.values.probing import Promise
 
 # Notes of a machine's record.
@@ -55,6 +57,50 @@ class Address(Value, frozen=True, kw_only=True):
 
     def at(self, path: str) -> Self:
         return replaced(self, url=self.url + path)
+
+
+Reach = Literal["loopback", "private", "public"]
+_WHERE: Final = {
+    "private": "inside the private network, by plain HTTP",
+    "public": "to a public address, by plain HTTP: anyone in between can read and change them",
+}
+
+
+def reach_of(host: str) -> Reach:
+    """Return how far traffic to `host` travels. A name, or a wildcard address, may be public."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "loopback" if host == "localhost" else "public"
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_loopback:
+        return "loopback"
+    return "public" if address.is_global or address.is_unspecified else "private"
+
+
+class Traffic(Frozen, frozen=True, kw_only=True):
+    """Traffic to an endpoint. `api_key`: whether its engine requires one; `encrypted`: it answers over TLS alone."""
+
+    reach: Reach
+    api_key: bool
+    encrypted: bool = False
+
+    @property
+    def unencrypted(self) -> str | None:
+        """Return the sentence about unencrypted traffic; None without any, or if it stays on this computer."""
+        if self.encrypted or self.reach == "loopback":
+            return None
+        what = "the API key, prompts and answers" if self.api_key else "prompts and answers"
+        return f"{what} travel unencrypted {_WHERE[self.reach]}"
+
+    def check(self, *, plaintext: bool) -> None:
+        """Raise InputError `plaintext_key` if the key would travel in plain text, unless `plaintext`."""
+        if self.api_key and self.reach == "public" and not (self.encrypted or plaintext):
+            raise InputError(
+                "plaintext_key",
+                "the API key would travel unencrypted to a public address, where an eavesdropper could steal it",
+                hint="add --plaintext to 'up' to accept that, or omit the key: --allow-cidr sets who may connect",
+            )
 
 
 class Certificate(Value, frozen=True, kw_only=True):

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.serving import (
     API_KEY_NOTE,
     API_KEY_PARAMETER_NOTE,
     BIND_NOTE,
     CERTIFICATE_NOTE,
     TUNNEL_NOTE,
+    Traffic,
+    reach_of,
     url_of,
 )
 

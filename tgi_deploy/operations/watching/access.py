@@ -49,7 +49,7 @@ def access_to(context: Context, deployment: Deployment) -> AccessData:
     target = context.target_at(address.invoked or record.place)
     if address.invoked and isinstance(target, Invoking) and isinstance(engine, Invocable):
         sent = engine.invocation(asked) or asked
-        shell, python = target.invocation_lines(address, json.dumps(sent.body))
+        shell, python = target.invocation_lines(address, sent.body or {})
         return AccessData(
             name=deployment.name, url=url, curl=shell, python=python, tunnel="", unencrypted=unencrypted(deployment),
             certificate=None,

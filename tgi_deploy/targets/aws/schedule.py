@@ -1,6 +1,6 @@
 """Ends a deployment from outside: one schedule per schedule group, which carries the tags (schedules have none).
 
-Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), role (ARN), and what ends, such as an instance's id.
+Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), role (ARN), and what ends, such as an instance.
 The one call is EventBridge Scheduler's universal target, `Ending`; the schedule deletes itself after it.
 """
 

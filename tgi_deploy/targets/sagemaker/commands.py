@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _LOOKS: Final = {
     "endpoint": "aws sagemaker describe-endpoint --endpoint-name {endpoint}",
-    "model": "aws sagemaker describe-model --model-name {id}",
+    "model": "aws sagemaker describe-model --model-name {name}",
     "scalable-target": (
         "aws application-autoscaling describe-scalable-targets --service-namespace sagemaker --resource-ids {id}"
     ),
@@ -24,7 +24,7 @@ _REMOVALS: Final = {
         "aws sagemaker delete-endpoint --endpoint-name {endpoint} --region {region}; "
         "aws sagemaker delete-endpoint-config --endpoint-config-name {id}"
     ),
-    "model": "aws sagemaker delete-model --model-name {id}",
+    "model": "aws sagemaker delete-model --model-name {name}",
     "schedule": "aws scheduler delete-schedule-group --name {id}",
     "scalable-target": (
         "aws application-autoscaling deregister-scalable-target --service-namespace sagemaker --resource-id {id} "
@@ -52,7 +52,12 @@ def _filled(words: str | None, thing_id: str, place: str) -> str | None:
     if words is None:
         return None
     region = shlex.quote(region_of(place))
-    named = {"id": shlex.quote(thing_id), "endpoint": shlex.quote(endpoint_of(thing_id)), "region": region}
+    named = {
+        "id": shlex.quote(thing_id),
+        "name": shlex.quote(thing_id.rpartition("/")[2]),
+        "endpoint": shlex.quote(endpoint_of(thing_id)),
+        "region": region,
+    }
     return f"{words.format(**named)} --region {region}"
 
 

@@ -25,6 +25,7 @@ class EndpointFront:
     cloud: SageMakerCloud
     stable: ClassVar[bool] = True
     cuts: ClassVar[bool] = False
+    moves: ClassVar[str] = "once SageMaker's own check of it passes, which is before it is proved"
 
     def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- SageMaker says when it is asked
         return ""

@@ -6,6 +6,7 @@ that may have been answered is not repeated.
 
 from __future__ import annotations
 
+import json
 import shlex
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +19,7 @@ from tgi_deploy.targets.protocol import Invocation
 from tgi_deploy.targets.reply import Reply, ReplyError, understood
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tgi_deploy.targets.aws.api import Api
 
@@ -93,14 +94,14 @@ def unreachable(endpoint: str, why: str) -> NotHealthyError:
     )
 
 
-def invocation_lines(region: str, endpoint: str, body: str) -> tuple[str, str]:
+def invocation_lines(region: str, endpoint: str, body: Mapping[str, Any]) -> tuple[str, str]:
     """Return a line of the AWS CLI, and one of Python, that invoke an endpoint by hand."""
     shell = (
         f"aws sagemaker-runtime invoke-endpoint --region {region} --endpoint-name {endpoint} --content-type {_JSON}"
-        f" --cli-binary-format raw-in-base64-out --body {shlex.quote(body)} /dev/stdout"
+        f" --cli-binary-format raw-in-base64-out --body {shlex.quote(json.dumps(body))} /dev/stdout"
     )
     python = (
-        f"import boto3; print(boto3.client({SERVICE!r}, region_name={region!r}).invoke_endpoint("
-        f"EndpointName={endpoint!r}, ContentType={_JSON!r}, Body={body!r})['Body'].read().decode())"
+        f"import boto3, json; print(boto3.client({SERVICE!r}, region_name={region!r}).invoke_endpoint("
+        f"EndpointName={endpoint!r}, ContentType={_JSON!r}, Body=json.dumps({dict(body)!r}))['Body'].read().decode())"
     )
     return shell, python

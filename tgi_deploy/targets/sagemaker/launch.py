@@ -12,26 +12,29 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import certain_end, ends_of, expiry, reads_tags
 from tgi_deploy.secret import checked, reference
 from tgi_deploy.targets.deployable import HUB_TOKEN, check
-from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
+from tgi_deploy.targets.protocol import Attempt, Deployable
+from tgi_deploy.targets.sagemaker.checks import findings
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.requests import container, variant
 from tgi_deploy.targets.sagemaker.resources import Hosted, resources
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
+from tgi_deploy.values.serving import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import datetime
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.targets.protocol import LaunchRequest, Look, Reach, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.serving import Reach
 
 _FILE: Final = "sagemaker.json"
 
@@ -204,8 +207,8 @@ class SageMakerLaunch:
         return self.cloud(self.place).endpoints.address(endpoint_name(deployment.name))
 
     def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
-        """Return what would make the launch fail: a name that is taken."""
-        return tuple(self._findings(attempt, tags))
+        """Return what would make the launch fail: a name that is taken, or what `checks.py` finds."""
+        return (*self._findings(attempt, tags), *findings(self.cloud(attempt.place).api, self.plan, self.options))
 
     def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
         name = endpoint_name(tags[TAG_NAME])

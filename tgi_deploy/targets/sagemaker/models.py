@@ -1,7 +1,8 @@
 """Models: the container of a revision. Tags and names of all kinds of SageMaker's resources.
 
 Properties of a model: name, role (ARN), container (`PrimaryContainer` of CreateModel), secrets (variables of the
-container → references such as `env:HF_TOKEN`, never the values themselves).
+container → references such as `env:HF_TOKEN`, never the values themselves). `attributes["id"]` begins with the kind,
+since the configuration of the same revision has the same name.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Models:
         """A model can't be changed."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        name = attributes["id"]
+        name = name_of(attributes["id"])
 
         def read(reply: Reply) -> tuple[str, str]:
             return reply.text("ModelArn", prefix="arn:"), reply.moment("CreationTime")
@@ -78,17 +79,21 @@ class Models:
         return None if found is None or tags is None else self._found(name, *found, tags)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        self.api.remove("delete_model", "deleting a model", service=SERVICE, ModelName=attributes["id"])
+        self.api.remove("delete_model", "deleting a model", service=SERVICE, ModelName=name_of(attributes["id"]))
 
     def _found(self, name: str, arn: str, created: str, tags: dict[str, str]) -> Found:
         return Found(
             key=tags.get(TAG_KEY, MODEL),
             kind=MODEL,
             place=place_of(self.api.region),
-            attributes={"id": name, "name": name, "arn": arn, "created": created},
+            attributes={"id": f"{MODEL}/{name}", "name": name, "arn": arn, "created": created},
             tags=tags,
             state="available",
         )
+
+
+def name_of(model_id: str) -> str:
+    return model_id.rpartition("/")[2]
 
 
 def described(api: Api, method: str, doing: str, read: Callable[[Reply], _T], **parameters: str) -> _T | None:

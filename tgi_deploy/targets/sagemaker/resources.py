@@ -95,7 +95,7 @@ def _model(hosted: Hosted) -> Resource:
 
 
 def _endpoint(hosted: Hosted) -> Resource:
-    model = {"ModelName": Ref(key=revision_key(MODEL, hosted.revision), attribute="id")}
+    model = {"ModelName": Ref(key=revision_key(MODEL, hosted.revision), attribute="name")}
     fixed = {name: value for name, value in hosted.variant.items() if name != "InitialInstanceCount"}
     return Resource(
         key=machine_key(ENDPOINT, hosted.revision),

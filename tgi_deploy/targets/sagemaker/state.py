@@ -103,7 +103,10 @@ class EndpointState:
         return ("running", True) if number_of(configuration) < number_of(self.configuration) else ("stopped", False)
 
     def machine(self, configuration: str, address: str, *, started: bool) -> MachineState:
-        """Return the machine's state. `started`: its container has written to the log."""
+        """Return the machine's state, with the address once all of several machines serve.
+
+        `started`: its container has written to the log.
+        """
         state, alive = self.of(configuration)
         if state == "pending" and started:
             return MachineState(state="running", reason_code=self.status)
@@ -113,7 +116,8 @@ class EndpointState:
             return MachineState(state="terminated", reason_code=code, reason=one_line(why))
         if state != "running" or not self.serves:
             return MachineState(state=_shown(state), reason_code=self.status, reason=one_line(self.why) or None)
-        return MachineState(state="running", address=address, replicas=self._replicas())
+        complete = self.current >= self.desired
+        return MachineState(state="running", address=address if complete else None, replicas=self._replicas())
 
     def _replicas(self) -> tuple[ReplicaState, ...]:
         """Return the machines, which have no ids, if there are several."""

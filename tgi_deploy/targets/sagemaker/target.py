@@ -6,7 +6,7 @@ Planning (`hosting`, in the catalog), what `render` writes and the account's che
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import InputError, error
 from tgi_deploy.targets.protocol import Invocation, Refusal, Supplied, TargetFacts, no_spending
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
     from tgi_deploy.reconcile.ports import Cloud
-    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, Launch, LaunchRequest, Surroundings
+    from tgi_deploy.targets.protocol import (
+        AccountRequest,
+        Artifact,
+        ByHand,
+        Deployable,
+        Front,
+        Launch,
+        LaunchRequest,
+        Policy,
+        Surroundings,
+    )
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
@@ -38,6 +48,7 @@ FACTS: Final = TargetFacts(
     shows_at_once=True,
     regions=True,
     stops=False,
+    reached="through SageMaker's runtime, for whoever may call sagemaker:InvokeEndpoint",
     refuses=(
         Refusal(
             options=("hardware", "disk", "port", "driver"),
@@ -134,7 +145,7 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
         return invoke(self.cloud_of(address.invoked).api, _endpoint_in(address), body, streamed=streamed)
 
-    def invocation_lines(self, address: Address, body: str) -> tuple[str, str]:
+    def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
         from tgi_deploy.targets.sagemaker.invoking import invocation_lines  # noqa: PLC0415 -- few commands print them
 
         return invocation_lines(region_of(address.invoked), _endpoint_in(address), body)
@@ -146,6 +157,24 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         from tgi_deploy.targets.sagemaker.artifacts import written  # noqa: PLC0415 -- startup time
 
         return written(form, deployable, templates_dir=templates_dir)
+
+    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
+        from tgi_deploy.targets.sagemaker.checks import examined  # noqa: PLC0415 -- only `doctor` examines
+
+        region = region_of(request.place) or request.place
+        return examined(self.cloud_of(place_of(region)).api, request.plan, request.options)
+
+    def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
+
+        return needed(read_actions(NAME), features, everything=everything)
+
+    def boundary(self) -> Policy:
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
+
+        return bounding(read_actions(NAME))
 
     @property
     def by_hand(self) -> ByHand:
