@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -17,19 +16,19 @@ from tgi_deploy.sandbox.sagemaker.node import Node, NodeSpec
 from tgi_deploy.sandbox.sagemaker.rules import backend, release_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from tgi_deploy.sandbox.faults import FaultTable
     from tgi_deploy.sandbox.guest.spawn import Spawner
 
-# Measured by others on a ml.g6.2xlarge: 333 s for an image of 17.7 GB, 525 s in all (the announcement of container
-# image caching, 2026).
+# Measured by others on a ml.g6.2xlarge: 333 s to pull 17.7 GB, 525 s in all (the announcement of container image
+# caching, 2026).
 _PROVISION_S: Final = 60.0
 _PULL_BYTES_PER_S: Final = 53e6
 _RETRY_S: Final = 30.0
 _ROLL_BACK_S: Final = 30.0
 _DELETE_S: Final = 20.0
-# Documented defaults and limits of the API's members.
+# Defaults and limits of the API's members (botocore).
 _STARTUP_S: Final = 600.0
 _LOOKING_S: Final = 300.0
 _DEPLOYMENT_S: Final = 28800.0
@@ -47,7 +46,7 @@ _PING: Final = (
 # AWS does not document these two.
 _ALARM: Final = "The deployment was rolled back because an alarm of its automatic rollback was in ALARM: {names}."
 _LATE: Final = "The deployment did not finish within MaximumExecutionTimeoutInSeconds."
-_BUSY: Final = frozenset({"Creating", "Updating", "RollingBack", "Deleting", "SystemUpdating"})
+_BUSY: Final = frozenset({"Creating", "Updating", "RollingBack", "Deleting"})
 
 Steps = Generator[None, None, None]
 
@@ -71,7 +70,6 @@ class Surroundings:
 class Variant:
     """A variant of a configuration. `pools` are its instance types, best first, with the container for each."""
 
-    config: str
     name: str
     count: int
     weight: float
@@ -80,35 +78,55 @@ class Variant:
     looking_s: float
     routing: str
 
-
-def variants_of(region: str, config: str) -> tuple[Variant, ...]:
-    """Return the variants of an existing configuration, whose models exist."""
-    return tuple(
-        _variant(region, config, item) for item in backend(region).endpoint_configs[config].production_variants
-    )
-
-
-def _variant(region: str, config: str, item: Mapping[str, Any]) -> Variant:
-    pools = sorted(item.get("InstancePools", ()), key=lambda pool: int(pool["Priority"]))
-    types = [(pool["InstanceType"], pool.get("ModelNameOverride") or item["ModelName"]) for pool in pools]
-    return Variant(
-        config=config,
-        name=item["VariantName"],
-        count=item.get("InitialInstanceCount", 1),
-        weight=item.get("InitialVariantWeight", 1.0),
-        pools=tuple(
-            (kind, _container(region, model)) for kind, model in types or [(item["InstanceType"], item["ModelName"])]
-        ),
-        startup_s=item.get("ContainerStartupHealthCheckTimeoutInSeconds", _STARTUP_S),
-        looking_s=item.get("VariantInstanceProvisionTimeoutInSeconds", _LOOKING_S),
-        routing=item.get("RoutingConfig", {}).get("RoutingStrategy", "RANDOM"),
-    )
+    @classmethod
+    def of(cls, region: str, item: Mapping[str, Any]) -> Variant:
+        """Read a `ProductionVariant`. Raises KeyError for a model that was deleted."""
+        models = backend(region)._models  # noqa: SLF001 -- moto has no public way that raises KeyError
+        pools = sorted(item.get("InstancePools") or [{**item, "Priority": 1}], key=lambda pool: int(pool["Priority"]))
+        found = [(pool["InstanceType"], models[pool.get("ModelNameOverride") or item["ModelName"]]) for pool in pools]
+        return cls(
+            name=item["VariantName"],
+            count=item.get("InitialInstanceCount", 1),
+            weight=item.get("InitialVariantWeight", 1.0),
+            pools=tuple((kind, model.primary_container or model.containers[0]) for kind, model in found),
+            startup_s=item.get("ContainerStartupHealthCheckTimeoutInSeconds", _STARTUP_S),
+            looking_s=item.get("VariantInstanceProvisionTimeoutInSeconds", _LOOKING_S),
+            routing=item.get("RoutingConfig", {}).get("RoutingStrategy", "RANDOM"),
+        )
 
 
-def _container(region: str, model: str) -> Mapping[str, Any]:
-    found = backend(region)._models[model]  # noqa: SLF001 -- moto has no public way that raises nothing
-    container: Mapping[str, Any] = found.primary_container or found.containers[0]
-    return container
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Deployment:
+    """What UpdateEndpoint asks for: a configuration, its variants with their numbers of instances, and a policy."""
+
+    config: str
+    variants: tuple[Variant, ...]
+    desired: dict[str, int]
+    policy: Mapping[str, Any]
+
+    @property
+    def _chosen(self) -> Mapping[str, Any]:
+        return self.policy.get("RollingUpdatePolicy") or self.policy.get("BlueGreenUpdatePolicy") or {}
+
+    @property
+    def limit_s(self) -> float:
+        return float(self._chosen.get("MaximumExecutionTimeoutInSeconds", _DEPLOYMENT_S))
+
+    @property
+    def baking_s(self) -> float:
+        """How long a batch serves before as many old instances end: of the routing, and of the old fleet."""
+        routing = self._chosen.get("TrafficRoutingConfiguration") or self._chosen
+        return float(routing.get("WaitIntervalInSeconds", 0) + self._chosen.get("TerminationWaitInSeconds", 0))
+
+    def batch(self, variant: str) -> int:
+        """Return how many instances are replaced at once: all, unless the policy is a rolling one."""
+        size, total = self._chosen.get("MaximumBatchSize"), self.desired[variant]
+        if size is None:
+            return total
+        return max(1, int(size["Value"]) if size["Type"] == "INSTANCE_COUNT" else total * int(size["Value"]) // 100)
+
+    def alarms(self) -> list[str]:
+        return [item["AlarmName"] for item in (self.policy.get("AutoRollbackConfiguration") or {}).get("Alarms", ())]
 
 
 @dataclass(eq=False, slots=True)
@@ -140,50 +158,48 @@ class Endpoint:
         if self._steps is not None and next(self._steps, self) is self:
             self._steps = None
         self.nodes = [node for node in self.nodes if not node.gone]
-        self._show()
+        self.shown.production_variants = [self._summary(variant) for variant in self.variants]
 
-    def begin_creation(self) -> None:
+    def create(self) -> None:
         self.desired = {variant.name: variant.count for variant in self.variants}
         self.weights = {variant.name: variant.weight for variant in self.variants}
-        self._begin("Creating", self._create())
+        self._begin("Creating", self._creating())
 
-    def begin_update(self, variants: tuple[Variant, ...], desired: dict[str, int], policy: Mapping[str, Any]) -> None:
-        self.shown.last_deployment_config = dict(policy) or None
-        pending = [{"VariantName": item.name, "DesiredInstanceCount": desired[item.name]} for item in variants]
+    def update(self, deployment: Deployment) -> None:
+        pending = [{"VariantName": name, "DesiredInstanceCount": count} for name, count in deployment.desired.items()]
+        self.shown.last_deployment_config = dict(deployment.policy) or None
         self.shown.pending_deployment_summary = {
-            "EndpointConfigName": variants[0].config, "ProductionVariants": pending, "StartTime": datetime.now(UTC),
+            "EndpointConfigName": deployment.config, "ProductionVariants": pending, "StartTime": datetime.now(UTC),
         }  # fmt: skip
-        self._begin("Updating", self._update(variants, desired, policy))
+        self._begin("Updating", self._updating(deployment))
 
-    def begin_scaling(self, desired: Mapping[str, int]) -> None:
+    def scale(self, desired: Mapping[str, int]) -> None:
         before, self.desired = self.desired, {**self.desired, **desired}
-        self._begin("Updating", self._scale(before))
+        self._begin("Updating", self._scaling(before))
 
-    def begin_deletion(self) -> None:
-        self._begin("Deleting", self._delete())
+    def delete(self) -> None:
+        self._begin("Deleting", self._deleting())
 
     def _begin(self, status: str, steps: Steps) -> None:
-        self._steps = steps
         self._set(status)
-        self._show()
+        self._steps = steps
+        self.step()
 
     def _set(self, status: str, reason: str | None = None) -> None:
         self.shown.endpoint_status, self.shown.failure_reason = status, reason
         self.shown.last_modified_time = datetime.now(UTC)
 
-    def _create(self) -> Steps:
+    def _creating(self) -> Steps:
         try:
-            nodes = yield from self._launched(self.variants, self.desired)
+            _turn((yield from self._launched(self.variants, self.desired)), on=True)
+            self._set("InService")
         except DeploymentError as problem:
             self._set("Failed", str(problem))
-            return
-        _turn(nodes, on=True)
-        self._set("InService")
 
-    def _scale(self, before: dict[str, int]) -> Steps:
-        """UpdateEndpointWeightsAndCapacities: RollingBack if it can't grow (API Reference, "DescribeEndpoint")."""
+    def _scaling(self, before: dict[str, int]) -> Steps:
+        """Grow or shrink; RollingBack if it can't grow (API Reference, "DescribeEndpoint")."""
         now = {variant.name: self.serving(variant.name) for variant in self.variants}
-        more = {name: max(0, self.desired[name] - len(nodes)) for name, nodes in now.items()}
+        more = {name: self.desired[name] - len(nodes) for name, nodes in now.items()}
         reason = None
         try:
             _turn((yield from self._launched(self.variants, more)), on=True)
@@ -194,103 +210,85 @@ class Endpoint:
             yield from self._pause(_ROLL_BACK_S)
         self._set("InService", reason)
 
-    def _delete(self) -> Steps:
-        until = time.monotonic() + _DELETE_S / self.around.speed
+    def _deleting(self) -> Steps:
         yield from self._ended(self.nodes)
-        while time.monotonic() < until:
-            yield
+        yield from self._pause(_DELETE_S)
         self.deleted = True
 
-    def _update(self, variants: tuple[Variant, ...], desired: dict[str, int], policy: Mapping[str, Any]) -> Steps:
+    def _updating(self, deployment: Deployment) -> Steps:
         """Deploy a configuration: AWS's guide, "Deployment guardrails for updating models in production"."""
-        old, fresh = [node for node in self.nodes if node.in_service], list[Node]()
-        former, status, reason = (self.variants, self.desired), "InService", None
-        guards = _Guards(policy, self.around)
+        fresh: list[Node] = []
+        status, reason = "InService", None
         try:
-            rolling = policy.get("RollingUpdatePolicy")
-            if rolling:
-                yield from self._roll(variants, desired, guards, rolling, (old, fresh))
-            else:
-                yield from self._swap(
-                    variants, desired, guards, policy.get("BlueGreenUpdatePolicy") or {}, (old, fresh)
-                )
-            self.shown.endpoint_config_name, self.variants, self.desired = variants[0].config, variants, desired
+            yield from self._replaced(deployment, fresh)
+            self.shown.endpoint_config_name = deployment.config
+            self.variants, self.desired = deployment.variants, deployment.desired
+            self.weights = {variant.name: variant.weight for variant in self.variants}
         except DeploymentError as problem:
             reason = str(problem)
             self._set("RollingBack", reason)
             try:
-                yield from self._restored(*former, fresh)
+                yield from self._restored(fresh)
             except DeploymentError:
                 status = "UpdateRollbackFailed"
         self.shown.pending_deployment_summary = None
         self._set(status, reason)
 
-    def _swap(
-        self,
-        variants: tuple[Variant, ...],
-        desired: Mapping[str, int],
-        guards: _Guards,
-        policy: Mapping[str, Any],
-        fleets: tuple[list[Node], list[Node]],
-    ) -> Steps:
-        """Blue/green: the whole new fleet, then its traffic in steps, and the end of the old fleet."""
-        old, fresh = fleets
-        fresh += yield from self._launched(variants, desired, guards)
-        routing = policy.get("TrafficRoutingConfiguration") or {}
-        for share in _shares(routing, len(fresh)):
-            _turn(fresh[: math.ceil(share * len(fresh))], on=True)
-            _turn(old[: math.floor(share * len(old))], on=False)
-            yield from self._pause(routing.get("WaitIntervalInSeconds", 0), guards)
-        yield from self._pause(policy.get("TerminationWaitInSeconds", 0), guards)
-        yield from self._ended(old)
-
-    def _roll(
-        self,
-        variants: tuple[Variant, ...],
-        desired: Mapping[str, int],
-        guards: _Guards,
-        policy: Mapping[str, Any],
-        fleets: tuple[list[Node], list[Node]],
-    ) -> Steps:
-        """Rolling: a batch of new instances, then the end of as many old ones, until all are new."""
-        old, fresh = fleets
-        left = dict(desired)
+    def _replaced(self, deployment: Deployment, fresh: list[Node]) -> Steps:
+        """Replace the instances batch by batch, or all at once: blue/green. Adds the new ones to `fresh`."""
+        old, left = [node for node in self.nodes if node.in_service], dict(deployment.desired)
+        check = self._guard(deployment)
         while any(left.values()):
-            batch = {name: min(left[name], _batch(policy["MaximumBatchSize"], desired[name])) for name in left}
+            batch = {name: min(count, deployment.batch(name)) for name, count in left.items()}
             left = {name: count - batch[name] for name, count in left.items()}
-            new = yield from self._launched(variants, batch, guards)
+            new = yield from self._launched(deployment.variants, batch, check)
             fresh += new
-            leaving = [node for node in old if node.in_service][: len(new) if any(left.values()) else len(old)]
+            leaving = [node for node in old if node.in_service][: len(new) if any(left.values()) else None]
             _turn(new, on=True)
             _turn(leaving, on=False)
-            yield from self._pause(policy["WaitIntervalInSeconds"], guards)
+            yield from self._pause(deployment.baking_s, check)
             yield from self._ended(leaving)
 
-    def _restored(self, variants: tuple[Variant, ...], desired: Mapping[str, int], fresh: Sequence[Node]) -> Steps:
+    def _restored(self, fresh: Sequence[Node]) -> Steps:
         """Bring the old fleet back, and end the new one."""
         yield from self._pause(_ROLL_BACK_S)
         kept = [node for node in self.nodes if node not in fresh and not node.stopping]
-        missing = {name: count - sum(node.spec.variant == name for node in kept) for name, count in desired.items()}
-        kept += yield from self._launched(variants, missing)
+        missing = {
+            name: count - sum(node.spec.variant == name for node in kept) for name, count in self.desired.items()
+        }
+        kept += yield from self._launched(self.variants, missing)
         _turn(kept, on=True)
         yield from self._ended(fresh)
 
+    def _guard(self, deployment: Deployment) -> Callable[[], None]:
+        """Return what raises DeploymentError after the time limit, or when an alarm of the deployment is in ALARM."""
+        until, names = time.monotonic() + deployment.limit_s / self.around.speed, deployment.alarms()
+
+        def check() -> None:
+            known = cloudwatch_backends[DEFAULT_ACCOUNT_ID][self.around.region].alarms if names else {}
+            rung = [name for name in names if name in known and known[name].state_value == "ALARM"]
+            if rung:
+                raise DeploymentError(_ALARM.format(names=", ".join(rung)))
+            if time.monotonic() > until:
+                raise DeploymentError(_LATE)
+
+        return check
+
     def _launched(
-        self, variants: Sequence[Variant], counts: Mapping[str, int], guards: _Guards | None = None
+        self, variants: Iterable[Variant], counts: Mapping[str, int], check: Callable[[], None] = lambda: None
     ) -> Generator[None, None, list[Node]]:
         """Launch instances, and return them when all are healthy. Raises DeploymentError, with none left running."""
         new: list[Node] = []
-        if not any(count > 0 for count in counts.values()):
+        if all(count <= 0 for count in counts.values()):
             return new
         try:
-            yield from self._pause(_PROVISION_S)
+            yield from self._pause(_PROVISION_S, check)
             for variant in variants:
                 for _ in range(counts.get(variant.name, 0)):
                     node = yield from self._provisioned(variant)
                     new.append(node)
             while not all(map(_is_ready, new)):
-                if guards:
-                    guards.check()
+                check()
                 yield
         except DeploymentError:
             yield from self._ended(new)
@@ -314,16 +312,13 @@ class Endpoint:
 
     def _spec(self, variant: Variant, kind: str, container: Mapping[str, Any]) -> NodeSpec | None:
         """Return what to start, with the injected faults; None without capacity."""
-        facts = {
-            "Region": self.around.region, "InstanceType": kind, "EndpointName": self.name, "VariantName": variant.name,
-        }  # fmt: skip
+        facts = {"Region": self.around.region, "InstanceType": kind, "EndpointName": self.name}
         faults = self.around.faults.take_for_machine(facts)
         if any(fault.reason == _NO_CAPACITY for fault in faults):
             return None
         pull_s = release_bytes(release_of(str(container["Image"]))) / _PULL_BYTES_PER_S / self.around.speed
         return NodeSpec(
             variant=variant.name,
-            config=variant.config,
             instance_type=kind,
             container=container,
             startup_s=variant.startup_s,
@@ -336,62 +331,35 @@ class Endpoint:
     def _line(self, stream: str, text: str) -> None:
         self.around.line(f"/aws/sagemaker/Endpoints/{self.name}", stream, text)
 
-    def _ended(self, nodes: Sequence[Node]) -> Steps:
+    def _ended(self, nodes: Iterable[Node]) -> Steps:
         leaving = list(nodes)
         for node in leaving:
             node.stop()
         while not all(node.gone for node in leaving):
             yield
 
-    def _pause(self, seconds: float, guards: _Guards | None = None) -> Steps:
+    def _pause(self, seconds: float, check: Callable[[], None] = lambda: None) -> Steps:
         until = time.monotonic() + seconds / self.around.speed
-        while True:
-            if guards:
-                guards.check()
-            if time.monotonic() >= until:
-                return
+        while time.monotonic() < until:
+            check()
             yield
 
-    def _show(self) -> None:
-        self.shown.production_variants = [self._shown_variant(variant) for variant in self.variants]
-
-    def _shown_variant(self, variant: Variant) -> dict[str, Any]:
+    def _summary(self, variant: Variant) -> dict[str, Any]:
         serving = self.serving(variant.name)
-        kinds = [kind for kind, _ in variant.pools]
         counts = [
             {"InstanceType": kind, "CurrentInstanceCount": sum(node.spec.instance_type == kind for node in serving)}
-            for kind in kinds
+            for kind, _ in variant.pools
         ]
-        images = {node.spec.image: node for node in serving}
+        images = sorted({node.spec.image for node in serving})
         return {
             "VariantName": variant.name,
             "DeployedImages": [{"SpecifiedImage": image, "ResolvedImage": image} for image in images],
-            "CurrentWeight": self.weights.get(variant.name, variant.weight),
-            "DesiredWeight": self.weights.get(variant.name, variant.weight),
+            "CurrentWeight": self.weights[variant.name],
+            "DesiredWeight": self.weights[variant.name],
             "CurrentInstanceCount": len(serving),
             "DesiredInstanceCount": self.desired[variant.name],
-            **({"InstancePools": counts} if len(kinds) > 1 else {}),
+            **({"InstancePools": counts} if len(counts) > 1 else {}),
         }
-
-
-class _Guards:
-    """What ends a deployment early: an alarm of its automatic rollback, or its time limit."""
-
-    def __init__(self, policy: Mapping[str, Any], around: Surroundings) -> None:
-        chosen = policy.get("RollingUpdatePolicy") or policy.get("BlueGreenUpdatePolicy") or {}
-        self._until = time.monotonic() + chosen.get("MaximumExecutionTimeoutInSeconds", _DEPLOYMENT_S) / around.speed
-        alarms = (policy.get("AutoRollbackConfiguration") or {}).get("Alarms", ())
-        self._alarms = [alarm["AlarmName"] for alarm in alarms]
-        self._region = around.region
-
-    def check(self) -> None:
-        """Raises DeploymentError."""
-        known = cloudwatch_backends[DEFAULT_ACCOUNT_ID][self._region].alarms if self._alarms else {}
-        names = [name for name in self._alarms if name in known and known[name].state_value == "ALARM"]
-        if names:
-            raise DeploymentError(_ALARM.format(names=", ".join(names)))
-        if time.monotonic() > self._until:
-            raise DeploymentError(_LATE)
 
 
 def _is_ready(node: Node) -> bool:
@@ -401,21 +369,6 @@ def _is_ready(node: Node) -> bool:
     return node.ready
 
 
-def _turn(nodes: Sequence[Node], *, on: bool) -> None:
+def _turn(nodes: Iterable[Node], *, on: bool) -> None:
     for node in nodes:
         node.in_service = on
-
-
-def _batch(size: Mapping[str, Any], total: int) -> int:
-    """Return the number of instances of a `CapacitySize`, at least one."""
-    count = size["Value"] if size["Type"] == "INSTANCE_COUNT" else total * size["Value"] // 100
-    return max(1, min(int(count), total))
-
-
-def _shares(routing: Mapping[str, Any], total: int) -> list[float]:
-    """Return the shares of traffic after each step of a blue/green deployment."""
-    kind = routing.get("Type", "ALL_AT_ONCE")
-    if kind == "CANARY":
-        return [_batch(routing["CanarySize"], total) / total, 1.0]
-    step = _batch(routing["LinearStepSize"], total) if kind == "LINEAR" else total
-    return [min(1.0, done / total) for done in range(step, total + step, step)]

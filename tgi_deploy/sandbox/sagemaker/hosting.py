@@ -1,4 +1,4 @@
-"""SageMaker's calls about endpoints, answered around moto; endpoints go on with what they do in a thread."""
+"""SageMaker's calls about endpoints, answered around moto; a thread goes on with what the endpoints do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections import deque
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
@@ -14,10 +13,11 @@ from moto.logs.models import logs_backends
 
 from tgi_deploy.sandbox import roles, schedules
 from tgi_deploy.sandbox.guest.spawn import Spawner
-from tgi_deploy.sandbox.sagemaker import rules, scaling
-from tgi_deploy.sandbox.sagemaker.endpoint import Endpoint, Surroundings, Variant, variants_of
+from tgi_deploy.sandbox.sagemaker import quotas, rules
+from tgi_deploy.sandbox.sagemaker.endpoint import Deployment, Endpoint, Surroundings, Variant
 from tgi_deploy.sandbox.sagemaker.runtime import invoke
-from tgi_deploy.sandbox.wire import AMZ_JSON, Answer, Call, RefusedError, json_answer
+from tgi_deploy.sandbox.sagemaker.scaling import Scaling, forget, targets_of
+from tgi_deploy.sandbox.wire import AMZ_JSON, Answer, Call, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from tgi_deploy.sandbox.faults import FaultTable
 
 _TICK_S: Final = 0.05
-# Instances of each type that an account may have in endpoints.
-QUOTA_INSTANCES: Final = 8
-_PAGE: Final = 100
-_LIMIT: Final = (
-    "The account-level service limit '{kind} for endpoint usage' is {most} Instances, with current utilization of "
-    "{used} Instances and a request delta of {more} Instances. Please use AWS Service Quotas to request an increase "
-    "for this quota. If AWS Service Quotas is not available, contact AWS support to request an increase for this quota."
-)
 # DeleteEndpoint deregisters the endpoint's scalable targets, and fails without this permission.
 _DEREGISTER: Final = "application-autoscaling:DeregisterScalableTarget"
 
@@ -49,18 +41,18 @@ class Hosting:
         self._spawner = Spawner(groups=groups, environment=environment, home=home)
         self._faults, self._speed, self._lock = faults, speed, lock
         self._endpoints: dict[tuple[str, str], Endpoint] = {}
-        self._scaling = scaling.Scaling(speed)
+        self._scaling = Scaling(speed)
         self._lines: deque[tuple[str, str, str, dict[str, Any]]] = deque()
         self._closed = threading.Event()
         schedules.RUNNERS["aws-sdk:sagemaker:deleteEndpoint"] = self._delete_as
         threading.Thread(target=self._run, name="endpoints", daemon=True).start()
 
     def answer(self, call: Call) -> Answer | None:
-        """Answer a call, or None if moto's answer suffices. Raises RefusedError."""
+        """Answer a call, or return None if moto's answer suffices. Raises RefusedError."""
         if call.service == "application-autoscaling":
             return self._scaling.answer(call, self._endpoints)
         if call.service == "servicequotas":
-            return _quotas(call)
+            return quotas.answer(call)
         rules.refuse(call)
         actions: Mapping[str, Callable[[Call], dict[str, Any]]] = {
             "CreateEndpoint": self._create,
@@ -80,7 +72,7 @@ class Hosting:
         with self._lock:
             nodes = [node for endpoint in self._endpoints.values() for node in endpoint.nodes]
             self._endpoints.clear()
-            self._lines.clear()
+            self._lines = deque()  # what ends still writes into the former one
         for node in nodes:
             node.stop()
 
@@ -90,35 +82,17 @@ class Hosting:
         self.clear()
         self._spawner.end_all(grace_s=1.0)
 
-    def _delete_as(self, region: str, role_arn: str, given: Mapping[str, Any]) -> None:
-        """Delete an endpoint with a role of EventBridge Scheduler, if that may and the endpoint is not busy."""
-        name = str(given.get("EndpointName", ""))
-        endpoint = self._endpoints.get((region, name))
-        if endpoint is None or endpoint.busy:
-            return
-        facts = {f"aws:ResourceTag/{tag['Key']}": tag["Value"] for tag in endpoint.shown.tags}
-        may = roles.may_schedule(role_arn, "sagemaker:DeleteEndpoint", endpoint.shown.arn, facts)
-        for target in scaling.targets_of(region, name):
-            may = may and roles.may_schedule(role_arn, _DEREGISTER, target.arn, {})
-        if may:
-            endpoint.begin_deletion()
-
     def _run(self) -> None:
         while not self._closed.wait(_TICK_S):
             with self._lock:
-                for key, endpoint in list(self._endpoints.items()):
+                for (region, name), endpoint in list(self._endpoints.items()):
                     endpoint.step()
                     if endpoint.deleted:
-                        self._remove(key)
+                        del self._endpoints[region, name]
+                        rules.backend(region).endpoints.pop(name, None)
+                        forget(region, name)
                 self._scaling.step(self._endpoints)
                 self._flush()
-
-    def _remove(self, key: tuple[str, str]) -> None:
-        """Forget a deleted endpoint. Its scalable targets go, too: see `_DEREGISTER`."""
-        region, name = key
-        del self._endpoints[key]
-        rules.backend(region).endpoints.pop(name, None)
-        scaling.forget(region, name)
 
     def _flush(self) -> None:
         while self._lines:
@@ -129,112 +103,99 @@ class Hosting:
             logs.put_log_events(group, stream, [event])
 
     def _around(self, region: str) -> Surroundings:
+        lines = self._lines
+
         def line(group: str, stream: str, text: str) -> None:
             # CloudWatch Logs takes no empty event.
-            self._lines.append((region, group, stream, {"timestamp": int(time.time() * 1000), "message": text or " "}))
+            lines.append((region, group, stream, {"timestamp": int(time.time() * 1000), "message": text or " "}))
 
         return Surroundings(region=region, faults=self._faults, spawner=self._spawner, speed=self._speed, line=line)
 
     def _create(self, call: Call) -> dict[str, Any]:
         region, name, config = call.region, call.text("EndpointName"), call.text("EndpointConfigName")
-        rules.must_exist(region, "EndpointConfig", config)
-        variants = self._variants(region, config)
+        variants = _variants(region, config)
         self._refuse_quota(region, {variant.pools[0][0]: variant.count for variant in variants})
         shown = rules.backend(region).create_endpoint(name, config, call.params.get("Tags") or [])
         endpoint = self._endpoints[region, name] = Endpoint(shown, self._around(region), variants)
-        endpoint.begin_creation()
+        endpoint.create()
         return {"EndpointArn": shown.arn}
 
     def _update(self, call: Call) -> dict[str, Any]:
-        endpoint = self._idle(call)
-        variants = self._variants(call.region, call.text("EndpointConfigName"))
-        policy = call.params.get("DeploymentConfig") or {}
-        if call.params.get("RetainDeploymentConfig"):
-            policy = endpoint.shown.last_deployment_config or {}
-        keeps = call.params.get("RetainAllVariantProperties") and not any(
-            item["VariantPropertyType"] == "DesiredInstanceCount"
-            for item in call.params.get("ExcludeRetainedVariantProperties") or ()
-        )
-        desired = {item.name: endpoint.desired.get(item.name, item.count) if keeps else item.count for item in variants}
-        for count in desired.values():
-            rules.refuse_deployment(policy, count)
-        rolls = "RollingUpdatePolicy" in policy
-        self._refuse_quota(call.region, {item.pools[0][0]: 1 if rolls else desired[item.name] for item in variants})
-        endpoint.begin_update(variants, desired, policy)
+        endpoint, config = self._idle(call), call.text("EndpointConfigName")
+        variants = _variants(call.region, config)
+        last = endpoint.shown.last_deployment_config if call.params.get("RetainDeploymentConfig") else None
+        policy = last or call.params.get("DeploymentConfig") or {}
+        excluded = [item["VariantPropertyType"] for item in call.params.get("ExcludeRetainedVariantProperties") or ()]
+        keeps = call.params.get("RetainAllVariantProperties") and "DesiredInstanceCount" not in excluded
+        kept = endpoint.desired if keeps else {}
+        desired = {variant.name: kept.get(variant.name, variant.count) for variant in variants}
+        deployment = Deployment(config=config, variants=variants, desired=desired, policy=policy)
+        for name, count in desired.items():
+            rules.refuse_batch(policy.get("RollingUpdatePolicy", {}).get("MaximumBatchSize"), count)
+            kind = next(variant.pools[0][0] for variant in variants if variant.name == name)
+            self._refuse_quota(call.region, {kind: deployment.batch(name)})
+        endpoint.update(deployment)
         return {"EndpointArn": endpoint.shown.arn}
 
     def _scale(self, call: Call) -> dict[str, Any]:
         endpoint = self._idle(call)
         wanted = {item["VariantName"]: item for item in call.params["DesiredWeightsAndCapacities"]}
-        if not wanted.keys() <= endpoint.desired.keys():
-            absent = ", ".join(sorted(wanted.keys() - endpoint.desired.keys()))
-            raise rules.invalid(
-                f'The variant name(s) "{absent}" is/are not present within endpoint configuration '
-                f'"{endpoint.shown.endpoint_config_name}".'
-            )
+        absent = ", ".join(sorted(wanted.keys() - endpoint.desired.keys()))
+        if absent:
+            config = endpoint.shown.endpoint_config_name
+            message = f'The variant name(s) "{absent}" is/are not present within endpoint configuration "{config}".'
+            raise rules.invalid(message)
         counts = {name: item["DesiredInstanceCount"] for name, item in wanted.items() if "DesiredInstanceCount" in item}
         kinds = {variant.name: variant.pools[0][0] for variant in endpoint.variants}
-        self._refuse_quota(call.region, {kinds[name]: count - endpoint.desired[name] for name, count in counts.items()})
+        more = {kinds[name]: count - endpoint.desired[name] for name, count in counts.items()}
+        self._refuse_quota(call.region, more)
         endpoint.weights |= {name: item["DesiredWeight"] for name, item in wanted.items() if "DesiredWeight" in item}
-        endpoint.begin_scaling(counts)
+        endpoint.scale(counts)
         return {"EndpointArn": endpoint.shown.arn}
 
     def _delete(self, call: Call) -> dict[str, Any]:
-        self._idle(call, also=("Failed", "UpdateRollbackFailed")).begin_deletion()
+        self._idle(call).delete()
         return {}
 
-    def _idle(self, call: Call, also: tuple[str, ...] = ()) -> Endpoint:
-        """Return an endpoint that can be changed: its configuration must still exist, except to delete it."""
+    def _delete_as(self, region: str, role_arn: str, given: Mapping[str, Any]) -> None:
+        """Delete an endpoint with a role of EventBridge Scheduler, if that may and the endpoint is not busy."""
+        name = str(given.get("EndpointName", ""))
+        endpoint = self._endpoints.get((region, name))
+        if endpoint is None or endpoint.busy:
+            return
+        facts = {f"aws:ResourceTag/{tag['Key']}": tag["Value"] for tag in endpoint.shown.tags}
+        may = roles.may_schedule(role_arn, "sagemaker:DeleteEndpoint", endpoint.shown.arn, facts)
+        for target in targets_of(region, name):
+            may = may and roles.may_schedule(role_arn, _DEREGISTER, target.arn, {})
+        if may:
+            endpoint.delete()
+
+    def _idle(self, call: Call) -> Endpoint:
+        """Return an endpoint that is not busy. All calls but DeleteEndpoint need its configuration."""
         endpoint = self._endpoints[call.region, call.text("EndpointName")]
-        status, arn = endpoint.shown.endpoint_status, endpoint.shown.arn
+        arn, config = endpoint.shown.arn, endpoint.shown.endpoint_config_name
         if endpoint.busy:
             raise rules.invalid(f'Cannot update in-progress endpoint "{arn}".')
-        if not also:
-            if status == "Failed":
+        if call.action != "DeleteEndpoint":
+            # "DeleteEndpoint is the only operation that can be performed on a failed endpoint": DescribeEndpoint.
+            if endpoint.shown.endpoint_status == "Failed":
                 raise rules.invalid(f'Cannot update failed endpoint "{arn}". The only operation is DeleteEndpoint.')
-            rules.must_exist(call.region, "EndpointConfig", endpoint.shown.endpoint_config_name)
+            rules.must_exist(call.region, "EndpointConfig", config)
         return endpoint
 
-    def _variants(self, region: str, config: str) -> tuple[Variant, ...]:
-        try:
-            return variants_of(region, config)
-        except KeyError as model:
-            raise rules.invalid(f'Could not find model "{rules.arn(region, "Model", model.args[0])}".') from None
-
-    def _refuse_quota(self, region: str, delta: Mapping[str, int]) -> None:
+    def _refuse_quota(self, region: str, more: Mapping[str, int]) -> None:
         nodes = [node for (where, _), found in self._endpoints.items() if where == region for node in found.nodes]
-        for kind, more in delta.items():
-            used = sum(node.spec.instance_type == kind for node in nodes)
-            if more > 0 and used + more > QUOTA_INSTANCES:
-                message = _LIMIT.format(kind=kind, most=QUOTA_INSTANCES, used=used, more=more)
-                raise RefusedError("ResourceLimitExceeded", message)
+        for kind, count in more.items():
+            quotas.refuse(kind, sum(node.spec.instance_type == kind for node in nodes), count)
 
 
-def _quotas(call: Call) -> Answer | None:
-    """Return SageMaker's quotas for endpoint usage. Their codes are made up."""
-    every = [_quota(call.region, kind) for kind in rules.instance_types()]
-    if call.action == "GetServiceQuota":
-        found = [one for one in every if one["QuotaCode"] == call.text("QuotaCode")]
-        return json_answer({"Quota": found[0]}, content_type=AMZ_JSON) if found else None
-    if call.action not in {"ListServiceQuotas", "ListAWSDefaultServiceQuotas"}:
-        return None
-    start, size = int(call.params.get("NextToken", 0)), int(call.params.get("MaxResults", _PAGE))
-    page: dict[str, Any] = {"Quotas": every[start : start + size]}
-    if start + size < len(every):
-        page["NextToken"] = str(start + size)
-    return json_answer(page, content_type=AMZ_JSON)
-
-
-def _quota(region: str, kind: str) -> dict[str, Any]:
-    code = f"L-{sha256(kind.encode()).hexdigest()[:8].upper()}"
-    return {
-        "ServiceCode": "sagemaker",
-        "ServiceName": "Amazon SageMaker",
-        "QuotaArn": f"arn:aws:servicequotas:{region}:{DEFAULT_ACCOUNT_ID}:sagemaker/{code}",
-        "QuotaCode": code,
-        "QuotaName": f"{kind} for endpoint usage",
-        "Value": float(QUOTA_INSTANCES),
-        "Unit": "None",
-        "Adjustable": True,
-        "GlobalQuota": False,
-    }
+def _variants(region: str, config: str) -> tuple[Variant, ...]:
+    """Raises RefusedError for a configuration or a model that does not exist."""
+    rules.must_exist(region, "EndpointConfig", config)
+    try:
+        return tuple(
+            Variant.of(region, item) for item in rules.backend(region).endpoint_configs[config].production_variants
+        )
+    except KeyError as model:
+        rules.must_exist(region, "Model", str(model.args[0]))
+        raise

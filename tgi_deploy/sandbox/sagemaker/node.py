@@ -55,7 +55,6 @@ class NodeSpec:
     """`wait_s` is real seconds until the container starts; `faults` are the engine's; `dark`: it never starts."""
 
     variant: str
-    config: str
     instance_type: str
     container: Mapping[str, Any]
     startup_s: float

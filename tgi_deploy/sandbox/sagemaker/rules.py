@@ -135,14 +135,12 @@ def _refuse_variants(call: Call) -> None:
             raise invalid("ManagedInstanceScaling is only supported for inference component endpoints.")
 
 
-def refuse_deployment(policy: dict[str, Any], count: int) -> None:
+def refuse_batch(size: Mapping[str, Any] | None, count: int) -> None:
     """Reject batches of a rolling update that are not 5 to 50 % of the instances."""
-    size = policy.get("RollingUpdatePolicy", {}).get("MaximumBatchSize")
-    if size is None:
-        return
-    share = size["Value"] / 100 if size["Type"] == "CAPACITY_PERCENT" else size["Value"] / count
-    if not _ROLLING[0] <= share <= _ROLLING[1]:
-        raise invalid("MaximumBatchSize must be between 5% and 50% of the variant's total instance count.")
+    if size is not None:
+        share = size["Value"] / (100 if size["Type"] == "CAPACITY_PERCENT" else count)
+        if not _ROLLING[0] <= share <= _ROLLING[1]:
+            raise invalid("MaximumBatchSize must be between 5% and 50% of the variant's total instance count.")
 
 
 def add_tags(call: Call) -> dict[str, Any]:
