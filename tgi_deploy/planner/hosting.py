@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from tgi_deploy.values.container import Container
     from tgi_deploy.values.engine import StartupPhase
     from tgi_deploy.values.hardware import InstanceType
-    from tgi_deploy.values.plan import Performance, Storage
+    from tgi_deploy.values.plan import Candidate, Performance, Storage
     from tgi_deploy.values.request import Request
-    from tgi_deploy.values.supply import Hosting
+    from tgi_deploy.values.supply import Hosting, Supply
 
 # A start that takes longer than predicted by half must still end in time.
 _SLACK: Final = 1.5
@@ -27,14 +27,13 @@ _SLACK: Final = 1.5
 
 def storage_problems(hosting: Hosting, hardware: InstanceType, storage: Storage) -> Iterator[Problem]:
     """Yield why the weights have no room: no volume can be added to a machine with NVMe."""
-    weights_gib = storage.weights_bytes / GIB
     if hardware.nvme_bytes and not storage.weights_on_nvme:
-        nvme_gib = hardware.nvme_bytes / GIB
+        weights_gib, nvme_gib = round(storage.weights_bytes / GIB), round(hardware.nvme_bytes / GIB)
         yield Problem(
             code="nvme_too_small",
-            message=f"{weights_gib:.0f} GiB of weights don't fit on its {nvme_gib:.0f} GiB of NVMe, and {hosting.service}"
-            " adds no volume to it",
-            data={"weights_gib": round(weights_gib), "nvme_gib": round(nvme_gib)},
+            message=f"{weights_gib} GiB of weights don't fit on its {nvme_gib} GiB of NVMe, and {hosting.service} adds"
+            " no volume to it",
+            data={"weights_gib": weights_gib, "nvme_gib": nvme_gib},
         )
     elif storage.root_volume_gib > hosting.volume_gib:
         yield Problem(
@@ -71,9 +70,21 @@ def answer_problem(hosting: Hosting, speed: Performance | None, request: Request
     )
 
 
-def notices(hosting: Hosting | None, speed: Performance, request: Request) -> Iterator[str]:
-    """Yield the notice that answers have to be streamed."""
-    longest_s = longest_answer_s(speed, request)
+def scales_to(request: Request, supply: Supply) -> int | None:
+    """Return the most replicas that the service may run; None if it never changes their number by itself."""
+    asked = request.replicas
+    return asked.most if supply.hosting is not None and asked.most is not None and asked.most > asked.least else None
+
+
+def notices(hosting: Hosting | None, chosen: Candidate, request: Request) -> Iterator[str]:
+    """Yield that answers have to be streamed, and what the largest size costs."""
+    longest_s = longest_answer_s(chosen.performance, request)
+    if chosen.most_usd_per_hour is not None:
+        about, asked = "about " if chosen.offer.estimated else "", request.replicas
+        yield (
+            f"scales from {asked.least} to {asked.most} replicas, {chosen.replicas} for the requested load: at most "
+            f"{about}${chosen.most_usd_per_hour:.4f}/h"
+        )
     if hosting is not None and longest_s > hosting.answer_s:
         yield (
             f"streaming only: an answer of {_longest_tokens(request)} tokens takes about {longest_s:.0f} s, and "

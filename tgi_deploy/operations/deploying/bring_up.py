@@ -214,7 +214,8 @@ def up_job(
     else:
         texts, made = locked_request(options.lock, texts, catalog, force=force)
     if isinstance(made, NoFeasiblePlan):
-        raise without_plan(f"up --name {options.name}" if options.name else "up", texts, made)
+        words = f"up --name {options.name}" if options.name else "up"
+        raise without_plan(words, texts, made, target=options.target)
     check_startable(options.target, made)
     answers.on_plan(made)
     return texts, UpJob(options=options, answers=answers, plan=made, found=found, catalog=catalog, environ=environ)
