@@ -14,9 +14,11 @@ from tgi_deploy.secret import checked, reference
 from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.sagemaker.checks import findings
+from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.requests import container, variant
 from tgi_deploy.targets.sagemaker.resources import Hosted, resources
+from tgi_deploy.targets.sagemaker.scaling import TARGET
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.serving import Reach
 
 _FILE: Final = "sagemaker.json"
+# What is beside the endpoint stays through updates until `down`: what no longer has a use does nothing.
+_BESIDE: Final = frozenset({END, END_ROLE, TARGET})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,6 +129,8 @@ class SageMakerLaunch:
             autoscaled=self._autoscaled,
         )
         wanted = resources(hosted)
+        keys = {item.key for item in wanted}
+        there = [found for found in seen if found.key in keys or found.key not in _BESIDE]
         yield Attempt(
             candidate=chosen,
             place=self.place,
@@ -132,7 +138,7 @@ class SageMakerLaunch:
             zone=self.place,
             cidrs=(),
             wanted=wanted,
-            changes=diff(wanted, deployment.resources, seen),
+            changes=diff(wanted, deployment.resources, there),
             artifacts=((_FILE, _document(hosted)),),
             ends=ends,
         )

@@ -44,8 +44,8 @@ def log_group_of(endpoint: str) -> str:
 
 
 def endpoint_of(revision: str) -> str:
-    """Return the endpoint's name in the name of a revision's model or configuration."""
-    return revision.rpartition("-r")[0]
+    """Return the endpoint's name in the name of a revision's model or configuration; others stay as they are."""
+    return revision.rpartition("-r")[0] if number_of(revision) else revision
 
 
 def number_of(revision: str) -> int:
