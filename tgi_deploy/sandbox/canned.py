@@ -93,7 +93,8 @@ def _quota(call: Call) -> Answer | None:
 def with_vcpus(answer: Answer, vcpus: float) -> Answer:
     """Return the quota response with another value."""
     document = json.loads(answer.get_data())
-    document["Quota"]["Value"] = vcpus
+    for quota in document.get("Quotas") or [document["Quota"]]:
+        quota["Value"] = vcpus
     return json_answer(document, content_type=AMZ_JSON)
 
 

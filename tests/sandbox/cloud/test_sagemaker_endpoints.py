@@ -97,8 +97,11 @@ def test_an_update_replaces_all_instances_while_the_endpoint_answers(hosted):
 def test_a_rolling_update_keeps_its_count_and_a_failing_one_is_rolled_back(hosted):
     hosted.serve(2)
     second = hosted.config("second", hosted.model("second"), 2)
+    policy = {"RollingUpdatePolicy": {**ROLLING, "MaximumBatchSize": {"Type": "INSTANCE_COUNT", "Value": 2}}}
+    asked = {"EndpointName": "chat", "EndpointConfigName": second}
+    assert "between 5% and 50%" in refused(hosted.api.update_endpoint, **asked, DeploymentConfig=policy)
     policy = {"RollingUpdatePolicy": ROLLING}
-    hosted.api.update_endpoint(EndpointName="chat", EndpointConfigName=second, DeploymentConfig=policy)
+    hosted.api.update_endpoint(**asked, DeploymentConfig=policy)
     least = 2
     while (found := hosted.described())["EndpointStatus"] == "Updating":
         least = min(least, found["ProductionVariants"][0]["CurrentInstanceCount"])
@@ -116,21 +119,13 @@ def test_a_rolling_update_keeps_its_count_and_a_failing_one_is_rolled_back(hoste
 def test_a_rollback_without_capacity_leaves_a_mixed_fleet(hosted):
     hosted.serve(2)
     second = hosted.config("second", hosted.model("second"), 2, InstanceType="ml.g6e.xlarge")
-    policy = {"RollingUpdatePolicy": {**ROLLING, "WaitIntervalInSeconds": 3600}}
+    policy = {"RollingUpdatePolicy": {**ROLLING, "WaitIntervalInSeconds": 1200}}
     hosted.api.update_endpoint(EndpointName="chat", EndpointConfigName=second, DeploymentConfig=policy)
     hosted.wait(lambda: hosted.streams() == 3)  # the first new instance runs
     hosted.cloud.fault(name="insufficient-after-accept", times=999)
     found = hosted.settled()
     assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("UpdateRollbackFailed", "first")
     assert hosted.ask({"inputs": "Hello", "parameters": {"max_new_tokens": 1}})
-
-
-def test_a_batch_of_more_than_half_the_instances_is_refused(hosted):
-    hosted.serve()
-    policy = {"RollingUpdatePolicy": ROLLING}
-    assert "between 5% and 50%" in refused(
-        hosted.api.update_endpoint, EndpointName="chat", EndpointConfigName="first", DeploymentConfig=policy
-    )
 
 
 def test_an_alarm_rolls_back_while_the_old_fleet_waits(hosted):

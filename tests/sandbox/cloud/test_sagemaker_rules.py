@@ -108,11 +108,22 @@ def test_what_does_not_exist_is_not_found(hosted):
         assert (code, words in message) == ("ValidationException", True), message
 
 
+def test_a_new_configuration_may_not_be_visible_yet(hosted):
+    """API Reference, "CreateEndpoint": "this causes a validation error", and another try is recommended."""
+    hosted.config("first", hosted.model("first"))
+    hosted.cloud.fault(name="not-found-yet", action="CreateEndpoint")
+    code, message = refused(hosted.create)
+    assert (code, message.startswith("Could not find")) == ("ValidationException", True)
+    hosted.create()
+
+
 def test_the_quota_for_endpoint_usage_is_listed_and_kept(hosted):
     quotas = hosted.cloud.client("service-quotas")
     pages = quotas.get_paginator("list_service_quotas").paginate(ServiceCode="sagemaker")
     found = {one["QuotaName"]: one for page in pages for one in page["Quotas"]}["ml.g6.xlarge for endpoint usage"]
     assert quotas.get_service_quota(ServiceCode="sagemaker", QuotaCode=found["QuotaCode"])["Quota"] == found
+    hosted.cloud.fault(name="low-quota", action="ListServiceQuotas")
+    assert {one["Value"] for one in quotas.list_service_quotas(ServiceCode="sagemaker")["Quotas"]} == {0.0}
     most = int(found["Value"])
     hosted.config("first", hosted.model("first"), most + 1)
     code, message = refused(hosted.create)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
+from tgi_deploy.sandbox.engine.situation import Fault
 from tgi_deploy.sandbox.hardware import release_bytes
 from tgi_deploy.sandbox.sagemaker.node import Node, NodeSpec
 from tgi_deploy.sandbox.sagemaker.rules import backend, release_of
@@ -46,6 +47,7 @@ _PING: Final = (
 # AWS does not document these two.
 _ALARM: Final = "The deployment was rolled back because an alarm of its automatic rollback was in ALARM: {names}."
 _LATE: Final = "The deployment did not finish within MaximumExecutionTimeoutInSeconds."
+_ENGINE_FAULTS: Final = frozenset(map(str, Fault))
 _BUSY: Final = frozenset({"Creating", "Updating", "RollingBack", "Deleting"})
 
 Steps = Generator[None, None, None]
@@ -163,14 +165,12 @@ class Endpoint:
     def create(self) -> None:
         self.desired = {variant.name: variant.count for variant in self.variants}
         self.weights = {variant.name: variant.weight for variant in self.variants}
+        self._pend(str(self.shown.endpoint_config_name), self.desired)
         self._begin("Creating", self._creating())
 
     def update(self, deployment: Deployment) -> None:
-        pending = [{"VariantName": name, "DesiredInstanceCount": count} for name, count in deployment.desired.items()]
         self.shown.last_deployment_config = dict(deployment.policy) or None
-        self.shown.pending_deployment_summary = {
-            "EndpointConfigName": deployment.config, "ProductionVariants": pending, "StartTime": datetime.now(UTC),
-        }  # fmt: skip
+        self._pend(deployment.config, deployment.desired)
         self._begin("Updating", self._updating(deployment))
 
     def scale(self, desired: Mapping[str, int]) -> None:
@@ -180,6 +180,12 @@ class Endpoint:
     def delete(self) -> None:
         self._begin("Deleting", self._deleting())
 
+    def _pend(self, config: str, desired: Mapping[str, int]) -> None:
+        variants = [{"VariantName": name, "DesiredInstanceCount": count} for name, count in desired.items()]
+        self.shown.pending_deployment_summary = {
+            "EndpointConfigName": config, "ProductionVariants": variants, "StartTime": datetime.now(UTC),
+        }  # fmt: skip
+
     def _begin(self, status: str, steps: Steps) -> None:
         self._set(status)
         self._steps = steps
@@ -188,6 +194,8 @@ class Endpoint:
     def _set(self, status: str, reason: str | None = None) -> None:
         self.shown.endpoint_status, self.shown.failure_reason = status, reason
         self.shown.last_modified_time = datetime.now(UTC)
+        if status not in _BUSY:
+            self.shown.pending_deployment_summary = None
 
     def _creating(self) -> Steps:
         try:
@@ -231,7 +239,6 @@ class Endpoint:
                 yield from self._restored(fresh)
             except DeploymentError:
                 status = "UpdateRollbackFailed"
-        self.shown.pending_deployment_summary = None
         self._set(status, reason)
 
     def _replaced(self, deployment: Deployment, fresh: list[Node]) -> Steps:
@@ -316,7 +323,8 @@ class Endpoint:
         faults = self.around.faults.take_for_machine(facts)
         if any(fault.reason == _NO_CAPACITY for fault in faults):
             return None
-        pull_s = release_bytes(release_of(str(container["Image"]))) / _PULL_BYTES_PER_S / self.around.speed
+        rates = [fault.pull_mb_per_s * 1e6 for fault in faults if fault.pull_mb_per_s] or [_PULL_BYTES_PER_S]
+        pull_s = release_bytes(release_of(str(container["Image"]))) / rates[0] / self.around.speed
         return NodeSpec(
             variant=variant.name,
             instance_type=kind,
@@ -324,7 +332,7 @@ class Endpoint:
             startup_s=variant.startup_s,
             speed=self.around.speed,
             wait_s=max([pull_s, *(fault.boot_s for fault in faults if fault.boot_s is not None)]),
-            faults=tuple(fault.engine for fault in faults if fault.engine),
+            faults=tuple(fault.engine for fault in faults if fault.engine in _ENGINE_FAULTS),
             dark=any(fault.dark for fault in faults),
         )
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -154,26 +155,22 @@ class Node:
         job.sweep()
 
     def _container(self) -> Job | None:
-        """Start the container; None if the entry point ends at once."""
+        """Start the container; None if the entry point ends at once, or the sandbox is going down."""
         variables = dict(self._environment())
         if "HF_MODEL_ID" not in variables:
             self._line("HF_MODEL_ID must be set")
             return None
         self.address = ("127.0.0.1", free_ports(1)[0])
-        home = self.spawner.environment["HOME"]
-        with TemporaryFile(dir=home) as given:
+        known = self.spawner.environment
+        more = {
+            "PYTHONPATH": str(Path(tgi_deploy.__file__).resolve().parent.parent),
+            KEPT_MODELS: str(models_folder(os.environ).absolute()),
+        }
+        with suppress(OSError), TemporaryFile(dir=known["HOME"]) as given:
             given.write(json.dumps(variables).encode())
             given.seek(0)
-            return self.spawner.start(
-                list(self._command()),
-                line=self._line,
-                environment={
-                    **self.spawner.environment,
-                    "PYTHONPATH": str(Path(tgi_deploy.__file__).resolve().parent.parent),
-                    KEPT_MODELS: str(models_folder(os.environ).absolute()),
-                },
-                stdin=given,
-            )
+            return self.spawner.start(list(self._command()), line=self._line, environment=known | more, stdin=given)
+        return None
 
     def _command(self) -> Iterator[str]:
         host, port = self.address
