@@ -58,7 +58,24 @@ def identity(api: Api) -> Problem:
 
 def findings(api: Api, plan: Plan, options: SageMakerOptions) -> tuple[Problem, ...]:
     """Return what is known before a launch: quotas, the price, and how the weights are reached."""
-    return (*_weights(plan, options), *_quota(api, plan), _price(api, plan))
+    return (*_weights(plan, options), *_quota(api, plan), _price(api, plan), *_pools(plan))
+
+
+def _pools(plan: Plan) -> Iterator[Problem]:
+    """Yield what the dearest machine costs that SageMaker may take instead, without asking."""
+    chosen, every = plan.chosen, pools(plan.chosen, plan.fallbacks)
+    names = tuple(every)[1:]
+    dearest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
+    if dearest.cost.usd_per_hour > chosen.cost.usd_per_hour:
+        about = "about " if dearest.offer.estimated else ""
+        yield warning(
+            "pools_cost_more",
+            f"where there is no {chosen.offer.instance_type.name}, SageMaker takes {' or '.join(names)}: at most "
+            f"{about}${dearest.cost.usd_per_hour} an hour",
+            "leave them out with --instance",
+            instance_types=names,
+            most_usd_per_hour=dearest.cost.usd_per_hour,
+        )
 
 
 def _weights(plan: Plan, options: SageMakerOptions) -> Iterator[Problem]:

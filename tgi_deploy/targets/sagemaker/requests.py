@@ -14,7 +14,7 @@ from tgi_deploy.targets.sagemaker.names import VARIANT, log_group
 from tgi_deploy.targets.sagemaker.options import NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
@@ -90,10 +90,13 @@ def variant(
     }
 
 
-def pools(candidate: Candidate, fallbacks: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the instance types that run the same container, best first: at most five."""
-    same = (item for item in fallbacks if _same(item, candidate))
-    return tuple(dict.fromkeys(item.offer.instance_type.name for item in (candidate, *same)))[:_MOST_POOLS]
+def pools(candidate: Candidate, fallbacks: Sequence[Candidate]) -> Mapping[str, Candidate]:
+    """Return what runs the same container, best first, by instance type: at most five."""
+    found = {candidate.offer.instance_type.name: candidate}
+    for item in fallbacks:
+        if _same(item, candidate) and len(found) < _MOST_POOLS:
+            found.setdefault(item.offer.instance_type.name, item)
+    return found
 
 
 def _same(other: Candidate, candidate: Candidate) -> bool:
@@ -107,9 +110,9 @@ def _same(other: Candidate, candidate: Candidate) -> bool:
     )
 
 
-def _pooled(types: Sequence[str]) -> dict[str, Any]:
-    pools = [{"InstanceType": name, "Priority": number} for number, name in enumerate(types, start=1)]
-    return {"InstancePools": pools, "VariantInstanceProvisionTimeoutInSeconds": _PROVISION_S}
+def _pooled(types: Iterable[str]) -> dict[str, Any]:
+    ordered = [{"InstanceType": name, "Priority": number} for number, name in enumerate(types, start=1)]
+    return {"InstancePools": ordered, "VariantInstanceProvisionTimeoutInSeconds": _PROVISION_S}
 
 
 def _image(candidate: Candidate) -> dict[str, str]:
