@@ -62,12 +62,11 @@ def test_errors_of_the_container_keep_their_status(served):
     assert found["LogStreamArn"].endswith(":/aws/sagemaker/Endpoints/chat")
 
 
-def test_an_endpoint_or_variant_that_does_not_exist_is_refused(served):
+def test_an_endpoint_that_does_not_exist_is_not_found(served):
     found = error_of(served.ask, CHAT, name="absent")["Error"]
     assert (found["Code"], found["Message"]) == (
         "ValidationError", "Endpoint absent of account 123456789012 not found.",
     )  # fmt: skip
-    assert error_of(served.ask, CHAT, TargetVariant="other")["Error"]["Code"] == "ValidationError"
 
 
 def test_a_whole_answer_of_more_than_a_minute_times_out_and_its_stream_does_not(cloud):

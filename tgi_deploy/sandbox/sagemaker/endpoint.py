@@ -140,7 +140,6 @@ class Endpoint:
     variants: tuple[Variant, ...]
     nodes: list[Node] = field(default_factory=list)
     desired: dict[str, int] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)
     deleted: bool = False
     _steps: Steps | None = None
 
@@ -164,7 +163,6 @@ class Endpoint:
 
     def create(self) -> None:
         self.desired = {variant.name: variant.count for variant in self.variants}
-        self.weights = {variant.name: variant.weight for variant in self.variants}
         self._pend(str(self.shown.endpoint_config_name), self.desired)
         self._begin("Creating", self._creating())
 
@@ -231,7 +229,6 @@ class Endpoint:
             yield from self._replaced(deployment, fresh)
             self.shown.endpoint_config_name = deployment.config
             self.variants, self.desired = deployment.variants, deployment.desired
-            self.weights = {variant.name: variant.weight for variant in self.variants}
         except DeploymentError as problem:
             reason = str(problem)
             self._set("RollingBack", reason)
@@ -362,8 +359,8 @@ class Endpoint:
         return {
             "VariantName": variant.name,
             "DeployedImages": [{"SpecifiedImage": image, "ResolvedImage": image} for image in images],
-            "CurrentWeight": self.weights[variant.name],
-            "DesiredWeight": self.weights[variant.name],
+            "CurrentWeight": variant.weight,
+            "DesiredWeight": variant.weight,
             "CurrentInstanceCount": len(serving),
             "DesiredInstanceCount": self.desired[variant.name],
             **({"InstancePools": counts} if len(counts) > 1 else {}),

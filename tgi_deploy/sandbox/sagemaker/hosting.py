@@ -123,11 +123,8 @@ class Hosting:
     def _update(self, call: Call) -> dict[str, Any]:
         endpoint, config = self._idle(call), call.text("EndpointConfigName")
         variants = _variants(call.region, config)
-        last = endpoint.shown.last_deployment_config if call.params.get("RetainDeploymentConfig") else None
-        policy = last or call.params.get("DeploymentConfig") or {}
-        excluded = [item["VariantPropertyType"] for item in call.params.get("ExcludeRetainedVariantProperties") or ()]
-        keeps = call.params.get("RetainAllVariantProperties") and "DesiredInstanceCount" not in excluded
-        kept = endpoint.desired if keeps else {}
+        policy = call.params.get("DeploymentConfig") or {}
+        kept = endpoint.desired if call.params.get("RetainAllVariantProperties") else {}
         desired = {variant.name: kept.get(variant.name, variant.count) for variant in variants}
         deployment = Deployment(config=config, variants=variants, desired=desired, policy=policy)
         for name, count in desired.items():
@@ -149,7 +146,6 @@ class Hosting:
         kinds = {variant.name: variant.pools[0][0] for variant in endpoint.variants}
         more = {kinds[name]: count - endpoint.desired[name] for name, count in counts.items()}
         self._refuse_quota(call.region, more)
-        endpoint.weights |= {name: item["DesiredWeight"] for name, item in wanted.items() if "DesiredWeight" in item}
         endpoint.scale(counts)
         return {"EndpointArn": endpoint.shown.arn}
 

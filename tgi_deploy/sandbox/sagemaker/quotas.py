@@ -30,9 +30,6 @@ def refuse(kind: str, used: int, more: int) -> None:
 def answer(call: Call) -> Answer | None:
     """Answer a call of Service Quotas about them; None for what it does not know."""
     every = [_quota(call.region, kind) for kind in instance_types()]
-    if call.action == "GetServiceQuota":
-        found = [one for one in every if one["QuotaCode"] == call.text("QuotaCode")]
-        return json_answer({"Quota": found[0]}, content_type=AMZ_JSON) if found else None
     if call.action != "ListServiceQuotas":
         return None
     start, size = int(call.params.get("NextToken", 0)), int(call.params.get("MaxResults", _PAGE))

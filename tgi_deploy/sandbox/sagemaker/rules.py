@@ -131,8 +131,6 @@ def _refuse_variants(call: Call) -> None:
         # "you replace the InstanceType parameter [...] with an InstancePools list": AWS's guide, "instance pools".
         if bool(pools) == ("InstanceType" in variant):
             raise invalid("Specify either InstanceType or InstancePools for each production variant.")
-        if "ManagedInstanceScaling" in variant and "ModelName" in variant:
-            raise invalid("ManagedInstanceScaling is only supported for inference component endpoints.")
 
 
 def refuse_batch(size: Mapping[str, Any] | None, count: int) -> None:

@@ -20,7 +20,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from tgi_deploy.sandbox.wire import Answer, Call, RefusedError, json_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from tgi_deploy.sandbox.sagemaker.endpoint import Endpoint
     from tgi_deploy.sandbox.sagemaker.node import Node
@@ -49,15 +49,11 @@ def invoke(call: Call, endpoint: Endpoint | None, speed: float) -> Answer:
     if endpoint is None or not nodes:
         message = f"Endpoint {call.text('EndpointName')} of account {DEFAULT_ACCOUNT_ID} not found."
         raise RefusedError("ValidationError", message)
-    named = call.headers.get("HTTP_X_AMZN_SAGEMAKER_TARGET_VARIANT") or _drawn(endpoint.weights)
-    variant = next((one for one in endpoint.variants if one.name == named), None)
-    if variant is None:
-        raise RefusedError("ValidationError", f"Variant {named} not found for endpoint {endpoint.name}.")
-    ready = [node for node in nodes if node.ready and node.spec.variant == named]
+    ready = [node for node in nodes if node.ready]
     if not ready:
         return _model_error(call, 0, _EXITED)
     random.shuffle(ready)
-    node = ready[0] if variant.routing == "RANDOM" else min(ready, key=lambda one: one.in_flight)
+    node = ready[0] if endpoint.variants[0].routing == "RANDOM" else min(ready, key=lambda one: one.in_flight)
     streams = call.action == "InvokeEndpointWithResponseStream"
     connection = HTTPConnection(*node.address, timeout=max(_LEAST_S, (_STREAM_S if streams else _WHOLE_S) / speed))
     node.in_flight += 1
@@ -94,11 +90,6 @@ def _passed_on(call: Call, node: Node, connection: HTTPConnection, *, streams: b
         answer = Answer(body, content_type=kind)
     answer.headers["x-Amzn-Invoked-Production-Variant"] = node.spec.variant
     return answer
-
-
-def _drawn(weights: Mapping[str, float]) -> str:
-    """Return a variant by its weight."""
-    return random.choices(list(weights), list(weights.values()))[0]  # noqa: S311 -- traffic, no secret
 
 
 def _modeled_s(node: Node, reply: HTTPResponse) -> float:

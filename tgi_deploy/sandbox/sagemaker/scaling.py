@@ -68,10 +68,9 @@ class Scaling:
         self._next = 0.0
         self._histories: dict[tuple[str, str], _History] = {}
         self._tags: dict[str, dict[str, str]] = {}
-        self._activities: list[dict[str, Any]] = []
 
     def answer(self, call: Call, endpoints: Endpoints) -> Answer | None:
-        """Refuse what AWS would refuse, and answer what moto can't: tags and activities."""
+        """Refuse what AWS would refuse, and answer what moto can't: tags."""
         resource = call.text("ResourceId")
         if call.action == "ListTagsForResource":
             return json_answer({"Tags": self._tags_of(call)}, content_type=AMZ_JSON)
@@ -85,9 +84,6 @@ class Scaling:
             _forget_policies(call.region, resource)
         if call.action == "RegisterScalableTarget":
             return json_answer({"ScalableTargetARN": self._register(call, endpoints)}, content_type=AMZ_JSON)
-        if call.action == "DescribeScalingActivities":
-            found = [one for one in self._activities if resource in {"", one["ResourceId"]}]
-            return json_answer({"ScalingActivities": found[::-1]}, content_type=AMZ_JSON)
         return None
 
     def _register(self, call: Call, endpoints: Endpoints) -> str:
@@ -129,7 +125,6 @@ class Scaling:
         cooldown_s = rule.get("ScaleOutCooldown" if wanted > len(serving) else "ScaleInCooldown", _COOLDOWN_S)
         if wanted != len(serving) and time.monotonic() - history.scaled >= cooldown_s / self._speed:
             self._histories[region, target.resource_id] = _History(scaled=time.monotonic())
-            self._activities.append(_activity(target.resource_id, wanted))
             endpoint.scale({variant: wanted})
 
 
@@ -139,17 +134,3 @@ def _wanted(values: deque[float], target: float, count: int) -> int:
     if len(values) == _IN and max(values) < target * _IN_SHARE:
         return max(1, math.ceil(count * max(values) / target))
     return count
-
-
-def _activity(resource: str, wanted: int) -> dict[str, Any]:
-    return {
-        "ActivityId": f"{time.time_ns():x}",
-        "ServiceNamespace": "sagemaker",
-        "ResourceId": resource,
-        "ScalableDimension": _DIMENSION,
-        "Description": f"Setting desired instance count to {wanted}.",
-        "Cause": "monitor alarm of a target tracking policy",
-        "StartTime": time.time(),
-        "StatusCode": "Successful",
-        "StatusMessage": f"Successfully set desired instance count to {wanted}.",
-    }
