@@ -176,7 +176,10 @@ class Layer:
             if fault.signal == "KILL":
                 return dropped()
         if call.action.startswith("InvokeEndpoint"):
-            return _ended(call, self.hosting.invoke(call), fault) if fault else self.hosting.invoke(call)
+            with self._lock:
+                hosting = self.hosting
+            answer = hosting.invoke(call)
+            return _ended(call, answer, fault) if fault else answer
         with self._lock:
             try:
                 answer = self._carry_out(environ, call)

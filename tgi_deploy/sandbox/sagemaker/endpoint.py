@@ -159,6 +159,9 @@ class Endpoint:
         if self._steps is not None and next(self._steps, self) is self:
             self._steps = None
         self.nodes = [node for node in self.nodes if not node.gone]
+        for node in self.nodes:
+            if node.in_service and node.failed:
+                node.start()
         self.shown.production_variants = [self._summary(variant) for variant in self.variants]
 
     def create(self) -> None:
@@ -260,8 +263,8 @@ class Endpoint:
         missing = {
             name: count - sum(node.spec.variant == name for node in kept) for name, count in self.desired.items()
         }
-        kept += yield from self._launched(self.variants, missing)
         _turn(kept, on=True)
+        _turn((yield from self._launched(self.variants, missing)), on=True)
         yield from self._ended(fresh)
 
     def _guard(self, deployment: Deployment) -> Callable[[], None]:

@@ -71,7 +71,7 @@ class NodeSpec:
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """`ready`: it passes the health check; `failed`: it did not in time. `in_service`: requests are routed to it."""
+    """`ready`: it passes the health check; `failed`: it did not in time; `in_service`: it gets new `requests`."""
 
     spec: NodeSpec
     spawner: Spawner
@@ -79,7 +79,7 @@ class Node:
     ready: bool = False
     failed: bool = False
     in_service: bool = False
-    in_flight: int = 0
+    requests: set[object] = field(default_factory=set)
     address: tuple[str, int] = ("127.0.0.1", 0)
     instance_id: str = field(default_factory=lambda: f"i-{secrets.token_hex(9)[:17]}")
     _heard: float = 0.0
@@ -87,6 +87,8 @@ class Node:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
+        """Start it, or another one in the place of one that failed."""
+        self.failed = False
         self._thread = threading.Thread(target=self._run, name=self.instance_id, daemon=True)
         self._thread.start()
 

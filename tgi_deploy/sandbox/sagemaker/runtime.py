@@ -53,10 +53,10 @@ def invoke(call: Call, endpoint: Endpoint | None, speed: float) -> Answer:
     if not ready:
         return _model_error(call, 0, _EXITED)
     random.shuffle(ready)
-    node = ready[0] if endpoint.variants[0].routing == "RANDOM" else min(ready, key=lambda one: one.in_flight)
+    node = ready[0] if endpoint.variants[0].routing == "RANDOM" else min(ready, key=lambda one: len(one.requests))
     streams = call.action == "InvokeEndpointWithResponseStream"
     connection = HTTPConnection(*node.address, timeout=max(_LEAST_S, (_STREAM_S if streams else _WHOLE_S) / speed))
-    node.in_flight += 1
+    node.requests.add(connection)
     try:
         answer = _passed_on(call, node, connection, streams=streams)
     except TimeoutError:
@@ -66,7 +66,7 @@ def invoke(call: Call, endpoint: Endpoint | None, speed: float) -> Answer:
 
     def end() -> None:
         connection.close()
-        node.in_flight -= 1
+        node.requests.discard(connection)
 
     answer.call_on_close(end)
     return answer

@@ -117,9 +117,9 @@ class Scaling:
         variant = target.resource_id.rpartition("/")[2]
         serving = endpoint.serving(variant)
         history = self._histories.setdefault((region, target.resource_id), _History())
-        history.values.append(sum(node.in_flight for node in serving) / max(1, len(serving)))
+        history.values.append(sum(len(node.requests) for node in serving) / max(1, len(serving)))
         found = [one for one in _moto(region).policies.values() if one.resource_id == target.resource_id]
-        rule = found[0].target_tracking_scaling_policy_configuration if found else {}
+        rule = (found[0].target_tracking_scaling_policy_configuration if found else None) or {}
         wanted = _wanted(history.values, rule["TargetValue"], len(serving)) if rule else len(serving)
         wanted = max(target.min_capacity, min(target.max_capacity, wanted))
         cooldown_s = rule.get("ScaleOutCooldown" if wanted > len(serving) else "ScaleInCooldown", _COOLDOWN_S)
