@@ -64,6 +64,10 @@ class Catalog:
         self.default_region = default_region
         self._releases: dict[str, Release] = {}
 
+    @property
+    def _own_prices_file(self) -> str:
+        return own_prices.FILE
+
     @classmethod
     def open(
         cls,
@@ -223,7 +227,7 @@ class Catalog:
         """Return all offers of these regions and markets. Raises InputError `unknown_region`."""
         for region in regions:
             self.check_region(region)
-        own = own_prices.overlay(self._store, self.instance_types().keys())
+        own = own_prices.overlay(self._store, self.instance_types().keys(), self._own_prices_file)
         return tuple(own(offer) for region in dict.fromkeys(regions) for offer in self._listed_offers(region, markets))
 
     def _listed_offers(self, region: str, markets: tuple[Market, ...]) -> Iterator[Offer]:

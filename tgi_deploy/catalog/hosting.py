@@ -227,6 +227,10 @@ class HostedCatalog(Catalog):
             registries={region: _registry(account, region) for region, account in file.accounts.items()},
         )
 
+    @property
+    def _own_prices_file(self) -> str:
+        return f"{self._service}/{super()._own_prices_file}"
+
     def _listed_offers(self, region: str, markets: tuple[Market, ...]) -> Iterator[Offer]:
         """Return the machines that the provider also rents out in the region, at the service's price."""
         if _MARKET not in markets:

@@ -8,11 +8,13 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tgi_deploy import bounded_json
+from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.errors import DeployError, error, ok, warning
-from tgi_deploy.reconcile.errors import PermissionDeniedError
+from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
 from tgi_deploy.targets.aws.api import each
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.reply import ReplyError
+from tgi_deploy.targets.sagemaker.options import NAME
 from tgi_deploy.targets.sagemaker.requests import pools
 
 if TYPE_CHECKING:
@@ -58,7 +60,34 @@ def identity(api: Api) -> Problem:
 
 def findings(api: Api, plan: Plan, options: SageMakerOptions) -> tuple[Problem, ...]:
     """Return what is known before a launch: quotas, the price, and how the weights are reached."""
-    return (*_weights(plan, options), *_quota(api, plan), _price(api, plan), *_pools(plan))
+    return (
+        *_weights(plan, options),
+        *_boundary(api, options),
+        *_quota(api, plan),
+        _price(api, plan),
+        *_pools(plan),
+    )
+
+
+def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
+    """Yield that the account lacks the policy that every created role carries."""
+    if not options.create_role:
+        return
+    boundary = read_actions(NAME).boundary
+    doing = "looking for the permissions boundary"
+    try:
+        account, partition = api.ask("get_caller_identity", "reading your identity", _account, service="sts")
+        arn = boundary.arn(account, partition)
+        api.ask("get_policy", doing, lambda reply: reply.part("Policy").text("Arn"), service="iam", PolicyArn=arn)
+    except GoneError:
+        message = f"the account has no policy {boundary.name!r}, which every created role carries"
+        yield error("boundary_missing", message, f"run once, as an administrator of the account: {boundary.creation}")
+    except DeployError as problem:
+        yield _unanswered("boundary", problem)
+
+
+def _account(reply: Reply) -> tuple[str, str]:
+    return reply.text("Account"), reply.text("Arn", prefix="arn:").split(":")[1]
 
 
 def _pools(plan: Plan) -> Iterator[Problem]:

@@ -30,6 +30,7 @@ class Account(FakeHosting):
     quotas: dict[str, float] = field(default_factory=dict)
     prices: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    policies: tuple[str, ...] = ("tgi-deploy-sagemaker-boundary",)
 
     @property
     def api(self) -> Api:
@@ -37,6 +38,11 @@ class Account(FakeHosting):
 
     def _get_caller_identity(self) -> dict[str, Any]:
         return {"Account": "123456789012", "Arn": "arn:aws:iam::123456789012:user/me"}
+
+    def _get_policy(self, PolicyArn: str) -> dict[str, Any]:  # noqa: N803 -- the API's
+        if PolicyArn.rpartition("/")[2] not in self.policies:
+            raise refusal("NoSuchEntity", f"Policy {PolicyArn} was not found.")
+        return {"Policy": {"Arn": PolicyArn}}
 
     def _list_service_quotas(self, ServiceCode: str) -> dict[str, Any]:  # noqa: N803 -- the API's
         assert ServiceCode == "sagemaker"
@@ -128,6 +134,15 @@ def test_a_created_role_can_read_only_some_buckets():
     assert codes(fitting(), options=options)["weights_unreadable"] == "error"
     options = SageMakerOptions(create_role=True, weights="s3://my-sagemaker-models/llama/")
     assert "weights_unreadable" not in codes(fitting(), options=options)
+
+
+def test_a_created_role_needs_the_boundary():
+    (found,) = (item for item in findings(fitting(policies=()).api, made(), OPTIONS) if item.severity == "error")
+    assert found.code == "boundary_missing"
+    assert found.hint is not None
+    assert "--policy-name tgi-deploy-sagemaker-boundary" in found.hint
+    role = SageMakerOptions(role="arn:aws:iam::123456789012:role/hosting")
+    assert "boundary_missing" not in codes(fitting(policies=()), options=role)
 
 
 def test_a_token_in_the_model_is_a_warning():
