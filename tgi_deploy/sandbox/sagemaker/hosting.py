@@ -13,7 +13,7 @@ from moto.logs.models import logs_backends
 
 from tgi_deploy.sandbox import roles, schedules
 from tgi_deploy.sandbox.guest.spawn import Spawner
-from tgi_deploy.sandbox.sagemaker import quotas, rules
+from tgi_deploy.sandbox.sagemaker import rules
 from tgi_deploy.sandbox.sagemaker.endpoint import Deployment, Endpoint, Surroundings, Variant
 from tgi_deploy.sandbox.sagemaker.runtime import invoke
 from tgi_deploy.sandbox.sagemaker.scaling import Scaling, forget, targets_of
@@ -52,7 +52,8 @@ class Hosting:
         if call.service == "application-autoscaling":
             return self._scaling.answer(call, self._endpoints)
         if call.service == "servicequotas":
-            return quotas.answer(call)
+            listed = call.action == "ListServiceQuotas"
+            return json_answer(rules.list_quotas(call), content_type=AMZ_JSON) if listed else None
         rules.refuse(call)
         actions: Mapping[str, Callable[[Call], dict[str, Any]]] = {
             "CreateEndpoint": self._create,
@@ -182,7 +183,7 @@ class Hosting:
     def _refuse_quota(self, region: str, more: Mapping[str, int]) -> None:
         nodes = [node for (where, _), found in self._endpoints.items() if where == region for node in found.nodes]
         for kind, count in more.items():
-            quotas.refuse(kind, sum(node.spec.instance_type == kind for node in nodes), count)
+            rules.refuse_quota(kind, sum(node.spec.instance_type == kind for node in nodes), count)
 
 
 def _variants(region: str, config: str) -> tuple[Variant, ...]:

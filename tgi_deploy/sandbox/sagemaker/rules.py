@@ -1,4 +1,4 @@
-"""Rules of SageMaker's API that moto lacks: limits of parameters, names in use or absent, roles, images, tags.
+"""Rules of SageMaker's API that moto lacks: limits of parameters, names in use or absent, roles, images, quotas, tags.
 
 The words are AWS's own, as bug reports quote them; the limits come from botocore's model of the service.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.loaders import Loader
@@ -32,6 +33,14 @@ _KINDS: Final = {
 }
 _REGISTRY: Final = re.compile(r"\d{12}\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/(?P<rest>.+)")
 _RELEASE: Final = re.compile(r"huggingface-pytorch-tgi-inference:[\d.]+-tgi(\d+\.\d+\.\d+)-gpu-.+")
+# Instances of each type that an account may have in endpoints.
+_MOST_INSTANCES: Final = 8
+_PAGE: Final = 100
+_EXCEEDED: Final = (
+    "The account-level service limit '{kind} for endpoint usage' is {most} Instances, with current utilization of "
+    "{used} Instances and a request delta of {more} Instances. Please use AWS Service Quotas to request an increase "
+    "for this quota. If AWS Service Quotas is not available, contact AWS support to request an increase for this quota."
+)
 _ROLLING: Final = (0.05, 0.5)  # of a variant's instances: AWS's guide, "Use rolling deployments"
 
 
@@ -57,12 +66,6 @@ def invalid(message: str) -> RefusedError:
 @cache
 def _model() -> ServiceModel:
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
-
-
-@cache
-def instance_types() -> tuple[str, ...]:
-    """Return all instance types that an endpoint can have."""
-    return tuple(_model().shape_for("ProductionVariantInstanceType").metadata["enum"])
 
 
 def release_of(image: str) -> str:
@@ -139,6 +142,29 @@ def refuse_batch(size: Mapping[str, Any] | None, count: int) -> None:
         share = size["Value"] / (100 if size["Type"] == "CAPACITY_PERCENT" else count)
         if not _ROLLING[0] <= share <= _ROLLING[1]:
             raise invalid("MaximumBatchSize must be between 5% and 50% of the variant's total instance count.")
+
+
+def refuse_quota(kind: str, used: int, more: int) -> None:
+    """Reject more instances than the account may have."""
+    if more > 0 and used + more > _MOST_INSTANCES:
+        message = _EXCEEDED.format(kind=kind, most=_MOST_INSTANCES, used=used, more=more)
+        raise RefusedError("ResourceLimitExceeded", message)
+
+
+def list_quotas(call: Call) -> dict[str, Any]:
+    """Return a page of the quotas "for endpoint usage", one for each instance type. Their codes are made up."""
+    kinds = _model().shape_for("ProductionVariantInstanceType").metadata["enum"]
+    start, size = int(call.params.get("NextToken", 0)), int(call.params.get("MaxResults", _PAGE))
+    quotas = [
+        {
+            "ServiceCode": "sagemaker",
+            "QuotaCode": f"L-{sha256(kind.encode()).hexdigest()[:8].upper()}",
+            "QuotaName": f"{kind} for endpoint usage",
+            "Value": float(_MOST_INSTANCES),
+        }
+        for kind in kinds[start : start + size]
+    ]
+    return {"Quotas": quotas, **({"NextToken": str(start + size)} if start + size < len(kinds) else {})}
 
 
 def add_tags(call: Call) -> dict[str, Any]:
