@@ -27,7 +27,7 @@ _OF_THE_HUB: Final = ("HF_MODEL_REVISION",)
 _MOST_POOLS: Final = 5
 _LEAST_S: Final = 600
 _MOST_S: Final = 3600  # of both timeouts (botocore)
-_PROVISION_S: Final = 1800  # of 300 to 3600: how long to look for machines of one type before the next
+_PROVISION_S: Final = 300  # of 300 to 3600: how long to look for machines of one type before the next
 _SLACK: Final = 2.0
 # Of images and logs, as the role of an endpoint needs them: https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.html
 _PULL: Final = ("ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
