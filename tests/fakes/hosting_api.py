@@ -229,7 +229,7 @@ class FakeHosting:
     def _register_scalable_target(self, ResourceId: str, **rest: Any) -> dict[str, Any]:
         known = self.scaled.setdefault(ResourceId, {"Tags": rest.get("Tags", {})})
         known.update(least=rest["MinCapacity"], most=rest["MaxCapacity"])
-        return {}
+        return {"ScalableTargetARN": f"arn:aws:autoscaling:{ResourceId}"}
 
     def _describe_scalable_targets(self, ResourceIds: list[str] | None = None, **_rest: Any) -> dict[str, Any]:
         named = {name: item for name, item in self.scaled.items() if ResourceIds is None or name in ResourceIds}

@@ -1,13 +1,14 @@
 """Ends a deployment from outside: one schedule per schedule group, which carries the tags (schedules have none).
 
 Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), role (ARN), and what ends, such as an instance.
-The one call is EventBridge Scheduler's universal target, `Ending`; the schedule deletes itself after it.
+The call is EventBridge Scheduler's universal target, `Ending`.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
@@ -31,10 +32,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """A call of the SDK that ends something: its IAM-like name, and its parameters from a schedule's properties."""
+    """A call of the SDK that ends something: its name, and its parameters from a schedule's properties.
+
+    `rate` repeats one that may meet a moment in which it has no effect; without it, it is made once.
+    """
 
     call: str
     parameters: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    rate: str = ""
 
 
 _TERMINATION: Final = Ending(
@@ -110,16 +115,22 @@ class Schedules:
         return {
             "Name": SCHEDULE,
             "GroupName": properties["name"],
-            "ScheduleExpression": f"at({properties['at']})",
+            **self._times(properties["at"]),
             "ScheduleExpressionTimezone": "UTC",
             "FlexibleTimeWindow": {"Mode": "OFF"},
-            "ActionAfterCompletion": "DELETE",
             "Target": {
                 "Arn": f"arn:{partition}:scheduler:::aws-sdk:{self.ending.call}",
                 "RoleArn": properties["role"],
                 "Input": json.dumps(self.ending.parameters(properties)),
             },
         }
+
+    def _times(self, at: str) -> dict[str, Any]:
+        """Return when it is made: once, after which the schedule deletes itself, or from then on."""
+        if not self.ending.rate:
+            return {"ScheduleExpression": f"at({at})", "ActionAfterCompletion": "DELETE"}
+        start = max(datetime.fromisoformat(f"{at}+00:00"), self.api.retrier.clock.now())
+        return {"ScheduleExpression": self.ending.rate, "StartDate": start}
 
     def _tags(self, arn: str) -> dict[str, str]:
         return self._ask("list_tags_for_resource", "reading a schedule group's tags", tags_of, ResourceArn=arn)

@@ -78,8 +78,7 @@ class SageMakerCloud:
         state = self.endpoints.endpoint(name)
         if state is None:
             return MachineState(state="missing")
-        started = state.of(instance_id)[0] == "pending" and bool(self._streams(instance_id))
-        return state.machine(instance_id, self.endpoints.address(name), started=started)
+        return state.machine(instance_id, self.endpoints.address(name))
 
     def console(self, instance_id: str) -> str:
         """Return the log of the machine that began last."""

@@ -3,7 +3,8 @@
 A configuration can't be changed, and its name has the revision: it is the machine's id and carries its tags. The
 endpoint keeps its name from revision to revision and has the tags of the first one: what owns the name. Properties:
 name (of the configuration), endpoint, variant (the only `ProductionVariant` of CreateEndpointConfig), replicas,
-autoscaled (whether the number of replicas is not ours to set); mutable: replicas, and `tags` that are limits.
+autoscaled (whether the number of replicas is not ours to set), drain_s (how long a former machine may take to finish
+what it has begun); mutable: replicas, and `tags` that are limits.
 
 * Creating a revision's machine creates its configuration and then the endpoint, or moves the endpoint to it.
 * Deleting it moves the endpoint back to the configuration of another revision, if there is one, or else deletes the
@@ -39,7 +40,8 @@ _ONE: Final = {"Type": "INSTANCE_COUNT", "Value": 1}
 _LEAST_SHARE: Final = {"Type": "CAPACITY_PERCENT", "Value": 5}
 _LEAST_ROLLING: Final = 2
 _MOST_SINGLE: Final = 20
-_BAKE_S: Final = 0
+_DRAIN_S: Final = 120
+_LONGEST_STREAM_S: Final = 480
 _LONGEST_UPDATE_S: Final = 28800
 
 
@@ -91,7 +93,9 @@ class Endpoints:
         elif state.tags.get(TAG_ID) != tags[TAG_ID]:
             raise self._taken(state, tags)
         elif configuration.name not in state.configurations:
-            self._moved(state, configuration.name, properties["replicas"], retain=properties["autoscaled"])
+            replicas = state.desired if properties["autoscaled"] else properties["replicas"]
+            policy = update_policy(min(state.desired, replicas), properties["drain_s"])
+            self._moved(state, configuration.name, policy, retain=properties["autoscaled"])
         return self.read({"id": configuration.name}) or self._found(configuration, self.endpoint(endpoint))
 
     def _configured(self, properties: Mapping[str, Any], tags: Mapping[str, str]) -> Configuration:
@@ -133,8 +137,8 @@ class Endpoints:
             ),
         )
 
-    def _moved(self, state: EndpointState, name: str, replicas: int, *, retain: bool = False) -> None:
-        """Move an endpoint to another configuration, without an interruption."""
+    def _moved(self, state: EndpointState, name: str, policy: Mapping[str, Any], *, retain: bool) -> None:
+        """Move an endpoint to another configuration. `retain`: the number of machines stays."""
         before_visible(
             self.api,
             lambda: self.api.change(
@@ -145,7 +149,7 @@ class Endpoints:
                 EndpointName=state.name,
                 EndpointConfigName=name,
                 RetainAllVariantProperties=retain,
-                DeploymentConfig=update_policy(min(state.desired, state.desired if retain else replicas)),
+                DeploymentConfig=policy,
             ),
         )
 
@@ -216,7 +220,7 @@ class Endpoints:
         if other is None:
             self.api.remove("delete_endpoint", "deleting an endpoint", service=SERVICE, EndpointName=state.name)
             return
-        self._moved(state, other, state.desired, retain=True)
+        self._moved(state, other, update_policy(state.desired, _DRAIN_S), retain=True)
         raise InUseError(f"the endpoint {state.name} goes back to {other}")
 
     def _former(self, state: EndpointState, name: str) -> str | None:
@@ -293,15 +297,19 @@ def _same_owner(state: EndpointState, item: Configuration) -> bool:
     return state.tags.get(TAG_ID) == item.tags.get(TAG_ID)
 
 
-def update_policy(replicas: int) -> dict[str, Any]:
-    """Return how an endpoint with that many machines moves: machine by machine, or a second one beside a single one."""
+def update_policy(replicas: int, drain_s: int) -> dict[str, Any]:
+    """Return how an endpoint with that many machines moves: machine by machine, or a second one beside a single one.
+
+    SageMaker ends a former machine 30 s after it has got no more requests, unless it is asked to wait.
+    """
+    wait_s = min(drain_s, _LONGEST_STREAM_S)
     if replicas < _LEAST_ROLLING:
-        routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": _BAKE_S}
-        return {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing, "TerminationWaitInSeconds": 0}}
+        routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
+        return {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing, "TerminationWaitInSeconds": wait_s}}
     return {
         "RollingUpdatePolicy": {
             "MaximumBatchSize": _ONE if replicas <= _MOST_SINGLE else _LEAST_SHARE,
-            "WaitIntervalInSeconds": _BAKE_S,
+            "WaitIntervalInSeconds": wait_s,
             "MaximumExecutionTimeoutInSeconds": _LONGEST_UPDATE_S,
         }
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
@@ -63,13 +63,13 @@ def _of_error(error: ClientError) -> Invocation:
 
 
 def _whole(body: Any, endpoint: str) -> Iterator[bytes]:  # noqa: ANN401 -- botocore's
-    with _broken(endpoint):
+    with _broken(endpoint), closing(body):
         yield from iter(lambda: body.read(_CHUNK_BYTES), b"")
 
 
 def _events(stream: Any, endpoint: str) -> Iterator[bytes]:  # noqa: ANN401 -- botocore's
     """Yield the parts of an event stream. An error inside it is how the stream ended."""
-    with _broken(endpoint):
+    with _broken(endpoint), closing(stream):
         for event in stream:
             if "PayloadPart" not in event:
                 raise unreachable(endpoint, f"its answer was cut off: {next(iter(event), 'an unknown event')}")

@@ -14,7 +14,7 @@ from tgi_deploy.secret import checked, reference
 from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.sagemaker.checks import findings
-from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
+from tgi_deploy.targets.sagemaker.limits import END_ROLE
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.requests import container, variant
 from tgi_deploy.targets.sagemaker.resources import Hosted, resources
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.serving import Reach
 
 _FILE: Final = "sagemaker.json"
-# What is beside the endpoint stays through updates until `down`: what no longer has a use does nothing.
-_BESIDE: Final = frozenset({END, END_ROLE, TARGET})
+# What stays beside the endpoint through updates until `down`: an unused role does nothing.
+_BESIDE: Final = frozenset({END_ROLE, TARGET})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +124,7 @@ class SageMakerLaunch:
             container=container(deployable, options),
             variant=variant(deployable, chosen, self.plan.fallbacks, "", chosen.replicas),
             replicas=chosen.replicas,
+            drain_s=chosen.engine.container.stop.grace_s,
             secrets=secrets,
             ends_at=self._ends_at(ends, seen),
             autoscaled=self._autoscaled,

@@ -1,7 +1,8 @@
 """What ends an endpoint without the caller: an EventBridge schedule that deletes it, with a role of its own.
 
-The schedule is created before the endpoint. Its role may delete this endpoint alone. What remains after that costs
-nothing: `down` and `gc` find it by its tags.
+The schedule is created before the endpoint. Its role may delete this endpoint alone. SageMaker refuses to delete an
+endpoint that it is creating or updating, so the schedule tries again every few minutes until it is removed itself. What
+remains costs nothing: `down` and `gc` find it by its tags.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ ROLE: Final = "role"
 GROUP_PREFIX: Final = "tgi-deploy."
 ROLE_ROOT: Final = f"/tgi-deploy/{NAME}"
 _DELETION: Final = Ending(
-    call="sagemaker:deleteEndpoint", parameters=lambda properties: {"EndpointName": properties["endpoint"]}
+    call="sagemaker:deleteEndpoint",
+    parameters=lambda properties: {"EndpointName": properties["endpoint"]},
+    rate="rate(5 minutes)",
 )
 _OWN: Final = (TAG_KEY, TAG_SPEC, TAG_EXPIRES)
 
@@ -88,7 +91,12 @@ def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
                     "Action": "sagemaker:DeleteEndpoint",
                     "Resource": f"arn:{{partition}}:sagemaker:{region}:{{account}}:endpoint/{endpoint_name(name)}",
                     "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
-                }
+                },
+                {  # deleting an endpoint whose number of machines AWS changes needs it
+                    "Effect": "Allow",
+                    "Action": "application-autoscaling:DeregisterScalableTarget",
+                    "Resource": f"arn:{{partition}}:application-autoscaling:{region}:{{account}}:scalable-target/*",
+                },
             ],
         },
         mutable=("statements",),

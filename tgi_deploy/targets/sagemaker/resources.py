@@ -30,7 +30,7 @@ class Hosted:
     """Everything that determines the resources. `container` and `variant` are members of AWS's requests.
 
     `secrets`: variables of the container → references. `ends_at`: when its limits end it, None for never.
-    `autoscaled`: the number of machines is changed by AWS.
+    `autoscaled`: the number of machines is changed by AWS. `drain_s`: how long they may take to finish their requests.
     """
 
     name: str
@@ -41,6 +41,7 @@ class Hosted:
     container: Mapping[str, Any]
     variant: Mapping[str, Any]
     replicas: int
+    drain_s: int
     secrets: Mapping[str, str] = field(default_factory=dict)
     ends_at: datetime | None = None
     autoscaled: bool = False
@@ -107,8 +108,9 @@ def _endpoint(hosted: Hosted) -> Resource:
             "variant": {**fixed, **model},
             "replicas": hosted.replicas,
             "autoscaled": hosted.autoscaled,
+            "drain_s": hosted.drain_s,
         },
-        mutable=("replicas", "autoscaled"),
+        mutable=("replicas", "autoscaled", "drain_s"),
         notes={INVOKED_NOTE: YES},
         is_machine=True,
     )

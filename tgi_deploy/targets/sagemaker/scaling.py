@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.reconcile.errors import GoneError
-from tgi_deploy.targets.aws.api import Api, acknowledged, carries, each
+from tgi_deploy.targets.aws.api import Api, carries, each
 from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
 from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, Found
 
@@ -80,7 +80,7 @@ class ScalableTargets:
         self.api.ask(
             "register_scalable_target",
             "letting AWS change the number of machines",
-            acknowledged,
+            lambda reply: reply.text("ScalableTargetARN", prefix="arn:"),
             service=SERVICE,
             ResourceId=resource_id(properties["name"]),
             MinCapacity=properties["least"],

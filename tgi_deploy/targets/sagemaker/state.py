@@ -102,20 +102,21 @@ class EndpointState:
             return "pending", True
         return ("running", True) if number_of(configuration) < number_of(self.configuration) else ("stopped", False)
 
-    def machine(self, configuration: str, address: str, *, started: bool) -> MachineState:
+    def machine(self, configuration: str, address: str) -> MachineState:
         """Return the machine's state, with the address once all of several machines serve.
 
-        `started`: its container has written to the log.
+        It counts as running from the beginning, as nothing shows when SageMaker has found one.
         """
         state, alive = self.of(configuration)
-        if state == "pending" and started:
+        if state == "pending":
             return MachineState(state="running", reason_code=self.status)
         if not alive and state != "shutting-down":
             code = _FAILED if self.failed else _WENT_BACK
             why = self.why or "the endpoint has gone back to the former configuration"
             return MachineState(state="terminated", reason_code=code, reason=one_line(why))
         if state != "running" or not self.serves:
-            return MachineState(state=_shown(state), reason_code=self.status, reason=one_line(self.why) or None)
+            shown: Literal["running", "shutting-down"] = "running" if state == "running" else "shutting-down"
+            return MachineState(state=shown, reason_code=self.status, reason=one_line(self.why) or None)
         complete = self.current >= self.desired
         return MachineState(state="running", address=address if complete else None, replicas=self._replicas())
 
@@ -128,10 +129,6 @@ class EndpointState:
             ReplicaState(id=f"machine {number}", status="ready" if number <= self.current else "pending")
             for number in range(1, most + 1)
         )
-
-
-def _shown(state: str) -> Literal["pending", "running", "shutting-down"]:
-    return "pending" if state == "pending" else "shutting-down" if state == "shutting-down" else "running"
 
 
 def read_endpoint(reply: Reply) -> EndpointState:

@@ -249,7 +249,7 @@ def test_limits_are_held_by_a_schedule_that_exists_before_the_endpoint(account):
     target = group["schedule"]["Target"]
     assert target["Arn"] == "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint"
     assert json.loads(target["Input"]) == {"EndpointName": "tgi-deploy-demo"}
-    (statement,) = account.hosting.roles["tgi-deploy-id000001-us-east-1-end"]["policy"]["Statement"]
+    statement, _ = account.hosting.roles["tgi-deploy-id000001-us-east-1-end"]["policy"]["Statement"]
     assert statement["Action"] == "sagemaker:DeleteEndpoint"
     assert statement["Resource"].endswith(":endpoint/tgi-deploy-demo")
     account.down()
@@ -269,9 +269,9 @@ def test_a_killed_up_with_a_limit_is_removed_completely(account, call):
 def test_a_first_limit_is_set_moved_and_lifted_while_the_endpoint_serves(account):
     account.up()
     extend(account.context, "demo", WantedEnds(ttl_s=3600))
-    first = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["ScheduleExpression"]
+    first = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"]
     extend(account.context, "demo", WantedEnds(lease_s=600))
-    second = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["ScheduleExpression"]
+    second = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"]
     assert second < first
     extend(account.context, "demo", WantedEnds(ttl_s=0, lease_s=0))
     assert account.hosting.groups == {}
@@ -281,10 +281,10 @@ def test_a_first_limit_is_set_moved_and_lifted_while_the_endpoint_serves(account
 
 def test_an_update_keeps_the_limits_that_it_does_not_name(account):
     account.up(ends=WantedEnds(ttl_s=7200))
-    before = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["ScheduleExpression"]
+    before = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"]
     account.around.clock.seconds += 60
     deployment = account.up(plan=another())
-    assert account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["ScheduleExpression"] == before
+    assert account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"] == before
     assert deployment.ends.expires_at is not None
 
 
@@ -377,6 +377,6 @@ def test_an_endpoint_that_its_schedule_has_ended_is_brought_up_again(account):
     del account.hosting.endpoints["tgi-deploy-demo"]
     account.around.clock.seconds += timedelta(hours=2).total_seconds()
     account.up()
-    assert sorted(account.hosting.endpoints) == ["tgi-deploy-demo"]
+    assert (sorted(account.hosting.endpoints), account.hosting.groups) == (["tgi-deploy-demo"], {})
     account.down()
     assert account.hosting.everything == {}
