@@ -83,6 +83,7 @@ def test_without_any_capacity_creation_fails(hosted):
 def test_an_update_replaces_all_instances_while_the_endpoint_answers(hosted):
     hosted.serve()
     hosted.config("second", hosted.model("second", "Qwen/Qwen2.5-0.5B-Instruct"))
+    hosted.cloud.fault(name="slow-boot", boot_s=2.0)
     hosted.api.update_endpoint(EndpointName="chat", EndpointConfigName="second")
     assert hosted.described()["PendingDeploymentSummary"]["EndpointConfigName"] == "second"
     seen, models = {"Updating"}, set()
@@ -119,9 +120,9 @@ def test_a_rolling_update_keeps_its_count_and_a_failing_one_is_rolled_back(hoste
 def test_a_rollback_without_capacity_leaves_a_mixed_fleet(hosted):
     hosted.serve(2)
     second = hosted.config("second", hosted.model("second"), 2, InstanceType="ml.g6e.xlarge")
-    policy = {"RollingUpdatePolicy": {**ROLLING, "WaitIntervalInSeconds": 1200}}
+    policy = {"RollingUpdatePolicy": {**ROLLING, "WaitIntervalInSeconds": 3600}}
     hosted.api.update_endpoint(EndpointName="chat", EndpointConfigName=second, DeploymentConfig=policy)
-    hosted.wait(lambda: hosted.streams() == 3)  # the first new instance runs
+    hosted.wait(lambda: hosted.streams() >= 3)  # the first new instance runs
     hosted.cloud.fault(name="insufficient-after-accept", times=999)
     found = hosted.settled()
     assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("UpdateRollbackFailed", "first")
@@ -142,7 +143,7 @@ def test_an_alarm_rolls_back_while_the_old_fleet_waits(hosted):
     }
     second = hosted.config("second", hosted.model("second"))
     hosted.api.update_endpoint(EndpointName="chat", EndpointConfigName=second, DeploymentConfig=policy)
-    hosted.wait(lambda: hosted.streams() == 2)
+    hosted.wait(lambda: hosted.streams() >= 2)
     alarms.set_alarm_state(AlarmName="errors", StateValue="ALARM", StateReason="a test")
     found = hosted.settled()
     assert (found["EndpointStatus"], found["EndpointConfigName"]) == ("InService", "first")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PROVISION_S: Final = 60.0
 _PULL_BYTES_PER_S: Final = 53e6
 _RETRY_S: Final = 30.0
-_ROLL_BACK_S: Final = 30.0
+_ROLL_BACK_S: Final = 300.0
 _DELETE_S: Final = 20.0
 # Defaults and limits of the API's members (botocore).
 _STARTUP_S: Final = 600.0
