@@ -78,7 +78,8 @@ class SageMakerCloud:
         state = self.endpoints.endpoint(name)
         if state is None:
             return MachineState(state="missing")
-        return state.machine(instance_id, self.endpoints.address(name))
+        started = state.of(instance_id)[0] == "pending" and bool(self._streams(instance_id))
+        return state.machine(instance_id, self.endpoints.address(name), started=started)
 
     def console(self, instance_id: str) -> str:
         """Return the log of the machine that began last."""

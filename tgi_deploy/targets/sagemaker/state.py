@@ -102,14 +102,14 @@ class EndpointState:
             return "pending", True
         return ("running", True) if number_of(configuration) < number_of(self.configuration) else ("stopped", False)
 
-    def machine(self, configuration: str, address: str) -> MachineState:
+    def machine(self, configuration: str, address: str, *, started: bool) -> MachineState:
         """Return the machine's state, with the address once all of several machines serve.
 
-        It counts as running from the beginning, as nothing shows when SageMaker has found one.
+        `started`: its container has written to the log, which is the first that is seen of it.
         """
         state, alive = self.of(configuration)
         if state == "pending":
-            return MachineState(state="running", reason_code=self.status)
+            return MachineState(state="running" if started else "pending", reason_code=self.status)
         if not alive and state != "shutting-down":
             code = _FAILED if self.failed else _WENT_BACK
             why = self.why or "the endpoint has gone back to the former configuration"
