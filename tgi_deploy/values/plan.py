@@ -193,6 +193,7 @@ class FrontierPoint(Document, frozen=True, kw_only=True):
     tpot_ms: float
     chosen: bool
     knee: bool
+    estimated: bool = False
 
 
 class Neighbor(Document, frozen=True, kw_only=True):
