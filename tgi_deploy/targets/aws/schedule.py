@@ -1,6 +1,6 @@
 """Ends a deployment from outside: one schedule per schedule group, which carries the tags (schedules have none).
 
-Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), role (ARN), and what ends, such as an instance.
+Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`; empty: never), role (ARN), and what ends.
 The call is EventBridge Scheduler's universal target, `Ending`.
 """
 
@@ -126,7 +126,9 @@ class Schedules:
         }
 
     def _times(self, at: str) -> dict[str, Any]:
-        """Return when it is made: once, after which the schedule deletes itself, or from then on."""
+        """Return when it is made: once, after which the schedule deletes itself, from then on, or never."""
+        if not at:
+            return {"ScheduleExpression": self.ending.rate, "State": "DISABLED"}
         if not self.ending.rate:
             return {"ScheduleExpression": f"at({at})", "ActionAfterCompletion": "DELETE"}
         start = max(datetime.fromisoformat(f"{at}+00:00"), self.api.retrier.clock.now())

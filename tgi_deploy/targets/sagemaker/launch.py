@@ -14,7 +14,7 @@ from tgi_deploy.secret import checked, reference
 from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.sagemaker.checks import findings
-from tgi_deploy.targets.sagemaker.limits import END_ROLE
+from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.requests import container, variant
 from tgi_deploy.targets.sagemaker.resources import Hosted, resources
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.serving import Reach
 
 _FILE: Final = "sagemaker.json"
-# What stays beside the endpoint through updates until `down`: an unused role does nothing.
+# What stays beside the endpoint through updates until `down`: without a use it does nothing. So does a schedule whose
+# limits were lifted; one whose end has passed would end the next endpoint, too.
 _BESIDE: Final = frozenset({END_ROLE, TARGET})
 
 
@@ -131,7 +132,8 @@ class SageMakerLaunch:
         )
         wanted = resources(hosted)
         keys = {item.key for item in wanted}
-        there = [found for found in seen if found.key in keys or found.key not in _BESIDE]
+        beside = _BESIDE if certain_end(ends_of(deployment, ())) else {*_BESIDE, END}
+        there = [found for found in seen if found.key in keys or found.key not in beside]
         yield Attempt(
             candidate=chosen,
             place=self.place,

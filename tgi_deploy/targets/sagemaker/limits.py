@@ -47,8 +47,8 @@ def schedules(api: Api) -> Schedules:
     return Schedules(api, ending=_DELETION, prefix=GROUP_PREFIX, place=place_of(api.region))
 
 
-def end_resources(*, name: str, deployment_id: str, region: str, at: datetime) -> tuple[Resource, Resource]:
-    """Return the role that may delete the endpoint, and the schedule that does so at a time."""
+def end_resources(*, name: str, deployment_id: str, region: str, at: datetime | None) -> tuple[Resource, Resource]:
+    """Return the role that may delete the endpoint, and the schedule that does so at a time; None: never."""
     group, place = f"{GROUP_PREFIX}{name}-{deployment_id}", place_of(region)
     schedule = Resource(
         key=END,
@@ -56,7 +56,7 @@ def end_resources(*, name: str, deployment_id: str, region: str, at: datetime) -
         place=place,
         properties={
             "name": group,
-            "at": moment(at),
+            "at": "" if at is None else moment(at),
             "endpoint": endpoint_name(name),
             "role": Ref(key=END_ROLE, attribute="arn"),
         },
@@ -104,12 +104,10 @@ def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
 
 
 def enforce(api: Api, machine: Found, tags: Mapping[str, str]) -> None:
-    """Make the schedule end the endpoint by the limits in `tags`, or remove it if there are none."""
+    """Make the schedule end the endpoint by the limits in `tags`, or never if there are none."""
     at, own = certain_end(ends_of(None, [tags])), schedules(api)
     there = own.find({TAG_NAME: tags[TAG_NAME], TAG_ID: tags[TAG_ID]})
-    if at is None:
-        for found in there:
-            own.delete(found.attributes)
+    if at is None and not there:
         return
     role, schedule = end_resources(name=tags[TAG_NAME], deployment_id=tags[TAG_ID], region=api.region, at=at)
     arn = _role_arn(api, role, machine)

@@ -18,6 +18,7 @@ from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.status import status
 from tgi_deploy.secret import Secret
 from tgi_deploy.targets.aws.api import Api
 from tgi_deploy.targets.aws.retry import Retrier
@@ -274,7 +275,7 @@ def test_a_first_limit_is_set_moved_and_lifted_while_the_endpoint_serves(account
     second = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"]
     assert second < first
     extend(account.context, "demo", WantedEnds(ttl_s=0, lease_s=0))
-    assert account.hosting.groups == {}
+    assert account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["State"] == "DISABLED"
     account.down()
     assert account.hosting.everything == {}
 
@@ -300,8 +301,20 @@ def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     done = scale(account.context, "demo", 3)
     assert (done.before, done.replicas) == (1, 3)
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    assert done.deployment.usd_per_hour == 3 * plan().chosen.cost.usd_per_hour
     account.up(plan=ranged(3, 3, 3))
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    account.around.clock.seconds += 3600
+    (receipt,) = account.down().receipts
+    first, second = sorted((line for line in receipt.lines if line.is_machine), key=lambda line: line.created)
+    assert second.usd_per_hour == 3 * first.usd_per_hour
+    assert second.created == first.removed_at
+
+
+def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(account):
+    account.up()
+    extend(account.context, "demo", WantedEnds(ttl_s=3600))
+    assert status(account.context, "demo").drift == ()
 
 
 def test_an_update_after_a_lifted_limit_needs_no_downtime(account):
