@@ -1,7 +1,7 @@
 """The catalog of a service that runs engines on machines of its own, from `<service>/hosting.json`.
 
-Its instance types are the provider's under other names; a price that the file does not list is derived from the
-provider's, and is an estimate.
+Its instance types are the provider's under other names. `<service>/prices/<region>.json` lists prices; any other one is
+derived from the provider's, and is an estimate.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog import prices
 from tgi_deploy.catalog.catalog import Catalog
+from tgi_deploy.catalog.fields import table
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Value, Where, decode, replaced
@@ -32,11 +33,6 @@ _MARKET: Final = "on-demand"
 _CENT_OF_A_CENT: Final = Decimal("0.0001")
 
 
-class _ListedPrice(Value, frozen=True, kw_only=True):
-    usd_per_hour: Decimal
-    source: str
-
-
 class _DerivedPrices(Value, frozen=True, kw_only=True):
     """`ratios` to the provider's price, by family or by type, which wins."""
 
@@ -52,12 +48,6 @@ class _VolumePrice(Value, frozen=True, kw_only=True):
 
 
 class _Prices(Value, frozen=True, kw_only=True):
-    about: str
-    sources: dict[str, str]
-    date: str
-    confidence: str
-    region: str
-    listed: dict[str, _ListedPrice]
     derived: _DerivedPrices
     volume: _VolumePrice
 
@@ -147,7 +137,7 @@ class HostedCatalog(Catalog):
 
     @property
     def date(self) -> str:
-        return self.file.prices.date
+        return self.file.collected_at
 
     def instance_types(self) -> Mapping[str, InstanceType]:
         return self._types
@@ -206,7 +196,7 @@ class HostedCatalog(Catalog):
                     load_balancer_usd_per_hour=Decimal(0),
                     estimated=True,
                     source=volume.source,
-                    date=self.file.prices.date,
+                    date=self.file.collected_at,
                 )
                 for region, extra in found.extra_prices.items()
             },
@@ -232,32 +222,33 @@ class HostedCatalog(Catalog):
         return f"{self._service}/{super()._own_prices_file}"
 
     def _listed_offers(self, region: str, markets: tuple[Market, ...]) -> Iterator[Offer]:
-        """Return the machines that the provider also rents out in the region, at the service's price."""
+        """Return the machines with a listed price, and those that the provider also rents out in the region."""
         if _MARKET not in markets:
             return
-        begin = self.file.types_begin_with
+        name, folder = f"{self._prices_folder}/{region}.json", self._prices_folder
+        listed = table(self._store.json(name).get("prices"), Where(name)) if self._store.find(name) else {}
+        if listed:
+            yield from prices.offers(self._store, region, (_MARKET,), self._types, folder)
         for offer in prices.offers(self._store, region, (_MARKET,), super().instance_types()):
-            hardware = self._types.get(f"{begin}{offer.instance_type.name}")
-            if hardware is not None:
-                yield self._priced(replaced(offer, instance_type=hardware))
+            hardware = self._types.get(f"{self.file.types_begin_with}{offer.instance_type.name}")
+            if hardware is not None and hardware.name not in listed:
+                yield self._derived(replaced(offer, instance_type=hardware))
 
-    def _priced(self, offer: Offer) -> Offer:
-        table, name = self.file.prices, offer.instance_type.name
-        listed = table.listed.get(name) if offer.region == table.region else None
-        if listed is not None:
-            source = f"{table.sources[listed.source]}; {table.confidence} confidence"
-            return replaced(
-                offer, usd_per_hour=listed.usd_per_hour, price_source=source, price_date=table.date, estimated=False
-            )
+    @property
+    def _prices_folder(self) -> str:
+        return f"{self._service}/prices"
+
+    def _derived(self, offer: Offer) -> Offer:
+        derived, name = self.file.prices.derived, offer.instance_type.name
         family = name.removeprefix(self.file.types_begin_with).partition(".")[0]
-        ratio = table.derived.ratios.get(name) or table.derived.ratios.get(family)
+        ratio = derived.ratios.get(name) or derived.ratios.get(family)
         if ratio is None or offer.usd_per_hour is None:
             return replaced(offer, usd_per_hour=None)
         return replaced(
             offer,
             usd_per_hour=(offer.usd_per_hour * ratio).quantize(_CENT_OF_A_CENT, ROUND_HALF_UP),
             price_source=f"derived: {ratio.normalize():f} times the price of the same machine without the service; "
-            f"{table.derived.confidence} confidence",
+            f"{derived.confidence} confidence",
             estimated=True,
         )
 
