@@ -51,9 +51,9 @@ def hosting() -> Hosting:
 def test_weights_have_nvme_or_one_volume(
     nvme_gb: int,
     weights_gib: int,
-    on_nvme: bool,
+    on_nvme: bool,  # noqa: FBT001 -- a case
     volume_gib: int,
-    codes: list[str],  # noqa: FBT001 -- a case
+    codes: list[str],
 ) -> None:
     hardware = instance_type(nvme_bytes=nvme_gb * 10**9, status="hosted")
     kept = storage(weights_bytes=weights_gib * GIB, weights_on_nvme=on_nvme, root_volume_gib=volume_gib)
