@@ -85,7 +85,8 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
     parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
     `extra`: the package that the extra with the target's name installs; empty if none.
-    `most_replicas`: how many replicas a deployment may have. `stops`: what runs can be stopped and kept.
+    `most_replicas`: how many replicas a deployment may have. `stops`: what runs can be stopped and kept, `restarts`:
+    it can be restarted.
     `reached`: who can reach an endpoint that has no port, after "reachable".
     `service`: the folder of profiles with its own machines, prices and images; empty for the provider's.
     """
@@ -104,6 +105,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     extra: str = ""
     most_replicas: int = 1
     stops: bool = True
+    restarts: bool = True
     reached: str = "through a tunnel, for anyone who may open a session with it"
     service: str = ""
 

@@ -146,6 +146,7 @@ class Endpoints:
                 "updating an endpoint",
                 lambda reply: reply.text("EndpointArn", prefix="arn:"),
                 service=SERVICE,
+                once=True,
                 EndpointName=state.name,
                 EndpointConfigName=name,
                 RetainAllVariantProperties=retain,

@@ -48,6 +48,7 @@ FACTS: Final = TargetFacts(
     shows_at_once=True,
     regions=True,
     stops=False,
+    restarts=False,
     reached="through SageMaker's runtime, for whoever may call sagemaker:InvokeEndpoint",
     refuses=(
         Refusal(

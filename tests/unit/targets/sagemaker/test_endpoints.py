@@ -14,10 +14,12 @@ from fakes.surroundings import Surroundings, fake_ec2, plan, request
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart
 from tgi_deploy.operations.deploying.scaling import scale
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.secret import Secret
 from tgi_deploy.targets.aws.api import Api
@@ -190,6 +192,29 @@ def test_a_killed_update_is_finished_or_removed(account, call, again):
     assert account.hosting.everything == {}
 
 
+@pytest.mark.parametrize("call", ["create_model", "create_endpoint_config", "update_endpoint"])
+def test_a_lost_reply_of_an_update_moves_the_endpoint_once(account, call):
+    account.up()
+    account.hosting.lost = [call]
+    account.up(plan=another())
+    assert account.hosting.everything == SECOND
+    assert "delete_endpoint" not in account.hosting.calls
+
+
+CHANGES_OF_DOWN = 8  # endpoint, configuration, model, schedule group, and two roles with their policies
+
+
+@pytest.mark.parametrize("call", range(1, CHANGES_OF_DOWN))
+def test_a_killed_down_is_finished_by_the_next(account, call):
+    account.up(ends=WantedEnds(ttl_s=7200))
+    account.kill_at(call)
+    with pytest.raises(KilledError):
+        account.down()
+    account.kill_at(None)
+    account.down()
+    assert account.hosting.everything == {}
+
+
 def test_an_update_that_aws_rolls_back_leaves_the_former_revision_serving(account):
     account.up()
     account.hosting.fails["tgi-deploy-demo-r2"] = "The primary container did not pass the ping health check."
@@ -322,6 +347,15 @@ def test_an_update_after_a_lifted_limit_needs_no_downtime(account):
     extend(account.context, "demo", WantedEnds(ttl_s=0))
     account.up(plan=another())
     assert "delete_endpoint" not in account.hosting.calls
+
+
+def test_what_sagemaker_can_not_do_is_refused(account):
+    account.up()
+    with pytest.raises(InputError) as caught:
+        restart(account.context, SwitchRequest(name="demo"))
+    assert caught.value.code == "not_restartable"
+    with pytest.raises(DeployError, match="nobody into its machines"):
+        run_there(account.context, "demo", ("ls",))
 
 
 def test_an_endpoint_with_several_machines_is_updated_machine_by_machine(account):
