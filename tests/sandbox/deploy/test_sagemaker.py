@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, EventStreamError
 
 NAME = "tgi-deploy-demo"
 UP = ("up", "llama3-8b", "--name", "demo", "--target", "sagemaker", "--region", "us-east-1", "--ready", "fast", "--yes")
@@ -74,6 +77,41 @@ def test_an_update_that_fails_leaves_the_former_revision_in_service(program):
     kinds = everything(program)
     assert (kinds["models"], kinds["configs"], kinds["endpoints"]) == ([f"{NAME}-r1"], [f"{NAME}-r1"], [NAME])
     done(program, "ask", "demo", "Hello")
+
+
+class Streams(threading.Thread):
+    """Streams one answer after another through the runtime. `cut` are those that were refused or incomplete."""
+
+    def __init__(self, program):
+        super().__init__(daemon=True)
+        self.runtime = program.client("sagemaker-runtime", config=Config(retries={"total_max_attempts": 1}))
+        self.ending = threading.Event()
+        self.whole, self.cut = 0, []
+
+    def run(self):
+        body = json.dumps({"inputs": "go on", "parameters": {"max_new_tokens": 1024}, "stream": True})
+        asked = {"EndpointName": NAME, "Body": body, "ContentType": "application/json"}
+        while not self.ending.is_set():
+            try:
+                answer = self.runtime.invoke_endpoint_with_response_stream(**asked)["Body"]
+                text = b"".join(event["PayloadPart"]["Bytes"] for event in answer)
+                assert b'"generated_text":"' in text
+                self.whole += 1
+            except (ClientError, EventStreamError, KeyError, AssertionError) as error:
+                self.cut.append(repr(error))
+
+
+def test_an_update_neither_refuses_a_request_nor_cuts_a_stream(program):
+    done(program, *UP)
+    crowd = [Streams(program) for _ in range(3)]
+    for streams in crowd:
+        streams.start()
+    done(program, *UP, "--quantize", "fp8")
+    for streams in crowd:
+        streams.ending.set()
+        streams.join(30)
+    assert [streams.cut for streams in crowd] == [[], [], []]
+    assert all(streams.whole > 3 for streams in crowd)
 
 
 def test_a_range_is_left_to_aws_and_a_number_is_set_at_once(program):
