@@ -242,6 +242,7 @@ def test_a_failed_endpoint_is_removed_with_the_cause_from_its_log_and_its_name_i
     with pytest.raises(DeployError) as caught:
         account.up(on_failure=lambda _error: "remove")
     assert "CUDA out of memory" in json.dumps(str(caught.value.failure))
+    assert "--create-role --name demo" in str(caught.value.failure)
     assert account.hosting.everything == {}
     account.hosting.fails.clear()
     account.up()
