@@ -1,4 +1,4 @@
-"""Responses missing in moto: public image parameters, vCPU quotas, the serial console."""
+"""Responses missing in moto: public image parameters, vCPU quotas, the serial console, and that there are no prices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from tgi_deploy.catalog.quotas import ADDRESSES, read_quotas
 from tgi_deploy.sandbox import rules, world
-from tgi_deploy.sandbox.wire import AMZ_JSON, Answer, Call, json_answer
+from tgi_deploy.sandbox.wire import AMZ_JSON, Answer, Call, RefusedError, json_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +35,8 @@ def answer(call: Call, ask_moto: Callable[[Call], Answer], console: Callable[[st
     if call.service == "ec2" and call.action == "GetConsoleOutput":
         text = console(call.text("InstanceId"))
         return None if text is None else _console(call, text)
+    if call.service == "pricing":
+        raise RefusedError("AccessDeniedException", "the sandbox has no price list")
     return None
 
 

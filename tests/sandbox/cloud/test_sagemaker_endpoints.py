@@ -47,6 +47,25 @@ def test_an_endpoint_is_created_serves_writes_its_log_and_is_deleted(hosted):
     hosted.create()  # and the name is free
 
 
+def test_gated_weights_from_s3_need_no_token(hosted):
+    container = {
+        "Image": image(), "Environment": {"HF_MODEL_ID": "/opt/ml/model", "SM_NUM_GPUS": "1"},
+        "ModelDataSource": {
+            "S3DataSource": {"S3Uri": "s3://bucket/meta-llama/Llama-3.2-1B-Instruct/", "S3DataType": "S3Prefix",
+                             "CompressionType": "None"}
+        },
+    }  # fmt: skip
+    hosted.api.create_model(ModelName="gated", ExecutionRoleArn=hosted.role, PrimaryContainer=container)
+    hosted.config("first", "gated")
+    hosted.create()
+    assert hosted.settled()["EndpointStatus"] == "InService"
+
+
+def test_there_is_no_price_list(cloud):
+    words = refused(cloud.client("pricing").get_products, ServiceCode="AmazonSageMaker")
+    assert words == "the sandbox has no price list"
+
+
 def test_weights_that_do_not_fit_fail_the_health_check_and_leave_the_cause_in_the_log(hosted):
     hosted.config("first", hosted.model("first", "Qwen/Qwen2.5-14B-Instruct"))
     hosted.create()

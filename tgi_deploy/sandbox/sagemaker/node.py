@@ -193,6 +193,7 @@ class Node:
             # The sandbox has no S3: a folder ORGANIZATION/MODEL has the weights of that model.
             uri = self.spec.container.get("ModelDataSource", {}).get("S3DataSource", {}).get("S3Uri", "")
             given["HF_MODEL_ID"] = "/".join(uri.rstrip("/").split("/")[-2:])
+            yield "HF_TOKEN", "unused"  # the stub server loads them like those of the hub, which it asks for a token
         for name, launcher in _ENTRY.items():
             if given.get(name):
                 yield launcher, given[name]
