@@ -38,7 +38,7 @@ class FakeHosting:
     """`models`, `configs`, `endpoints`, … are by name. `looks`: how often an endpoint is seen changing.
 
     `fails`: configurations that never become healthy, with the reason. `refusals`: call → the error of the next such
-    calls. `lost`: calls whose reply never comes, once each.
+    calls. `lost`: calls whose reply never comes, once each. `full`: types without capacity.
     """
 
     models: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -54,6 +54,7 @@ class FakeHosting:
     calls: list[str] = field(default_factory=list)
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     looks: int = 1
+    full: frozenset[str] = frozenset()
     after_call: Any = None
 
     @property
@@ -179,8 +180,18 @@ class FakeHosting:
             "CreationTime": MADE,
             **pending,
             **({"FailureReason": found["why"]} if found.get("why") else {}),
-            **({} if found["status"] == "Creating" else {"ProductionVariants": [{"VariantName": "engine", **count}]}),
+            **({} if found["status"] == "Creating" else {"ProductionVariants": [{**self._machines(found), **count}]}),
         }
+
+    def _machines(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Return the type of the machines; of several pools, the first that has room."""
+        variants = self.configs.get(found["config"], {"ProductionVariants": [{}]})["ProductionVariants"]
+        pools = [item["InstanceType"] for item in variants[0].get("InstancePools", ())]
+        if not pools:
+            return {"VariantName": "engine", "InstanceType": variants[0].get("InstanceType", "")}
+        taken = next(name for name in pools if name not in self.full)
+        counts = [{"InstanceType": name, "CurrentInstanceCount": int(name == taken)} for name in pools]
+        return {"VariantName": "engine", "InstancePools": counts}
 
     def _pass_time(self, name: str, found: dict[str, Any]) -> None:
         if found["status"] == "Deleting":

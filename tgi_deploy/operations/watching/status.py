@@ -337,6 +337,17 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
         and not _beside(context, recorded, found)
     )
     differences.extend(
+        warning(
+            "other_instance_type",
+            f"{found.kind} {found.id} runs on {found.attributes['instance_type']}, where it found room: its price may"
+            f" differ from that of {recorded.plan.chosen.instance_type}",
+            key=found.key,
+        )
+        for found in seen
+        if recorded is not None and recorded.plan is not None and found.is_machine and found.alive and found.id in known
+        if found.attributes.get("instance_type", "") not in {"", recorded.plan.chosen.instance_type}
+    )
+    differences.extend(
         warning("not_running", f"{found.kind} {found.id} is {found.state}", key=found.key)
         for found in seen
         if found.id in known and not found.alive and not (recorded and recorded.status == found.state == "stopped")

@@ -46,7 +46,7 @@ _WENT_BACK: Final = "UpdateRolledBack"
 class EndpointState:
     """`configuration` is the one in service, `pending` the one that it is being created with or moved to.
 
-    `desired` and `current` count machines; `instance_type` is empty where there are several pools.
+    `desired` and `current` count machines; `instance_type` is empty while there is none.
     """
 
     name: str
@@ -131,6 +131,13 @@ class EndpointState:
         )
 
 
+def _type_of(variant: Reply) -> str:
+    """Return the machines' type; of several pools, those that have machines."""
+    pools = variant.optional_parts("InstancePools")
+    used = (item.text("InstanceType") for item in pools if item.integer("CurrentInstanceCount"))
+    return ", ".join(used) or variant.optional_text("InstanceType")
+
+
 def read_endpoint(reply: Reply) -> EndpointState:
     pending = reply.optional_part("PendingDeploymentSummary")
     variants = reply.optional_parts("ProductionVariants") or pending.optional_parts("ProductionVariants")
@@ -145,5 +152,5 @@ def read_endpoint(reply: Reply) -> EndpointState:
         created=reply.moment("CreationTime"),
         desired=first.integer("DesiredInstanceCount") if first else 0,
         current=first.integer("CurrentInstanceCount") if first else 0,
-        instance_type=first.optional_text("InstanceType") if first else "",
+        instance_type=_type_of(first) if first else "",
     )

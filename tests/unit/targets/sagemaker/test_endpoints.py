@@ -343,6 +343,20 @@ def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(
     assert status(account.context, "demo").drift == ()
 
 
+def test_fallbacks_with_the_same_container_are_pools_and_another_machine_than_planned_is_shown(account):
+    first = plan()
+    kind = first.chosen.offer.instance_type
+    other = replaced(first.chosen, offer=replaced(first.chosen.offer, instance_type=replaced(kind, name="ml.other")))
+    account.hosting.full = frozenset({kind.name})
+    account.up(plan=replaced(first, fallbacks=(other,)))
+    (variant,) = account.hosting.configs["tgi-deploy-demo-r1"]["ProductionVariants"]
+    assert variant["InstancePools"] == [
+        {"InstanceType": kind.name, "Priority": 1}, {"InstanceType": "ml.other", "Priority": 2}
+    ]  # fmt: skip
+    (found,) = status(account.context, "demo").drift
+    assert (found.code, "ml.other" in found.message) == ("other_instance_type", True)
+
+
 def test_an_update_after_a_lifted_limit_needs_no_downtime(account):
     account.up(ends=WantedEnds(ttl_s=7200))
     extend(account.context, "demo", WantedEnds(ttl_s=0))
