@@ -253,7 +253,7 @@ def test_a_page_of_a_hosted_engine_has_no_routes_of_its_own():
     assert not [line for line in blocks(text) if line.startswith(("curl", "docker"))]
     assert all(" --target sagemaker" in line for line in commands(text, "tgi-deploy up"))
     assert "## Alerts" not in text
-    revision = replaced(records.deployment().current, options={"role": "arn:aws:iam::1:role/x y", "create_role": False})
+    revision = replaced(records.deployment().current, options={"role": "arn:aws:iam::1:role/x y"})
     made = records.deployment(target="sagemaker", place="sagemaker:us-east-1").with_revision(revision)
     subject = Subject(name="demo", target=target_named("sagemaker"), plan=plan_document(plan()), deployment=made)
     assert " --role 'arn:aws:iam::1:role/x y' --name demo" in page(subject)

@@ -265,7 +265,7 @@ def typed_request(
         return "MODEL"
     model = plan.model.served_id if is_folder(plan.model.served_id) else plan.model.profile
     given = _given_options(context, plan.requirements)
-    return shlex.join((model, *given, *_given_ends(ends), *_own_options(own or {})))
+    return shlex.join((model, *given, *_given_ends(ends), *own_words(own or {})))
 
 
 _FEW_REGIONS: Final = 4
@@ -299,7 +299,8 @@ def _given_options(context: Context, request: RequestDocument) -> Iterator[str]:
         yield from option_words(flag, tuple(f"{name}={value}" for name, value in pairs.items()))
 
 
-def _own_options(own: Mapping[str, Any]) -> Iterator[str]:
+def own_words(own: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a target's options, as given, as words of a command line."""
     for name, value in own.items():
         values = value if isinstance(value, list | tuple) else (value,)
         for item in values:

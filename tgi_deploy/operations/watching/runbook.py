@@ -11,12 +11,12 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.watching.access import access_to, pinned
+from tgi_deploy.operations.watching.lookup import own_words
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.templating import render_text
 from tgi_deploy.text import option_duration
 from tgi_deploy.values.container import grouped, is_folder, mount_of, mounted
 from tgi_deploy.values.deployment import service_of
-from tgi_deploy.values.options import flag_of
 from tgi_deploy.values.plan_options import ENDS, PLAN_OPTIONS
 from tgi_deploy.values.resource import KEPT
 from tgi_deploy.values.serving import API_KEY_NOTE, API_KEY_PARAMETER_NOTE, PUBLIC_KEY_NOTE, TUNNEL_NOTE
@@ -260,15 +260,8 @@ def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
     yield from subject.end_options
     yield from subject.key_options
     if subject.hosted and subject.deployment is not None:
-        yield from _option_words(subject.deployment.current.options)
+        yield from map(shlex.quote, own_words(subject.deployment.current.options))
     yield f"--name {subject.name}"
-
-
-def _option_words(options: Mapping[str, object]) -> Iterator[str]:
-    """Yield the target's options as they were given."""
-    for name, value in options.items():
-        if value:
-            yield flag_of(name) if value is True else f"{flag_of(name)} {shlex.quote(str(value))}"
 
 
 def _setting_words(request: RequestDocument) -> Iterator[str]:
