@@ -73,7 +73,10 @@ def _events(stream: Any, endpoint: str) -> Iterator[bytes]:  # noqa: ANN401 -- b
         for event in stream:
             if "PayloadPart" not in event:
                 raise unreachable(endpoint, f"its answer was cut off: {next(iter(event), 'an unknown event')}")
-            yield Reply.of(event).part("PayloadPart").content["Bytes"]
+            found = Reply.of(event).part("PayloadPart").content.get("Bytes")
+            if not isinstance(found, bytes):
+                raise ReplyError("a part of the stream has no bytes")
+            yield found
 
 
 @contextmanager
