@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.samples import quick
 from fakes.cloud import KilledError
 from fakes.hosting_api import FakeHosting, refusal
 from fakes.surroundings import Surroundings, fake_ec2, plan, request
@@ -134,7 +136,7 @@ def test_an_endpoint_is_created_with_its_tags_in_each_creating_call_and_removed(
 CHANGES_OF_UP = 6  # role, its policy, model, configuration, endpoint, and what follows the endpoint
 
 
-@pytest.mark.parametrize("call", range(1, CHANGES_OF_UP))
+@pytest.mark.parametrize("call", quick(range(1, CHANGES_OF_UP), 2))
 def test_a_killed_up_is_resumed_without_a_second_of_anything(account, call):
     account.kill_at(call)
     with pytest.raises(KilledError):
@@ -146,7 +148,7 @@ def test_a_killed_up_is_resumed_without_a_second_of_anything(account, call):
     assert account.hosting.everything == {}
 
 
-@pytest.mark.parametrize("call", range(1, CHANGES_OF_UP))
+@pytest.mark.parametrize("call", quick(range(1, CHANGES_OF_UP), 2))
 def test_a_killed_up_is_removed_completely(account, call):
     account.kill_at(call)
     with pytest.raises(KilledError):
@@ -176,8 +178,7 @@ def test_an_update_moves_the_endpoint_and_removes_the_former_revision(account):
 CHANGES_OF_AN_UPDATE = 7  # the policy, model, configuration, the move, and the former revision's two deletions
 
 
-@pytest.mark.parametrize("call", range(1, CHANGES_OF_AN_UPDATE))
-@pytest.mark.parametrize("again", ["resumed", "removed"])
+@pytest.mark.parametrize(("call", "again"), quick(product(range(1, CHANGES_OF_AN_UPDATE), ["resumed", "removed"]), 4))
 def test_a_killed_update_is_finished_or_removed(account, call, again):
     account.up()
     account.kill_at(call)
@@ -204,7 +205,7 @@ def test_a_lost_reply_of_an_update_moves_the_endpoint_once(account, call):
 CHANGES_OF_DOWN = 8  # endpoint, configuration, model, schedule group, and two roles with their policies
 
 
-@pytest.mark.parametrize("call", range(1, CHANGES_OF_DOWN))
+@pytest.mark.parametrize("call", quick(range(1, CHANGES_OF_DOWN), 2))
 def test_a_killed_down_is_finished_by_the_next(account, call):
     account.up(ends=WantedEnds(ttl_s=7200))
     account.kill_at(call)
@@ -283,7 +284,7 @@ def test_limits_are_held_by_a_schedule_that_exists_before_the_endpoint(account):
     assert account.hosting.everything == {}
 
 
-@pytest.mark.parametrize("call", range(1, 10))
+@pytest.mark.parametrize("call", quick(range(1, 10), 2))
 def test_a_killed_up_with_a_limit_is_removed_completely(account, call):
     account.kill_at(call)
     with pytest.raises(KilledError):
