@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from builders.requests import shared_catalog
 from fakes.hosting_api import FakeHosting, refusal
+from fakes.surroundings import FakeClock
 
-from tgi_deploy.clock import SystemClock
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.targets.aws.api import Api
@@ -34,7 +34,7 @@ class Account(FakeHosting):
 
     @property
     def api(self) -> Api:
-        return Api(region="us-east-1", sessions=self, retrier=Retrier(SystemClock()))
+        return Api(region="us-east-1", sessions=self, retrier=Retrier(FakeClock()))
 
     def _get_caller_identity(self) -> dict[str, Any]:
         return {"Account": "123456789012", "Arn": "arn:aws:iam::123456789012:user/me"}
