@@ -206,7 +206,7 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
             raise InputError(
                 "not_restartable",
                 f"'{at.name}' runs on {at.machine.place}, where nothing can be restarted",
-                hint=f"'tgi-deploy status {at.name}' shows how it is; 'down' and the same 'up' begin anew",
+                hint=f"'tgi-deploy status {at.name}' shows how it is; 'down' and the same 'up' begin again",
             )
         if not request.confirm(_proposal("restart", at)):
             return _outcome("restart", at, changed=False, declined=True)

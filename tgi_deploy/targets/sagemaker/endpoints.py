@@ -22,7 +22,7 @@ from tgi_deploy.reconcile.ends import READS_TAGS
 from tgi_deploy.reconcile.errors import ExistsError, GoneError, InUseError
 from tgi_deploy.targets.aws.api import Api, before_visible, tag_list
 from tgi_deploy.targets.sagemaker.limits import enforce
-from tgi_deploy.targets.sagemaker.models import SERVICE, described, listed_with_tags, tags_of_arn
+from tgi_deploy.targets.sagemaker.listing import SERVICE, described, listed_with_tags, tags_of_arn
 from tgi_deploy.targets.sagemaker.names import VARIANT, endpoint_of, place_of
 from tgi_deploy.targets.sagemaker.state import EndpointState, read_endpoint
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found, key_of, machine_key

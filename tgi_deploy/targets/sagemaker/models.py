@@ -1,4 +1,4 @@
-"""Models: the container of a revision. Tags and names of all kinds of SageMaker's resources.
+"""Models: the container of a revision.
 
 Properties of a model: name, role (ARN), container (`PrimaryContainer` of CreateModel), secrets (variables of the
 container → references such as `env:HF_TOKEN`, never the values themselves). `attributes["id"]` begins with the kind,
@@ -8,13 +8,14 @@ since the configuration of the same revision has the same name.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import GoneError
-from tgi_deploy.targets.aws.api import Api, carries, each, tag_list, tags_of
-from tgi_deploy.targets.sagemaker.names import PREFIX, endpoint_name, place_of
-from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, Found
+from tgi_deploy.reconcile.errors import BadRequestError, NotYetError
+from tgi_deploy.targets.aws.api import Api, tag_list
+from tgi_deploy.targets.sagemaker.listing import SERVICE, described, listed_with_tags, tags_of_arn
+from tgi_deploy.targets.sagemaker.names import place_of
+from tgi_deploy.values.resource import TAG_KEY, Found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
 
 MODEL: Final = "model"
-SERVICE: Final = "sagemaker"
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,12 @@ class Models:
                 PrimaryContainer=container,
                 Tags=tag_list(tags),
             )
+        except NotYetError as error:  # after a minute, it is not because the role is new
+            raise BadRequestError(
+                error.message,
+                code="role_unusable",
+                hint="allow sagemaker.amazonaws.com to assume the role, in its trust policy, or use --create-role",
+            ) from None
         except DeployError as error:  # in case the service quotes what it rejects
             text = error.message
             for secret in secrets.values():
@@ -94,44 +99,3 @@ class Models:
 
 def name_of(model_id: str) -> str:
     return model_id.rpartition("/")[2]
-
-
-def described(api: Api, method: str, doing: str, read: Callable[[Reply], _T], **parameters: str) -> _T | None:
-    """Return what `read` finds in a description; None if the resource does not exist."""
-    try:
-        return api.ask(method, doing, read, service=SERVICE, **parameters)
-    except GoneError:
-        return None
-
-
-def listed_with_tags(
-    api: Api, tags: Mapping[str, str], method: str, member: str, name: str
-) -> list[tuple[str, str, str, dict[str, str]]]:
-    """Return name, ARN, creation time and tags of the resources with these tags; `name` begins the members' names.
-
-    Lists of SageMaker can be filtered by a part of the name, but not by tags.
-    """
-
-    def read(item: Reply) -> tuple[str, str, str]:
-        arn = item.text(f"{name}Arn", prefix="arn:")
-        return item.text(f"{name}Name"), arn, item.moment("CreationTime")
-
-    deployment = tags.get(TAG_NAME)
-    begin = endpoint_name(deployment) if deployment else PREFIX
-    listed = api.list(method, f"looking for what SageMaker has ({member})", each(member, read), service=SERVICE,
-                      NameContains=begin)  # fmt: skip
-    found = []
-    for known, arn, created in sorted(item for item in listed if item[0].startswith(begin)):
-        own = tags_of_arn(api, arn)
-        if own is not None and carries(own, tags):
-            found.append((known, arn, created, own))
-    return found
-
-
-def tags_of_arn(api: Api, arn: str) -> dict[str, str] | None:
-    """Return the tags of a resource; None if it was deleted in between."""
-    try:
-        pages = api.list("list_tags", "reading tags", lambda page: [tags_of(page)], service=SERVICE, ResourceArn=arn)
-    except GoneError:
-        return None
-    return {name: value for page in pages for name, value in page.items()} if pages else None

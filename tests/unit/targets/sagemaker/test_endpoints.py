@@ -427,6 +427,14 @@ def test_a_role_is_needed_and_a_given_one_is_used(account):
     assert account.hosting.roles == {}
 
 
+def test_a_role_that_sagemaker_may_not_assume_leaves_nothing(account):
+    account.hosting.refusals["create_model"] = refusal("ValidationException", f"Could not assume role {ROLE}.")
+    with pytest.raises(DeployError) as caught:
+        account.up(options=SageMakerOptions(role=ROLE))
+    assert caught.value.code == "role_unusable"
+    assert account.hosting.everything == {}
+
+
 def test_an_endpoint_is_found_by_its_tags_on_another_computer(account, tmp_path):
     account.up()
     elsewhere = Account(Surroundings(home=tmp_path / "other"), account.hosting)
