@@ -89,8 +89,8 @@ def row(
 def price_list(
     region: str,
     names: Iterable[str],
-    session: Any,
-    service: str = "aws",  # noqa: ANN401 -- a boto3 session, or a fake
+    session: Any,  # noqa: ANN401 -- a boto3 session, or a fake
+    service: str = "aws",
 ) -> Iterator[tuple[str, Decimal]]:
     client = session.client("pricing", region_name=_PRICE_LIST_REGION)
     code, attribute, wanted = _PRODUCTS[service]
