@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found
     from tgi_deploy.values.serving import Reach
@@ -50,7 +49,6 @@ class SageMakerLaunch:
 
     around: Surroundings
     request: LaunchRequest
-    spent: Callable[[Deployment], Spent]
     cloud: Callable[[str], SageMakerCloud]
 
     @property
@@ -194,9 +192,8 @@ class SageMakerLaunch:
         asked, now = self.request.ends, self.around.clock.now()
         known = deployment.ends
         left = certain_end(ends_of(deployment, ()))
-        if asked == WantedEnds() and (_alive(seen) or (left is not None and left > now)):
-            return known
-        if _alive(seen) is not None:
+        lasts = asked == WantedEnds() and left is not None and left > now
+        if lasts or _alive(seen) is not None:
             return known
         expires = expiry(deployment, asked.ttl_s, seen, self.around.clock)
         return Ends(

@@ -113,11 +113,15 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         )
 
     def launch(
-        self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
+        self,
+        around: Surroundings,
+        request: LaunchRequest,
+        *,
+        spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- --max-spend is refused
     ) -> Launch:
         from tgi_deploy.targets.sagemaker.launch import SageMakerLaunch  # noqa: PLC0415 -- planning loads nothing that acts
 
-        return SageMakerLaunch(around=around, request=request, spent=spent, cloud=self.cloud_of)
+        return SageMakerLaunch(around=around, request=request, cloud=self.cloud_of)
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
         """Return the endpoint, in which SageMaker itself replaces the machines."""
@@ -129,8 +133,12 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
         return state.desired if state is not None else 0
 
-    def shortage(self, deployment: Deployment, more: int) -> Problem | None:  # noqa: ARG002 -- AWS says it when it is asked
+    def shortage(self, deployment: Deployment, more: int) -> Problem | None:
         """Return why the number can't be changed now; whether there is a quota for it, AWS says when it is asked."""
+        asked = deployment.plan.requirements.replicas if deployment.plan else None
+        if asked and asked.most and asked.least < asked.most < self.running(deployment) + more:
+            between = f"AWS keeps the number of machines between {asked.least} and {asked.most}"
+            return error("replicas_out_of_range", between, hint="the same 'up' with another --replicas changes that")
         state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
         if state is not None and state.settled:
             return None

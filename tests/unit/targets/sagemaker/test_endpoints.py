@@ -226,6 +226,26 @@ def test_an_update_that_aws_rolls_back_leaves_the_former_revision_serving(accoun
     assert account.around.store.load("demo").active == 1
 
 
+def test_an_update_by_recreate_removes_the_endpoint_first(account):
+    account.up()
+    account.up(plan=another(), strategy="recreate")
+    calls = account.hosting.calls
+    assert calls.index("delete_endpoint") < len(calls) - calls[::-1].index("create_endpoint")
+    assert (account.hosting.everything, "update_endpoint" in calls) == (SECOND, False)
+
+
+def test_of_two_users_of_a_name_the_first_has_it(account, tmp_path):
+    account.kill_at(3)
+    with pytest.raises(KilledError):
+        account.up()
+    account.kill_at(None)
+    second = Account(Surroundings(home=tmp_path / "other", owner="bob@desk", ids=7), account.hosting)
+    with pytest.raises(ConflictError, match="ann@laptop"):
+        second.up()
+    account.up()
+    assert account.hosting.everything == FIRST
+
+
 def test_an_update_that_is_not_proved_is_put_back(account):
     account.up()
     account.around.engine.model_id = "somebody/else"
@@ -394,6 +414,14 @@ def test_a_range_lets_aws_change_the_number_which_up_does_not_reset(account):
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
     account.down()
     assert account.hosting.everything == {}
+
+
+def test_a_number_outside_the_range_is_refused(account):
+    account.up(plan=ranged(1, 4))
+    with pytest.raises(DeployError) as caught:
+        scale(account.context, "demo", 5)
+    assert (caught.value.code, account.hosting.endpoints["tgi-deploy-demo"]["count"]) == ("replicas_out_of_range", 1)
+    assert scale(account.context, "demo", 4).replicas == 4
 
 
 def test_an_update_of_a_scaled_endpoint_keeps_its_number(account):
