@@ -1,8 +1,10 @@
 """Bring `profiles/aws/prices/<region>.json` up to date from AWS's price list and the spot price history.
 
-    python scripts/refresh_prices.py --region us-east-1 [--write]
+    python scripts/refresh_prices.py --region us-east-1 [--service sagemaker] [--write]
 
-Reads only; the calls need pricing:GetProducts, ec2:DescribeSpotPriceHistory and ec2:DescribeInstanceTypeOfferings.
+Reads only; the calls need pricing:GetProducts and, without --service, ec2:DescribeSpotPriceHistory and
+ec2:DescribeInstanceTypeOfferings. With --service it writes `profiles/<service>/prices/<region>.json`: what the list
+has no price for is not offered.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ if TYPE_CHECKING:
 
 _PRICE_LIST_REGION: Final = "us-east-1"
 _SOURCES: Final = {"price-list": "AWS Price List API, GetProducts", "spot-history": "EC2 DescribeSpotPriceHistory"}
-_LINUX: Final = {
-    "operatingSystem": "Linux",
-    "tenancy": "Shared",
-    "preInstalledSw": "NA",
-    "capacitystatus": "Used",
+# By service: the list's code, the attribute with the type, and the terms of what this tool uses.
+_PRODUCTS: Final = {
+    "aws": (
+        "AmazonEC2",
+        "instanceType",
+        {"operatingSystem": "Linux", "tenancy": "Shared", "preInstalledSw": "NA", "capacitystatus": "Used"},
+    ),
+    "sagemaker": ("AmazonSageMaker", "instanceName", {"component": "Hosting"}),
 }
 
 
@@ -81,12 +86,18 @@ def row(
     return fresh
 
 
-def price_list(region: str, names: Iterable[str], session: Any) -> Iterator[tuple[str, Decimal]]:  # noqa: ANN401 -- a boto3 session, or a fake
+def price_list(
+    region: str,
+    names: Iterable[str],
+    session: Any,  # noqa: ANN401 -- a boto3 session, or a fake
+    service: str = "aws",
+) -> Iterator[tuple[str, Decimal]]:
     client = session.client("pricing", region_name=_PRICE_LIST_REGION)
+    code, attribute, wanted = _PRODUCTS[service]
     for name in names:
-        terms = {**_LINUX, "regionCode": region, "instanceType": name}
+        terms = {**wanted, "regionCode": region, attribute: name}
         filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in terms.items()]
-        for page in client.get_paginator("get_products").paginate(ServiceCode="AmazonEC2", Filters=filters):
+        for page in client.get_paginator("get_products").paginate(ServiceCode=code, Filters=filters):
             for text in page["PriceList"]:
                 amount = on_demand_usd(json.loads(text))
                 if amount is not None:
@@ -125,16 +136,39 @@ def refreshed(content: Mapping[str, Any], region: str, names: list[str], session
     }
 
 
+def of_service(content: Mapping[str, Any], region: str, names: list[str], session: Any, service: str) -> dict[str, Any]:  # noqa: ANN401 -- as above
+    """The price file of a service's machines in a region, with today's figures."""
+    listed = dict(price_list(region, names, session, service))
+    source, date = "price-list", today()
+    return {
+        **content,
+        "region": region,
+        "collected_at": date,
+        "sources": {source: _SOURCES[source]},
+        "prices": {
+            name: {"offered": True, "on_demand": {"usd_per_hour": f"{amount:f}", "source": source, "date": date}}
+            if (amount := listed.get(name)) is not None
+            else {"offered": False}
+            for name in names
+        },
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--region", action="append", required=True)
+    parser.add_argument("--service", choices=sorted(set(_PRODUCTS) - {"aws"}))
     parser.add_argument("--write", action="store_true", help="write the files instead of only printing the changes")
     options = parser.parse_args()
-    names = sorted(Catalog.open().instance_types())
+    catalog, service = Catalog.open(), options.service
+    names = list((catalog.hosted(service) if service else catalog).instance_types())
     for region in options.region:
-        path = profiles_dir() / "aws" / "prices" / f"{region}.json"
+        path = profiles_dir() / (service or "aws") / "prices" / f"{region}.json"
         known = load(path) if path.exists() else {"source": "AWS's own price APIs", "sources": {}}
-        fresh = refreshed(known, region, names, boto3.Session())
+        if service:
+            fresh = of_service({"source": "AWS's own price API"}, region, names, boto3.Session(), service)
+        else:
+            fresh = refreshed(known, region, sorted(names), boto3.Session())
         old = path.read_text(encoding="utf-8") if path.exists() else ""
         report(path, old, layout(fresh, by_entry=("prices",)), write=options.write)
 

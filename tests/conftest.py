@@ -213,7 +213,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         item.add_marker(_group(item))
-    if config.getoption("loadgroup", False):  # a worker's name for --dist loadgroup
+    if config.getoption("loadgroup", default=False):  # a worker's name for --dist loadgroup
         order = {item: _rank(item) for item in items}
         items.sort(key=order.__getitem__)
         for item in items:

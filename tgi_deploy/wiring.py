@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.child_programs import ChildPrograms
     from tgi_deploy.operations.deploying.rehearse import Stage
+    from tgi_deploy.readiness.invoked import InvokedEngine
     from tgi_deploy.readiness.proof import EngineClient
     from tgi_deploy.readiness.waiting import Probe
     from tgi_deploy.reconcile.ports import Clock
@@ -78,7 +79,7 @@ def context(setup: Setup) -> Context:
     from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- startup time
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- startup time
-    from tgi_deploy.targets.protocol import near_end, target_at  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- startup time
     from tgi_deploy.values.progress import Events  # noqa: PLC0415 -- startup time
 
     events = Events(setup.progress)
@@ -93,10 +94,10 @@ def context(setup: Setup) -> Context:
         cloud=lambda place: target_at(there, place).cloud(place),
         unsearched=unsearched,
         loopback=setup.sandbox,
-        probe=lambda address: _probe(near_end(there, address)),
+        probe=lambda address: _probe(there, address),
         engine=engine_named,
-        engine_client=lambda address: _engine_client(near_end(there, address), setup.api_key_variable),
-        keyed_engine_client=lambda address, variable: _engine_client(near_end(there, address), variable),
+        engine_client=lambda address: _engine_client(there, address, setup.api_key_variable),
+        keyed_engine_client=lambda address, variable: _engine_client(there, address, variable),
         log_grammar=lambda engine: log_grammar(engine, setup.profiles_dir),
         regions=setup.regions or there[0].locations(()),
         version=__version__,
@@ -154,10 +155,14 @@ def target_options(command: str) -> tuple[Option, ...]:
     return options_of((target.options for target in targets()), command)
 
 
+def target_of_form(form: str) -> Target:
+    """Return the target that renders a format."""
+    return next(target for target in targets() if form in target.forms)
+
+
 def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
     """Return a deployable rendered in one of the targets' formats."""
-    target = next(target for target in targets() if form in target.forms)
-    return target.artifact(form, deployable, templates_dir=templates_dir)
+    return target_of_form(form).artifact(form, deployable, templates_dir=templates_dir)
 
 
 def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
@@ -214,8 +219,34 @@ def _kubernetes_target(setup: Setup | None, unsearched: dict[tuple[str, str], st
     return kubernetes_target(environ, lambda: open_catalog(profiles_dir), unsearched)
 
 
+def _sagemaker_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:
+    from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.sagemaker.connection import Connection  # noqa: PLC0415 -- startup time
+    from tgi_deploy.targets.sagemaker.target import SageMakerTarget  # noqa: PLC0415 -- startup time
+
+    local = sandbox_start(setup.home) if setup and setup.sandbox else None
+    environ = environment(sandbox=local is not None)
+    connection = Connection(
+        secret_of=lambda name: _secret_of(name, environ),
+        endpoint_url=local.endpoint_url if local else os.environ.get("AWS_ENDPOINT_URL") or None,
+        access_key=local.access_key if local else None,
+        unsearched=unsearched,
+    )
+    profiles_dir = setup.profiles_dir if setup else None
+    return SageMakerTarget(
+        cloud_of=connection.cloud,
+        catalog=lambda: open_catalog(profiles_dir, service=SageMakerTarget.facts.service),
+        default_region=lambda: default_region(os.environ)[0],
+    )
+
+
 # By name; the first is the default.
-_TARGETS: Final = {"ec2": _ec2_target, "docker": _docker_target, "kubernetes": _kubernetes_target}
+_TARGETS: Final = {
+    "ec2": _ec2_target,
+    "docker": _docker_target,
+    "kubernetes": _kubernetes_target,
+    "sagemaker": _sagemaker_target,
+}
 _STARTED_LATE: Final = frozenset({"kubernetes"})
 
 
@@ -257,12 +288,13 @@ def engine_named(name: str | None = None) -> Engine:
     return found
 
 
-def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None) -> Catalog:
-    """Return the catalog with every engine. Raises InputError `unreadable_path`."""
+def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None, service: str = "") -> Catalog:
+    """Return the catalog with every engine, or that of a service. Raises InputError `unreadable_path`."""
     from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalog
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- startup time
 
-    return Catalog.open(user_dir, more=more, engines=engines(), default_region=default_region)
+    found = Catalog.open(user_dir, more=more, engines=engines(), default_region=default_region)
+    return found.hosted(service) if service else found
 
 
 def _owner() -> str:
@@ -293,24 +325,31 @@ def environment(*, sandbox: bool) -> Mapping[str, str]:
     return {**os.environ, TOKEN_VARIABLES[0]: _SANDBOX_TOKEN} if lacks_token else os.environ
 
 
-def region_notice(setup: Setup) -> str | None:
-    """Return the note that the default region was used."""
+def region_notice(*, sandbox: bool) -> str | None:
+    """Return the note that the default region is used, because none is named or configured."""
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
 
     region, source = default_region(os.environ)
-    if setup.regions or source != "default" or setup.sandbox:
+    if source != "default" or sandbox:
         return None
     return f"no region is configured: using {region}; name one with --region or AWS_REGION"
 
 
-def catalog(profiles_dir: Path | None, *, offline: bool = False) -> Catalog:
-    """Return the catalog, extended by the hub: unknown models are read from there, once per commit."""
+def catalog(profiles_dir: Path | None, *, offline: bool = False, service: str = "") -> Catalog:
+    """Return the catalog, or that of a service, extended by the hub: unknown models are read once per commit."""
     from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalog
     from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
     kept = KeptModels(models_folder(os.environ))
     quiet = offline or os.environ.get("HF_HUB_OFFLINE", "").upper() in _TRUE
-    return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub))
+    return open_catalog(profiles_dir, more=kept if quiet else HubModels(kept, _hub), service=service)
+
+
+def catalog_with(instance_type: str, profiles_dir: Path | None) -> Catalog:
+    """Return the offline catalog that has an instance type: the provider's, or that of a service."""
+    services = dict.fromkeys(target.facts.service for target in targets())
+    found = [catalog(profiles_dir, offline=True, service=service) for service in services]
+    return next((item for item in found if instance_type in item.instance_types()), found[0])
 
 
 def _hub() -> HuggingFaceHub:
@@ -467,17 +506,41 @@ def _confidence(text: str, engine: str) -> float:
     return max((item.confidence for item in read(text, log_grammar(engine)).findings), default=0.0)
 
 
-def _probe(address: Address) -> Probe:
+def _probe(there: Sequence[Target], address: Address) -> Probe:
     from tgi_deploy.readiness.http import probe_health  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.protocol import near_end  # noqa: PLC0415 -- startup time
 
-    return probe_health(address.url, certificate=address.certificate)
+    if address.invoked:
+        return _invoked_engine(there, address).health()
+    near = near_end(there, address)
+    return probe_health(near.url, certificate=near.certificate)
 
 
-def _engine_client(address: Address, api_key_variable: str | None = None) -> EngineClient:
+def _engine_client(there: Sequence[Target], address: Address, api_key_variable: str | None = None) -> EngineClient:
     from tgi_deploy.readiness.http import HttpEngine  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.protocol import near_end  # noqa: PLC0415 -- startup time
 
+    if address.invoked:
+        return _invoked_engine(there, address)
+    address = near_end(there, address)
     key = None if api_key_variable is None else lambda: _secret(api_key_variable, os.environ).reveal()
     return HttpEngine(address.url, certificate=address.certificate, api_key=key)
+
+
+def _invoked_engine(there: Sequence[Target], address: Address) -> InvokedEngine:
+    """Return the client of an engine behind its cloud's API."""
+    from tgi_deploy.readiness.invoked import InvokedEngine  # noqa: PLC0415 -- see context()
+    from tgi_deploy.targets.protocol import Invoking, target_at  # noqa: PLC0415 -- startup time
+
+    target, engine = target_at(there, address.invoked), engines()[0]
+    if not isinstance(target, Invoking):
+        raise InputError("no_tunnel", f"{target.name} passes no requests on to {address.url}")
+
+    def invoke(body: bytes, streamed: bool) -> tuple[int, Iterator[bytes]]:  # noqa: FBT001 -- of InvokedEngine
+        answer = target.invoke(address, body, streamed=streamed)
+        return answer.status, answer.body
+
+    return InvokedEngine(engine=engine, invocable=engine, answers=lambda: target.answers(address), invoke=invoke)
 
 
 def _secret(variable: str, environ: Mapping[str, str]) -> Secret:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Artifact, Deployable
 
 
+# The form of machines that a service runs, which are of no use to the others.
+HOSTED = "sagemaker"
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{1000,}={0,2}")
 
 
@@ -33,7 +35,10 @@ def outputs(folder: Path) -> dict[str, str]:
     deployable = load(folder)
     files: dict[str, str] = {}
     errors: list[str] = []
+    hosted = deployable.candidate.offer.instance_type.status == "hosted"
     for kind in forms():
+        if hosted != (kind == HOSTED):
+            continue
         try:
             artifact = written(kind, deployable)
         except DeployError as error:

@@ -23,9 +23,9 @@ _SUPPLIES: dict[tuple[object, ...], Supply] = {}
 
 
 @cache
-def shared_catalog() -> Catalog:
+def shared_catalog(service: str = "") -> Catalog:
     """Its files are read once."""
-    return open_catalog()
+    return open_catalog(service=service)
 
 
 def drawn(seed: int) -> Request:

@@ -55,7 +55,7 @@ PROTOCOL = "engines.protocol"
 # The same for targets: only `targets/protocol.py`.
 KNOW_TARGETS = {"targets", "wiring"}
 TARGET_PROTOCOL = "targets.protocol"
-TARGETS = {"docker", "ec2", "kubernetes"}
+TARGETS = {"docker", "ec2", "kubernetes", "sagemaker"}
 # Within operations/: what each part may import of the others, beside the modules at its top.
 PARTS = {
     "report": set(),

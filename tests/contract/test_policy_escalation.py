@@ -11,8 +11,8 @@ import pytest
 from builders.iam import allows
 
 from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.targets.aws.policy import makes_roles, policy
 from tgi_deploy.targets.ec2.external_end import external_end
-from tgi_deploy.targets.ec2.policy import makes_roles, policy
 from tgi_deploy.targets.ec2.secrets import Secrets, SecretSource, delivery
 
 CASES = tomllib.loads((Path(__file__).parents[1] / "cases" / "policy" / "escalations.toml").read_text(encoding="utf-8"))

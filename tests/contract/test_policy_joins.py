@@ -15,7 +15,7 @@ from builders.iam import allows
 from policy_sentry.querying.all import get_service_prefix_data
 
 from tgi_deploy.catalog.actions import read_actions
-from tgi_deploy.targets.ec2.policy import policy
+from tgi_deploy.targets.aws.policy import policy
 
 ACTIONS = read_actions()
 NAMES = (

@@ -634,7 +634,7 @@ def total_usd_per_hour(
     stored = downloaded_bytes(request.model.model, stored)
     on_root = 0 if offer.instance_type.nvme_bytes * 10 >= stored * 11 else stored * 11 // 10
     gib = SYSTEM_GIB + math.ceil((supply.release.image_bytes + on_root) / GIB)
-    volume = (gib * extras.gp3_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)
+    volume = (gib * extras.volume_usd_per_gib_month / 730).quantize(Decimal("0.0001"), ROUND_HALF_UP)
     each = offer.usd_per_hour + volume + extras.public_ipv4_usd_per_hour
     return each * machines + (extras.load_balancer_usd_per_hour if machines > 1 else 0)
 

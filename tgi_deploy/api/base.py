@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.targets.protocol import TargetOptions
+    from tgi_deploy.targets.protocol import Target, TargetOptions
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.plan_request import PlanRequest
     from tgi_deploy.values.progress import ProgressEvent
@@ -85,8 +85,10 @@ class Place:
         """Return the context of methods that look for existing deployments."""
         return wiring.context(self._setup(self.places))
 
-    def _catalog(self) -> Catalog:
-        return wiring.catalog(self._profiles_dir, offline=self._offline)
+    def _catalog(self, target: Target | None = None) -> Catalog:
+        """Return the catalog of a target, by default of the client's."""
+        service = (target or self.target).facts.service
+        return wiring.catalog(self._profiles_dir, offline=self._offline, service=service)
 
     def _own_options(self, options: Mapping[str, object]) -> tuple[Value, dict[str, object], dict[str, object]]:
         """Return the target's options, as its value and as given, and the rest."""

@@ -123,7 +123,8 @@ class Changing(Watching):
         outcome, made = run_settled(
             wiring.context(setup), stops, job.runner(texts, fixes), name=job.name, ask=answers.on_interrupt
         )
-        notice = wiring.region_notice(setup) if self.target.facts.regions else None
+        named = bool(texts.regions) or not self.target.facts.regions
+        notice = None if named else wiring.region_notice(sandbox=self._sandbox)
         return up_result(job.plan, outcome, made, job.found.notices, notice)
 
     def up_file(  # noqa: PLR0913 -- one argument an option
@@ -257,7 +258,7 @@ class Changing(Watching):
         recorded, job = rollback_job(
             wiring.context(self._setup(())),
             name,
-            self._catalog(),
+            self._catalog,
             wiring.environment(sandbox=self._sandbox),
             answers,
             dry_run=dry_run,

@@ -87,7 +87,7 @@ class Planning(Place):
         """Return the plan in a lock as printed; a warning says how today's differs. Does not contact the hub."""
         from tgi_deploy.operations.results.about_plans import locked_result
 
-        return locked_result(file, wiring.catalog(self._profiles_dir, offline=True))
+        return locked_result(file, lambda kind: wiring.catalog_with(kind, self._profiles_dir))
 
     def why_not(self, model: str, kind: str, **request: Unpack[UpRequest]) -> Result[WhyNotData, WhyNot]:
         """Explain an instance type or an accelerator for a request, with the arithmetic."""
@@ -126,7 +126,7 @@ class Planning(Place):
         return artifact_result(
             form,
             texts_of(model, request),
-            self._catalog(),
+            self._catalog(wiring.target_of_form(form)),
             os.environ,
             write=lambda subject: wiring.written(form, subject, self._templates_dir),
             name=name,

@@ -1,4 +1,4 @@
-"""Reads `profiles/aws/actions.json`: the permissions of each feature, and the permissions boundary of our roles."""
+"""Reads `<service>/actions.json`: the permissions of each feature, and the permissions boundary of our roles."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tgi_deploy.values.base import Where
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_FILE: Final = "aws/actions.json"
+_SERVICE: Final = "aws"
+_FILE: Final = "actions.json"
 _VERSION: Final = "2012-10-17"  # the version of IAM's policy language
-_PRINTED: Final = '--policy-document "$(tgi-deploy doctor --policy --boundary)"'
+_PRINTED: Final = '--policy-document "$(tgi-deploy doctor --policy --boundary{target})"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,10 +41,14 @@ class Grant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Boundary:
-    """The account policy that roles created by this tool carry as their permissions boundary."""
+    """The account policy that roles created by this tool carry as their permissions boundary.
+
+    `target` is the option that its command needs, empty for the default target.
+    """
 
     name: str
     statements: tuple[Mapping[str, Any], ...]
+    target: str = ""
 
     def document(self, partition: str = "aws") -> dict[str, Any]:
         """Return the policy document for an account in `partition`."""
@@ -58,11 +63,12 @@ class Boundary:
     @property
     def creation(self) -> str:
         """The command with which an administrator creates it."""
-        return f"aws iam create-policy --policy-name {self.name} {_PRINTED}"
+        return f"aws iam create-policy --policy-name {self.name} {_PRINTED.format(target=self.target)}"
 
     def renewal(self, arn: str) -> str:
         """Return the command that updates an existing policy to the printed document."""
-        return f"aws iam create-policy-version --set-as-default --policy-arn {arn} {_PRINTED}"
+        printed = _PRINTED.format(target=self.target)
+        return f"aws iam create-policy-version --set-as-default --policy-arn {arn} {printed}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,15 +90,20 @@ def policy_document(statements: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"Version": _VERSION, "Statement": [dict(statement) for statement in statements]}
 
 
-def read_actions() -> Actions:
-    """Raises InputError `bad_profile`."""
-    where = Where(_FILE)
-    document = Store.behind().json(_FILE)
+def read_actions(service: str = _SERVICE) -> Actions:
+    """Return the permissions for the provider's machines, or a service's. Raises InputError `bad_profile`."""
+    name = f"{service}/{_FILE}"
+    where = Where(name)
+    document = Store.behind().json(name)
     try:
         scopes = {name: _scope(name, raw) for name, raw in document["scopes"].items()}
         grants = tuple(Grant(**{**raw, "scope": scopes[raw["scope"]]}) for raw in document["grants"])
         bound = document["boundary"]
-        boundary = Boundary(name=bound["name"], statements=tuple(bound["statements"]))
+        boundary = Boundary(
+            name=bound["name"],
+            statements=tuple(bound["statements"]),
+            target="" if service == _SERVICE else f" --target {service}",
+        )
         return Actions(features=dict(document["features"]), grants=grants, boundary=boundary)
     except (KeyError, TypeError, AttributeError) as problem:
         raise where.error(f"is not a table of permissions: {problem}") from None

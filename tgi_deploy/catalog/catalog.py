@@ -19,7 +19,7 @@ from tgi_deploy.values.quality import QualityTable
 from tgi_deploy.values.supply import ExtraPrices, Offer, Supply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tgi_deploy.catalog.comparison import Comparison
@@ -58,10 +58,15 @@ class Catalog:
     ) -> None:
         self._store = store
         self._hardware = Hardware(store)
+        self._more = more
         self._models = Models(store, more)
         self._engines = tuple(engines)
         self.default_region = default_region
         self._releases: dict[str, Release] = {}
+
+    @property
+    def _own_prices_file(self) -> str:
+        return own_prices.FILE
 
     @classmethod
     def open(
@@ -84,6 +89,12 @@ class Catalog:
                 hint="Use a folder with the packaged layout, such as one with models/my-model.toml.",
             )
         return cls(Store.behind(user_dir), more, engines, default_region)
+
+    def hosted(self, service: str) -> Catalog:
+        """Return the same catalog with the machines, prices and images of a service."""
+        from tgi_deploy.catalog.hosting import HostedCatalog  # noqa: PLC0415 -- few plans are for a service
+
+        return HostedCatalog(self._store, self._more, self._engines, self.default_region, service=service)
 
     @property
     def date(self) -> str:
@@ -168,6 +179,11 @@ class Catalog:
     def default_release(self) -> str:
         return self._of_engine("default")
 
+    @property
+    def kind_of_release(self) -> str:
+        """What its releases are called in messages."""
+        return f"{self.engine.title} release"
+
     def cpu_image(self, version: str) -> str:
         """Return the engine's official image for hosts without a GPU, which this tool does not plan."""
         return f"{self.release(version).image}{self._of_engine('cpu_image_suffix')}"
@@ -185,7 +201,7 @@ class Catalog:
             known = self.release_versions()
             if version not in known:
                 raise names.unknown(
-                    "unknown_engine_version", f"{self.engine.title} release", version, known,
+                    "unknown_engine_version", self.kind_of_release, version, known,
                     otherwise=f"Known are {known[0]} to {known[-1]}." if known else "None is known.",
                 )  # fmt: skip
             self._releases[version] = self.engine.release(version, self._documents)
@@ -211,12 +227,11 @@ class Catalog:
         """Return all offers of these regions and markets. Raises InputError `unknown_region`."""
         for region in regions:
             self.check_region(region)
-        own = own_prices.overlay(self._store, self.instance_types().keys())
-        return tuple(
-            own(offer)
-            for region in dict.fromkeys(regions)
-            for offer in prices.offers(self._store, region, markets, self.instance_types())
-        )
+        own = own_prices.overlay(self._store, self.instance_types().keys(), self._own_prices_file)
+        return tuple(own(offer) for region in dict.fromkeys(regions) for offer in self._listed_offers(region, markets))
+
+    def _listed_offers(self, region: str, markets: tuple[Market, ...]) -> Iterator[Offer]:
+        return prices.offers(self._store, region, markets, self.instance_types())
 
     def elsewhere(self, accelerator: str, count: int) -> tuple[Elsewhere, ...]:
         """Return other clouds' list prices for the same accelerators and count, the cheapest first."""
@@ -264,7 +279,7 @@ class Catalog:
 
 
 _NOTHING_BILLED: Final = ExtraPrices(
-    gp3_usd_per_gib_month=Decimal(0),
+    volume_usd_per_gib_month=Decimal(0),
     public_ipv4_usd_per_hour=Decimal(0),
     load_balancer_usd_per_hour=Decimal(0),
     estimated=False,

@@ -169,7 +169,7 @@ class Hardware:
         types = [
             item.name
             for item in self.instance_types.values()
-            if item.status == "offered" and (item.accelerator.name == card or item.name.startswith(family))
+            if item.status in {"offered", "hosted"} and (item.accelerator.name == card or item.name.startswith(family))
         ]
         return f"Types of {card or name} are {', '.join(types)}. " if types else ""
 

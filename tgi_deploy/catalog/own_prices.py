@@ -12,7 +12,8 @@
     until = 2027-03-31
 
 The prices replace those of the offers, so everything computed from them is consistent: hourly and token prices,
-budgets, caps and gates. Spot prices and what is billed in addition to the instance are unchanged.
+budgets, caps and gates. Spot prices and what is billed in addition to the instance are unchanged. A service's prices
+have a file of their own in its folder, `sagemaker/prices.toml`.
 """
 
 from __future__ import annotations
@@ -61,31 +62,33 @@ _FIELDS: Final = {
 }
 
 
-def overlay(store: Store, type_names: Collection[str]) -> Callable[[Offer], Offer]:
+def overlay(store: Store, type_names: Collection[str], file: str = FILE) -> Callable[[Offer], Offer]:
     """Return a function that applies the user's price to an offer; without a file, offers are unchanged.
 
     Raises:
         InputError: `bad_profile`, naming file and key path; also for an unknown type.
     """
-    if store.find(FILE) is None:
+    if store.find(file) is None:
         return lambda offer: offer
-    found = read(store.toml(FILE), _FIELDS, Where(FILE))
-    families = {name.partition(".")[0] for name in type_names}
-    _check(found.get("percent_off", {}), {*type_names, *families, _EVERYTHING}, Where(FILE).child("percent_off"))
+    where = Where(file)
+    found = read(store.toml(file), _FIELDS, where)
+    found["source"] = f"{file}: {found['source']}"
+    families = {name.rpartition(".")[0] for name in type_names}
+    _check(found.get("percent_off", {}), {*type_names, *families, _EVERYTHING}, where.child("percent_off"))
     for region, prices in found.get("usd_per_hour", {}).items():
-        _check(prices, type_names, Where(FILE).child("usd_per_hour").child(region))
-    credits_left = _credits(found)
+        _check(prices, type_names, where.child("usd_per_hour").child(region))
+    credits_left = _credits(found, where)
     return lambda offer: replaced(_priced(offer, found), credits=credits_left)
 
 
-def _credits(found: Mapping[str, Any]) -> Credits | None:
+def _credits(found: Mapping[str, Any], where: Where) -> Credits | None:
     """Return the credits; None after their last day."""
     if "credits" not in found:
         return None
-    given = read(found["credits"], _CREDITS, Where(FILE).child("credits"))
+    given = read(found["credits"], _CREDITS, where.child("credits"))
     if given["until"] < SystemClock().now().date():
         return None
-    return Credits(**given, source=f"{FILE}: {found['source']}")
+    return Credits(**given, source=found["source"])
 
 
 def _check(table: Mapping[str, Any], known: Collection[str], where: Where) -> None:
@@ -103,7 +106,7 @@ def _priced(offer: Offer, own: Mapping[str, Any]) -> Offer:
     if private is not None:
         return _with_price(offer, private, own, estimated=False)
     off = own.get("percent_off", {})
-    percent = next((off[key] for key in (name, name.partition(".")[0], _EVERYTHING) if key in off), None)
+    percent = next((off[key] for key in (name, name.rpartition(".")[0], _EVERYTHING) if key in off), None)
     if percent is None or offer.usd_per_hour is None:
         return offer
     price = (offer.usd_per_hour * (_WHOLE - percent) / _WHOLE).quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)
@@ -114,7 +117,7 @@ def _with_price(offer: Offer, usd_per_hour: Decimal, own: Mapping[str, Any], *, 
     return replaced(
         offer,
         usd_per_hour=usd_per_hour,
-        price_source=f"{FILE}: {own['source']}",
+        price_source=own["source"],
         price_date=own["date"],
         estimated=estimated,
     )

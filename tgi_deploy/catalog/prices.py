@@ -39,7 +39,7 @@ _SPOT: Final = {
     **_PRICED,
 }
 _EXTRAS: Final = {
-    "gp3_usd_per_gib_month": Field(check=usd),
+    "gp3_usd_per_gib_month": Field(check=usd, target="volume_usd_per_gib_month"),
     "public_ipv4_usd_per_hour": Field(check=usd),
     "load_balancer_usd_per_hour": Field(check=usd),
     "estimated": Field(check=boolean),
@@ -79,10 +79,14 @@ def interruptions(store: Store) -> Mapping[str | None, Interruptions]:
 
 
 def offers(
-    store: Store, region: str, markets: tuple[Market, ...], instance_types: Mapping[str, InstanceType]
+    store: Store,
+    region: str,
+    markets: tuple[Market, ...],
+    instance_types: Mapping[str, InstanceType],
+    folder: str = PRICES_FOLDER,
 ) -> Iterator[Offer]:
     """Return the offered types of a region. An unknown price is None."""
-    name = f"{PRICES_FOLDER}/{region}.json"
+    name = f"{folder}/{region}.json"
     content = store.json(name)
     where = Where(name).child("prices")
     sources = table(content.get("sources", {}), Where(name).child("sources"))
@@ -91,8 +95,8 @@ def offers(
         row = read(raw, _ROW, where.child(type_name))
         hardware = instance_types.get(type_name)
         if hardware is None:
-            raise where.child(type_name).error("is not an instance type of aws/instance_types.json")
-        if not row["offered"] or hardware.status != "offered":
+            raise where.child(type_name).error("is not a known instance type")
+        if not row["offered"] or hardware.status not in {"offered", "hosted"}:
             continue
         for market in markets:
             if market in _MARKETS:

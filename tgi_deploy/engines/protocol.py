@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +93,21 @@ class ServingEngine(Protocol):
         """Return a line of Python that sends the request, with the API key from a variable."""
 
 
-class Engine(ServingEngine, Protocol):
+@runtime_checkable
+class Invocable(Protocol):
+    """An engine that a service can run which passes requests on to a single route."""
+
+    def invocation(self, probe: ProbeRequest) -> ProbeRequest | None:
+        """Return the request to that route with the same answer; None for what can't be asked there.
+
+        One whose whole answer may take long is streamed.
+        """
+
+    def as_answered(self, probe: ProbeRequest, reply: HttpReply) -> HttpReply:
+        """Return the reply to an invocation in the form of the probe's own route."""
+
+
+class Engine(ServingEngine, Invocable, Protocol):
     """An engine that plans support. Pure: it judges configurations and never raises for a bad one."""
 
     @property

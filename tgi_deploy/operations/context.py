@@ -15,6 +15,7 @@ from tgi_deploy.targets.protocol import target_at
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.serving import (
     CERTIFICATE_NOTE,
+    INVOKED_NOTE,
     TUNNEL_NOTE,
     UNREAD,
     Address,
@@ -141,7 +142,9 @@ def with_certificate(machine: ResourceRecord, console: str) -> ResourceRecord:
 def address_of(url: str, machine: ResourceRecord | None) -> Address:
     """Return the address of a machine's engine, with the one certificate that may answer there."""
     known = machine.notes.get(CERTIFICATE_NOTE) if machine else None
-    return Address(url=url, certificate="" if known == UNREAD else known, tunnel=tunnel_to(url, machine))
+    invoked = machine.place if machine and INVOKED_NOTE in machine.notes else ""
+    certificate = "" if known == UNREAD else known
+    return Address(url=url, certificate=certificate, tunnel=tunnel_to(url, machine), invoked=invoked)
 
 
 def tunnel_to(url: str, machine: ResourceRecord | None) -> TunnelEnd | None:

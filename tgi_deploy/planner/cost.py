@@ -25,13 +25,15 @@ _HEADROOM_GIB: Final = 20
 def storage_for(hardware: InstanceType, *, weights_bytes: int, image_bytes: int, least_gib: int = 0) -> Storage:
     """Return the storage: weights on instance NVMe if they fit with a 10 % margin, else on the root volume.
 
-    `least_gib` is the minimum size of the root volume.
+    `least_gib` is the minimum size of the root volume. A service's machine with NVMe has none, and no volume of a
+    service holds the system.
     """
     on_nvme = hardware.nvme_bytes >= weights_bytes * 11 // 10
     beside = 0 if on_nvme else weights_bytes * 11 // 10
-    root_gib = _SYSTEM_GIB + _HEADROOM_GIB + -(-(image_bytes + beside) // GIB)
+    is_hosted = hardware.status == "hosted"
+    root_gib = (0 if is_hosted else _SYSTEM_GIB) + _HEADROOM_GIB + -(-(image_bytes + beside) // GIB)
     return Storage(
-        root_volume_gib=max(root_gib, least_gib),
+        root_volume_gib=0 if is_hosted and hardware.nvme_bytes else max(root_gib, least_gib),
         weights_on_nvme=on_nvme,
         weights_bytes=weights_bytes,
         image_bytes=image_bytes,
@@ -50,18 +52,20 @@ def served_usd_per_hour(usd_per_hour: Decimal, interruptions_per_month: Decimal,
 def hourly_cost(offer: Offer, storage: Storage, extras: ExtraPrices | None, *, machines: int = 1) -> Cost:
     """Return everything billed by the hour. An owned machine costs nothing here; callers check for unknown prices.
 
-    Several machines need a load balancer.
+    Several machines need a load balancer; a service has one, and its own addresses.
     """
     several = f"{machines} x " if machines > 1 else ""
     lines = [(f"{several}{line.item}", line.usd_per_hour) for line in offer.bill]
     if not lines:
         lines.append((f"{several}instance", offer.usd_per_hour or Decimal(0)))
-    if extras is not None:
-        volume = extras.gp3_usd_per_gib_month * storage.root_volume_gib / HOURS_PER_MONTH
-        gib = f"{several}{ROOT_VOLUME}, {storage.root_volume_gib} GiB gp3"
+    hosted = offer.instance_type.status == "hosted"
+    if extras is not None and storage.root_volume_gib:
+        volume = extras.volume_usd_per_gib_month * storage.root_volume_gib / HOURS_PER_MONTH
+        gib = f"{several}{ROOT_VOLUME}, {storage.root_volume_gib} GiB {extras.volume_type}"
         lines.append((gib, volume.quantize(_CENT_OF_A_CENT, ROUND_HALF_UP)))
+    if extras is not None and not hosted:
         lines.append((f"{several}{PUBLIC_ADDRESS}", extras.public_ipv4_usd_per_hour))
     bill = [CostLine(item=item, usd_per_hour=usd_per_hour * machines) for item, usd_per_hour in lines]
-    if machines > 1 and extras is not None:
+    if machines > 1 and extras is not None and not hosted:
         bill.append(CostLine(item="load balancer", usd_per_hour=extras.load_balancer_usd_per_hour))
     return Cost(lines=tuple(bill))

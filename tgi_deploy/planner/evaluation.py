@@ -187,6 +187,7 @@ class Evaluator:
                 model=self.model, hardware=hardware, num_shard=num_shard, scheme=scheme,
                 load=replaced(load, concurrency=concurrency), pins=self.pins, release=self.release,
                 allow_turing=self.request.allow_turing, prefill_tokens=prefill_tokens,
+                variables_only=self.supply.hosting is not None,
             )
         )  # fmt: skip
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.planner.certainty import cheaper, safer
 from tgi_deploy.planner.frontier import alternatives, frontier
+from tgi_deploy.planner.hosting import notices as hosting_notices
+from tgi_deploy.planner.hosting import scales_to
 from tgi_deploy.planner.remarks import assumptions, missed_limits, notices
 from tgi_deploy.planner.replica_load import replica_load
 from tgi_deploy.planner.replicas import MOST_REPLICAS
@@ -34,7 +36,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
 
     Raises InputError for engine flags that the release does not have or that contradict each other.
     """
-    search = Search(request, supply, engine)
+    search = Search(request, supply, engine, scales_to=scales_to(request, supply))
     found = search.run()
     if not found.configurations:
         return NoFeasiblePlan(
@@ -55,6 +57,7 @@ def make_plan(request: Request, supply: Supply, engine: Engine) -> Plan | NoFeas
         assumptions=tuple(assumptions(request, chosen, supply)),
         notices=(
             *missed_limits(request, ranked[0]),
+            *hosting_notices(supply.hosting, chosen, request),
             *notices(request, chosen, supply, _several_replicas(search, ranked[0])),
         ),
         catalog_date=supply.date,

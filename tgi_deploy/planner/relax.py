@@ -22,6 +22,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
+from tgi_deploy.planner.hosting import scales_to
 from tgi_deploy.planner.replicas import MOST_REPLICAS, counts_of, most_machines, slots
 from tgi_deploy.planner.search import Search
 from tgi_deploy.planner.service_level import certain, outcomes
@@ -139,7 +140,9 @@ class _Relaxer:
         known = self._searches.get((context, load))
         if known is None:
             request = replaced(self._loaded(load), context_tokens=context)
-            known = self._searches[context, load] = Search(request, self.supply, self.engine)
+            known = self._searches[context, load] = Search(
+                request, self.supply, self.engine, scales_to=scales_to(self.request, self.supply)
+            )
         return known
 
     def _loaded(self, load: int) -> Request:
@@ -224,7 +227,7 @@ class _Relaxer:
 
     def _prices(self, offer: Offer) -> tuple[Decimal, ...]:
         extras = self.supply.extra_prices.get(offer.region)
-        beside = (extras.gp3_usd_per_gib_month, extras.public_ipv4_usd_per_hour) if extras else (Decimal(0),) * 2
+        beside = (extras.volume_usd_per_gib_month, extras.public_ipv4_usd_per_hour) if extras else (Decimal(0),) * 2
         return (Decimal("Infinity") if offer.usd_per_hour is None else offer.usd_per_hour, *beside)
 
     def _elsewhere(self, offer: Offer) -> Iterator[str]:
@@ -344,7 +347,7 @@ class _Relaxer:
 
     def _over_budget(self, configuration: Configuration) -> Axes:
         budget = self.request.budget_usd_per_hour
-        return frozenset({"budget"}) if budget is not None and configuration.cost.usd_per_hour > budget else _NOTHING
+        return frozenset({"budget"}) if budget is not None and configuration.most_usd_per_hour > budget else _NOTHING
 
     def settled(self, axes: Axes) -> Relaxation:
         """Return a sufficient set with its exact amounts."""
@@ -396,7 +399,7 @@ class _Relaxer:
         """Return the request with each of `axes` set to what the candidate needs, rounded to readable values."""
         offer, speed, sure = candidate.offer, candidate.performance, request.confidence
         values: dict[str, dict[str, Any]] = {
-            "budget": {"budget_usd_per_hour": _cents(candidate.cost.usd_per_hour)},
+            "budget": {"budget_usd_per_hour": _cents(candidate.most_usd_per_hour or candidate.cost.usd_per_hour)},
             "quantize": {"quantize": candidate.quantize},
             "region": {"regions": (offer.region,)},
             "market": {"markets": (offer.market,)},
@@ -443,7 +446,7 @@ def _change(configuration: Configuration, axes: Axes, sure: float) -> tuple[obje
     """Return the sort key: how much a configuration changes on the relaxed axes, then price, then names."""
     speed = configuration.evaluation.performance
     return (
-        _cents(configuration.cost.usd_per_hour) if "budget" in axes else 0,
+        _cents(configuration.most_usd_per_hour) if "budget" in axes else 0,
         _up(certain(speed, "ttft_ms", sure), _MILLISECOND) if speed and "ttft" in axes else 0,
         _up(certain(speed, "tpot_ms", sure), _TENTH) if speed and "tpot" in axes else 0,
         -_down(certain(speed, "output_tokens_per_s", sure), _TENTH) if speed and "throughput" in axes else 0,

@@ -31,8 +31,11 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
         kind = "estimated" if offer.estimated else "listed"
         yield f"{offer.market} price as {kind} on {offer.price_date} ({offer.price_source})"
         extras = supply.extra_prices.get(offer.region)
-        if extras is not None and extras.estimated:
-            yield f"volume and address prices in {offer.region} are estimates"
+        if extras is not None and extras.estimated and len(chosen.cost.lines) > 1:
+            what = "volume" if supply.hosting else "volume and address"
+            yield f"{what} prices in {offer.region} are estimates"
+        if supply.hosting is not None:
+            yield f"{supply.hosting.service} has in {offer.region} the machines that the region rents out without it"
         yield "the planner does not know the account's quota and capacity"
     if request.model.model.source and request.model.model.parameters:
         yield f"model shape from {request.model.model.source.partition(';')[0]}"
@@ -64,7 +67,7 @@ def notices(request: Request, chosen: Candidate, supply: Supply, more: Configura
     """Return the notices. `more`: a better plan with several replicas, which the target can't run yet."""
     yield from _quality(request, chosen, supply)
     if more is not None:
-        yield _several(more)
+        yield _several(more, runs_one=supply.hosting is None)
     if request.model.notice:
         yield request.model.notice
     if request.allow_turing:
@@ -113,13 +116,14 @@ def _quality(request: Request, chosen: Candidate, supply: Supply) -> Iterator[st
     )
 
 
-def _several(more: Configuration) -> str:
+def _several(more: Configuration, *, runs_one: bool) -> str:
     speed, evaluation = more.evaluation.performance, more.evaluation
     rate = f", {speed.output_tokens_per_s:,.0f} tokens/s" if speed else ""
     name = more.offer.instance_type.name
     where = f"{more.machines} x {name}" if more.machines > 1 else f"one {name}"
     price = f", ${more.cost.usd_per_hour:.2f}/h" if more.cost.usd_per_hour else ""
+    so_far = ", for a target that runs several" if runs_one else ""
     return (
         f"{evaluation.replicas} replicas on {where} would do better{price}{rate}: "
-        f"--replicas {evaluation.replicas} plans them, for a target that runs several"
+        f"--replicas {evaluation.replicas} plans them{so_far}"
     )

@@ -21,8 +21,8 @@ MOST_REPLICAS: Final = 64
 
 
 def slots(hardware: InstanceType, num_shard: int) -> int:
-    """Return the number of replicas per machine."""
-    return max(1, hardware.accelerator_count // num_shard)
+    """Return the number of replicas per machine: one where a service runs the container."""
+    return 1 if hardware.status == "hosted" else max(1, hardware.accelerator_count // num_shard)
 
 
 def machines(hardware: InstanceType, num_shard: int, replicas: int) -> int:

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import Problem
-from tgi_deploy.planner import cost, frontier, performance, rank, replicas, service_level
+from tgi_deploy.planner import cost, frontier, hosting, performance, rank, replicas, service_level
 from tgi_deploy.planner.evaluation import Evaluator
 from tgi_deploy.planner.replica_load import needed_kv_tokens
 from tgi_deploy.planner.time_to_ready import rates, restart_s
@@ -37,7 +37,8 @@ _UNPRICED: Final = {
 class Configuration(Frozen, frozen=True, kw_only=True):
     """An offer on which an evaluation works within the budget, ranked by `key`.
 
-    `served_usd_per_hour` is the price of an hour of service, which interruptions increase.
+    `served_usd_per_hour` is the price of an hour of service, which interruptions increase. `most_usd_per_hour` is the
+    price at the largest size, which a budget bounds.
     """
 
     offer: Offer
@@ -45,6 +46,7 @@ class Configuration(Frozen, frozen=True, kw_only=True):
     machines: int
     usd_per_hour: Decimal
     served_usd_per_hour: Decimal
+    most_usd_per_hour: Decimal
     cost: Cost
     storage: Storage
     key: tuple[Any, ...]
@@ -69,13 +71,22 @@ _OF_LOAD: Final = _SLOW | {"load_too_high"}
 class Search:
     """A search for one request, supply and engine. Holds what evaluations share; `run` does the work."""
 
-    def __init__(self, request: Request, supply: Supply, engine: Engine, evaluator: Evaluator | None = None) -> None:
-        """`evaluator`: one for the same request except its number of replicas."""
+    def __init__(
+        self,
+        request: Request,
+        supply: Supply,
+        engine: Engine,
+        evaluator: Evaluator | None = None,
+        *,
+        scales_to: int | None = None,
+    ) -> None:
+        """`evaluator`: one for the same request except its number of replicas. `scales_to`: see `hosting.scales_to`."""
         self.request = request
         self.supply = supply
         self.engine = engine
         self.release = supply.release
         self.evaluator = evaluator or Evaluator(request, supply, engine)
+        self._scales_to = scales_to
         self._restarts: dict[str, float] = {}
         self._billed: dict[tuple[Any, ...], tuple[Decimal, Cost]] = {}
         self._stored: dict[tuple[str, str, str], Storage] = {}
@@ -119,6 +130,20 @@ class Search:
                 message=f"{evaluation.replicas} replicas need {needed} of these machines, more than {most}",
                 data={"machines": needed, "max_machines": most},
             )
+        yield from self._hosting_problems(hardware, evaluation)
+
+    def _hosting_problems(self, hardware: InstanceType, evaluation: Evaluation) -> Iterator[Problem]:
+        service = self.supply.hosting
+        if service is None:
+            return
+        storage = self._storage(hardware, evaluation.scheme)
+        yield from hosting.storage_problems(service, hardware, storage)
+        startup = self.engine.startup(evaluation.fit.settings, rates(hardware, storage))
+        found = (
+            hosting.start_problem(service, startup),
+            hosting.answer_problem(service, evaluation.performance, self.request),
+        )
+        yield from filter(None, found)
 
     @cached_property
     def by_type(self) -> Mapping[str, list[Offer]]:
@@ -198,7 +223,8 @@ class Search:
         if price is None:
             return None
         total, bill, storage = price
-        if self.request.budget_usd_per_hour is not None and total > self.request.budget_usd_per_hour:
+        most_usd = self._most_usd_per_hour(offer, evaluation, total)
+        if self.request.budget_usd_per_hour is not None and most_usd > self.request.budget_usd_per_hour:
             return None
         served = self._served(offer, total)
         nearness = self.nearness(evaluation)
@@ -210,8 +236,17 @@ class Search:
             cost=bill,
             storage=storage,
             served_usd_per_hour=served,
+            most_usd_per_hour=most_usd,
             key=rank.sort_key(self.request.prefer, self._merit(offer, evaluation, served, nearness)),
         )
+
+    def _most_usd_per_hour(self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal) -> Decimal:
+        """Return the price at the largest size; `usd_per_hour` is that of the planned one."""
+        if self._scales_to is None or self._scales_to <= evaluation.replicas:
+            return usd_per_hour
+        largest = replicas.machines(offer.instance_type, evaluation.num_shard, self._scales_to)
+        price = self.price(offer, evaluation.scheme, largest)
+        return usd_per_hour if price is None else price[0]
 
     def _merit(
         self, offer: Offer, evaluation: Evaluation, usd_per_hour: Decimal, nearness: tuple[bool, float]
@@ -285,7 +320,8 @@ class Search:
         """Return the rejection of a configuration on these offers; of prices, the cheapest counts."""
         cheapest = offers[0]
         price = self.price(cheapest, evaluation.scheme, _machines(cheapest, evaluation))
-        over_budget = _price_problem(cheapest, None if price is None else price[0], self.request.budget_usd_per_hour)
+        most_usd = None if price is None else self._most_usd_per_hour(cheapest, evaluation, price[0])
+        over_budget = _price_problem(cheapest, most_usd, self.request.budget_usd_per_hour)
         problems = (*against, *filter(None, (over_budget,)))
         first = problems[0]
         return Rejection(
@@ -309,13 +345,16 @@ class Search:
         return Candidate(
             offer=offer, num_shard=evaluation.num_shard, quantize=evaluation.scheme.name, dtype=fit.dtype,
             lost_bits=evaluation.scheme.lost_bits, cost=configuration.cost,
+            most_usd_per_hour=None if self._scales_to is None else configuration.most_usd_per_hour,
             memory=self.memory(evaluation),
             quality=evaluation.quality.grade, replicas=evaluation.replicas, machines=configuration.machines,
             outcomes=evaluation.outcomes,
             performance=performance.with_prices(evaluation.performance, configuration.cost.usd_per_hour, self.request),
             engine=EngineRun(
                 name=self.engine.name, version=self.release.version, settings=fit.settings,
-                container=self.engine.container(fit),
+                container=hosting.hosted(
+                    self.engine.container(fit), self.supply.hosting, offer.region, self.engine.cache_path
+                ),
                 startup=self.engine.startup(fit.settings, rates(offer.instance_type, storage)),
                 metrics=self.engine.metrics(self.release), access=self.engine.access(self.release),
                 port=self.request.port,

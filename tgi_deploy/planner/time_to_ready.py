@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.engine import Rates, StartupPhase
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _LAUNCH_S: Final = 40.0
 _BOOT_S: Final = 90.0
 _REGISTRY_MB_S: Final = 150.0
+# Nothing is seen of a service's machine before its container writes: launch, boot and pull together, and the search for
+# a machine of each of five types, 300 s each. A public report of an endpoint on SageMaker has 333 s for the pull alone.
+_HOSTED_S: Final = 2400.0
 _UNPACK_FACTOR: Final = 0.5  # the packed image is about half its size on disk
 _LARGEST_LAYER: Final = 0.5  # of the image: a pull shows no progress while it unpacks a layer
 _HUB_MB_S: Final = 400.0
@@ -37,6 +40,9 @@ _NETWORK_SHARE: Final = 0.6
 _SLACK: Final = 3.0
 _STRETCH: Final = 3.0  # times the deadline, for a phase that makes progress
 
+# A service checks an engine for itself, and lets former machines finish, before it reports the new one.
+_SERVICE_S: Final = 900.0
+_LAST: Final = "ready"
 _ONLY_RENTED: Final = frozenset({"launching", "booting"})
 
 
@@ -57,7 +63,14 @@ class PhaseEstimate(Frozen, frozen=True, kw_only=True):
 def estimate(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     """Return the phases from the launch to the first answer, in order."""
     host = _host_phases(candidate.offer.instance_type, candidate.storage)
-    return tuple(_estimate(phase) for phase in (*host, *candidate.engine.startup))
+    hosted = candidate.offer.instance_type.status == "hosted"
+    own = (_settled(phase) if hosted else phase for phase in candidate.engine.startup)
+    return tuple(_estimate(phase) for phase in (*host, *own))
+
+
+def _settled(phase: StartupPhase) -> StartupPhase:
+    """Return a phase of a hosted engine: the service takes it into service after its own checks."""
+    return replaced(phase, floor_s=phase.floor_s + _SERVICE_S) if phase.phase == _LAST else phase
 
 
 def planned_again(planned: Iterable[PlannedPhase], storage: Storage, *, emptied: bool) -> tuple[PhaseEstimate, ...]:
@@ -116,6 +129,10 @@ def _host_phases(hardware: InstanceType, storage: Storage) -> Iterator[StartupPh
     image_bytes = storage.image_bytes
     unpacking_s = _Volume(hardware=hardware).takes_s(image_bytes / 1e6)
     pulling_s = packed_mb(image_bytes) / min(_REGISTRY_MB_S, _network_mb_s(hardware)) + unpacking_s
+    if hardware.status == "hosted":
+        expected_s = _LAUNCH_S + _BOOT_S + pulling_s
+        yield StartupPhase(phase="launching", expected_s=expected_s, floor_s=_HOSTED_S, silent_s=_HOSTED_S)
+        return
     yield StartupPhase(phase="launching", expected_s=_LAUNCH_S, floor_s=300.0, silent_s=300.0)
     yield StartupPhase(phase="booting", expected_s=_BOOT_S, floor_s=420.0, silent_s=300.0)
     yield StartupPhase(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tgi_deploy.planner.hosting import scales_to
 from tgi_deploy.planner.replicas import machines, slots
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import Frozen, replaced
@@ -98,7 +99,7 @@ def explain(
 
     `machines`: this many of each, filled with replicas; on one machine, as many as the request allows.
     """
-    search = Search(replaced(request, instance_type=None), supply, engine)
+    search = Search(replaced(request, instance_type=None), supply, engine, scales_to=scales_to(request, supply))
     configurations = search.run().configurations
     places = _first_of_each_type(configurations)
     pinned = [

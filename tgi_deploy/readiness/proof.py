@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
-from tgi_deploy.errors import Failure, NotHealthyError, Problem
+from tgi_deploy.errors import Failure, NotHealthyError, Problem, warning
 from tgi_deploy.values.probing import Identity, ProbeRequest, Reply
 
 if TYPE_CHECKING:
@@ -37,6 +37,13 @@ class EngineClient(Protocol):
 
         Raises NotHealthyError `engine_unreachable` without a response.
         """
+
+
+@runtime_checkable
+class PartialClient(Protocol):
+    """A client that does not reach all routes of its engine."""
+
+    def reaches(self, probe: ProbeRequest) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +84,10 @@ class Endpoint:
 
     client: EngineClient
     engine: ServingEngine
+
+    def reaches(self, probe: ProbeRequest) -> bool:
+        """Return whether the client can send it."""
+        return not isinstance(self.client, PartialClient) or self.client.reaches(probe)
 
     def ask(self, probe: ProbeRequest) -> tuple[HttpReply, Reply | Problem]:
         """Return the response and its meaning; a returned problem is only a warning.
@@ -119,7 +130,11 @@ def prove(endpoint: Endpoint, expected: ExpectedService, *, clock: Clock) -> Pro
     for name, probes in groupby(endpoint.engine.probes(expected.promise), key=lambda probe: probe.step):
         if name not in _STEPS:
             break
-        found[name], took_ms = timed(clock, partial(_STEPS[name], endpoint, tuple(probes), expected))
+        asked = tuple(probe for probe in probes if endpoint.reaches(probe))
+        if not asked:
+            found[name] = _Found(warning=_unproved(name))
+            continue
+        found[name], took_ms = timed(clock, partial(_STEPS[name], endpoint, asked, expected))
         steps.append(ProofStep(name=name, took_ms=took_ms, detail=found[name].detail))
     return ProofReport(
         steps=tuple(steps),
@@ -128,6 +143,18 @@ def prove(endpoint: Endpoint, expected: ExpectedService, *, clock: Clock) -> Pro
         first_token_ms=found["stream"].first_token_ms,
         warnings=tuple(item.warning for item in found.values() if item.warning is not None),
     )
+
+
+def _unproved(step: str) -> Problem:
+    """Return the warning about a step that can't be taken through the cloud's API."""
+    return warning(
+        f"{step}_unproved",
+        f"the engine's {_SUBJECTS.get(step, step)} can't be asked through the cloud's API: that it runs this image with"
+        " these settings rests on what the cloud was asked for",
+    )
+
+
+_SUBJECTS: Final = {"info": "own report of its model and limits"}
 
 
 def timed(clock: Clock, ask: Callable[[], _T]) -> tuple[_T, float]:

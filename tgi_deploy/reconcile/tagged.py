@@ -17,6 +17,7 @@ from tgi_deploy.values.serving import (
     API_KEY_PARAMETER_NOTE,
     BIND_NOTE,
     CERTIFICATE_NOTE,
+    INVOKED_NOTE,
     PUBLIC_KEY_NOTE,
     TUNNEL_NOTE,
     UNREAD,
@@ -41,6 +42,7 @@ _NOTES: Final = {
     f"{TAG_PREFIX}certificate": CERTIFICATE_NOTE,
     f"{TAG_PREFIX}public-key": PUBLIC_KEY_NOTE,
     f"{TAG_PREFIX}tunnel": TUNNEL_NOTE,
+    f"{TAG_PREFIX}invoked": INVOKED_NOTE,
 }
 _COUNT: Final = "[1-9][0-9]{0,8}"
 _FORMS: Final = {
@@ -59,6 +61,7 @@ _FORMS: Final = {
         f"{TAG_PREFIX}certificate": f"{UNREAD}|[0-9a-f]{{64}}",
         f"{TAG_PREFIX}public-key": "[0-9A-Za-z+/]{43}=",
         f"{TAG_PREFIX}tunnel": YES,
+        f"{TAG_PREFIX}invoked": YES,
     }.items()
 }
 _HIGHEST_PORT: Final = 65535

@@ -85,7 +85,10 @@ class Sandbox:
         moto = DomainDispatcherApplication(backend_app)
         self.access_key = secrets.token_hex(16)
         self.machines.access_key = self.access_key
-        layer = Layer(moto, self.machines, faults=faults, lock=lock, access_key=self.access_key)
+        layer = Layer(
+            moto, self.machines, faults=faults, lock=lock, access_key=self.access_key, home=home, speed=options.speed
+        )
+        self.layer = layer
         self.server = make_server("127.0.0.1", options.port, layer, threaded=True, request_handler=MotoRequestHandler)
         self.url = f"http://127.0.0.1:{self.server.port}"
         self.machines.endpoint_url = self.url
@@ -99,6 +102,7 @@ class Sandbox:
         try:
             self.server.serve_forever(poll_interval=0.05)
         finally:
+            self.layer.close()
             self.machines.close()
             self.server.server_close()
 

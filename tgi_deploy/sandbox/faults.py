@@ -31,7 +31,7 @@ ANY_ACTION: Final = "*"
 _CALLER: Final = re.compile(r"\bapp/pid-([1-9]\d{0,9})\b", re.ASCII)
 _NAMED: Final = re.compile(
     r"^(InstanceId|GroupId|GroupName|LaunchTemplateId|LaunchTemplateName|ResourceId|SecurityGroupId)(\.\d+)?$"
-    r"|^NetworkInterface\.\d+\.SecurityGroupId\.\d+$|^LaunchTemplate\.",
+    r"|^(EndpointName|EndpointConfigName|ModelName)$|^NetworkInterface\.\d+\.SecurityGroupId\.\d+$|^LaunchTemplate\.",
 )
 # No clock can wait for ever.
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
@@ -141,7 +141,9 @@ def read_fault(document: Mapping[str, Any]) -> Fault:
     kind, base = (CallFault, {}) if name is None else _KNOWN[name]
     fields = {**base, **{key: value for key, value in document.items() if key != "name"}}
     if name == "not-found-yet":
-        fields = {"code": _TABLE["not_found"].get(str(fields["action"]), "InvalidParameterValue"), **fields}
+        code = _TABLE["not_found"].get(str(fields["action"]), "InvalidParameterValue")
+        message = document.get("message") or _TABLE["not_found_messages"].get(code, fields["message"])
+        fields = {"code": code, **fields, "message": message}
     try:
         return converted(fields, kind)
     except ValidationError as problem:

@@ -39,6 +39,12 @@ def proxy_image() -> str:
 
 
 @cache
+def release_bytes(version: str) -> int:
+    """Return the unpacked size of a release's image."""
+    return Catalog.open(engines=(Tgi(),)).release(version).image_bytes
+
+
+@cache
 def image_sizes() -> dict[str, int]:
     """Return the unpacked sizes of the engine's images and of the proxy's."""
     catalog = Catalog.open(engines=(Tgi(),))

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import to_builtins
@@ -48,8 +49,10 @@ from tgi_deploy.sandbox.wire import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     from tgi_deploy.sandbox.machines import Machines
+    from tgi_deploy.sandbox.sagemaker.hosting import Hosting
 
 # With DNS rebinding, a page's own host name appears here.
 _OWN_HOST: Final = re.compile(r"(?:127\.0\.0\.1|localhost)(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
@@ -77,6 +80,7 @@ _SECRET: Final = frozenset({"Value"})  # of PutParameter
 _HIDDEN: Final = "***"
 _FAILED: Final = 500
 _REFUSALS: Final = {"ec2": rules.refuse, "iam": roles.refuse_role}
+_HOSTED: Final = frozenset({"sagemaker", "application-autoscaling"})
 _POWER: Final = frozenset({"poweroff", "reboot"})
 
 
@@ -91,6 +95,8 @@ class Layer:
         faults: FaultTable,
         lock: threading.RLock,
         access_key: str,
+        home: Path,
+        speed: float,
     ) -> None:
         self.shut_down: Callable[[], None] = lambda: None
         self._moto = moto
@@ -98,10 +104,25 @@ class Layer:
         self._faults = faults
         self._lock = lock
         self._access_key = access_key
+        self._home = home
+        self._speed = speed
         self._tokens = TokenMemory()
         self._sessions = Sessions(machines.guest)
         roles.prepare_account()
         self._calls: deque[dict[str, Any]] = deque(maxlen=_KEPT_CALLS)
+
+    @cached_property
+    def hosting(self) -> Hosting:
+        """SageMaker's endpoints, from the first call about them."""
+        from tgi_deploy.sandbox.sagemaker.hosting import Hosting  # noqa: PLC0415 -- half a second that EC2 needs not
+
+        home = self._home / "machines" / "sagemaker"
+        return Hosting(home=home, faults=self._faults, speed=self._speed, lock=self._lock)
+
+    def close(self) -> None:
+        """End the endpoints."""
+        if "hosting" in self.__dict__:
+            self.hosting.close()
 
     def __call__(self, environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
@@ -156,6 +177,11 @@ class Layer:
             send_signal(call, fault.signal)
             if fault.signal == "KILL":
                 return dropped()
+        if call.action.startswith("InvokeEndpoint"):
+            with self._lock:
+                hosting = self.hosting
+            answer = hosting.invoke(call)
+            return _ended(call, answer, fault) if fault else answer
         with self._lock:
             try:
                 answer = self._carry_out(environ, call)
@@ -171,7 +197,11 @@ class Layer:
         repeated = self._tokens.replay(call, ask_moto)
         if repeated is not None:
             return repeated
+        if call.service == "pricing":
+            raise RefusedError("AccessDeniedException", "the sandbox has no price list")
         answer = self._sessions.answer(call)
+        if answer is None and (call.service in _HOSTED or call.text("ServiceCode") == "sagemaker"):
+            answer = self.hosting.answer(call)
         if answer is None:
             completed = rules.complete(call) if call.service == "ec2" else call
             _REFUSALS.get(call.service, schedules.refuse)(completed)
@@ -267,6 +297,8 @@ class Layer:
             forward(self._moto, {**environ, "PATH_INFO": "/moto-api/reset", "REQUEST_METHOD": "POST"}, inner)
             roles.prepare_account()
             self._machines.clear()
+            if "hosting" in self.__dict__:
+                self.hosting.clear()
             self._tokens.clear()
         self._faults.clear()
         return self._forget_calls()

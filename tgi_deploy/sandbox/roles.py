@@ -20,16 +20,16 @@ _CHANNEL_CALLS: Final = ("CreateControlChannel", "CreateDataChannel", "OpenContr
 
 
 def prepare_account() -> None:
-    """Create the permissions boundary, as an administrator does once per account."""
-    boundary = read_actions().boundary
-    if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in _iam().managed_policies:
-        _iam().create_policy(
-            description="made by the sandbox",
-            path="/",
-            policy_document=json.dumps(boundary.document()),
-            policy_name=boundary.name,
-            tags=[],
-        )
+    """Create the permissions boundaries, as an administrator does once per account."""
+    for boundary in (read_actions().boundary, read_actions("sagemaker").boundary):
+        if boundary.arn(DEFAULT_ACCOUNT_ID, "aws") not in _iam().managed_policies:
+            _iam().create_policy(
+                description="made by the sandbox",
+                path="/",
+                policy_document=json.dumps(boundary.document()),
+                policy_name=boundary.name,
+                tags=[],
+            )
 
 
 def refuse_role(call: Call) -> None:
@@ -61,15 +61,28 @@ def may_answer_sessions(instance_id: str) -> bool:
     return all(_may(_roles_of(instance_id), "ec2.amazonaws.com", action, "*", {}) for action in wanted)
 
 
+def is_trusted(role_arn: str, service: str) -> bool:
+    """Return whether the role exists, and the service can assume it."""
+    return any(service in role.assume_role_policy_document for role in _named(role_arn))
+
+
+def may_schedule(role_arn: str, action: str, arn: str, facts: Mapping[str, str]) -> bool:
+    """Return whether EventBridge Scheduler can assume the role and do that with it."""
+    return _may(_named(role_arn), "scheduler.amazonaws.com", action, arn, facts)
+
+
 def may_terminate(role_arn: str, region: str, instance_id: str) -> bool:
     """Return whether EventBridge Scheduler can assume the role and terminate the machine with it."""
     instance = world.find_instance(instance_id)
-    roles = [role for role in _iam().roles.values() if role.arn == role_arn]
-    if instance is None or not roles:
+    if instance is None:
         return False
     arn = f"arn:aws:ec2:{region}:{DEFAULT_ACCOUNT_ID}:instance/{instance_id}"
     facts = {f"aws:ResourceTag/{tag['key']}": tag["value"] for tag in instance.get_tags()}
-    return _may(roles, "scheduler.amazonaws.com", "ec2:TerminateInstances", arn, facts)
+    return may_schedule(role_arn, "ec2:TerminateInstances", arn, facts)
+
+
+def _named(role_arn: str) -> list[Any]:
+    return [role for role in _iam().roles.values() if role.arn == role_arn]
 
 
 def _iam() -> Any:  # noqa: ANN401 -- moto has no types to name

@@ -1,4 +1,4 @@
-"""Runs EventBridge Scheduler's one-time schedules, which moto stores but never runs."""
+"""Runs EventBridge Scheduler's schedules, one-time and of a rate, which moto stores but never runs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from tgi_deploy.sandbox import roles, world
 from tgi_deploy.sandbox.wire import Call, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 _AT: Final = re.compile(r"at\((\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\)")
-_TERMINATE: Final = "aws-sdk:ec2:terminateInstances"
+_RATE: Final = re.compile(r"rate\((\d+) minutes?\)")
+_MINUTE_S: Final = 60.0
 
 
 def run_due(timer_speed: float) -> None:
     """Run all due schedules; since its creation, a schedule's time runs `timer_speed` times as fast."""
     for region, group, schedule in list(_schedules()):
         if _due(schedule, timer_speed):
+            schedule.sandbox_fired = time.time()
             _fire(region, schedule.target)
             if schedule.action_after_completion == "DELETE":
                 group.schedules.pop(schedule.name, None)
@@ -54,18 +56,31 @@ def _schedules() -> Iterator[tuple[str, Any, Any]]:
 
 
 def _due(schedule: Any, timer_speed: float) -> bool:  # noqa: ANN401 -- moto's own class
-    found = _AT.fullmatch(schedule.schedule_expression)
-    if found is None or schedule.state == "DISABLED":
+    once, rate = _AT.fullmatch(schedule.schedule_expression), _RATE.fullmatch(schedule.schedule_expression)
+    if not (once or rate) or schedule.state == "DISABLED":
         return False
-    at = datetime.fromisoformat(found[1]).replace(tzinfo=UTC).timestamp()
     made = float(schedule.creation_date)
+    at = datetime.fromisoformat(once[1]).replace(tzinfo=UTC).timestamp() if once else float(schedule.start_date or made)
+    fired: float | None = getattr(schedule, "sandbox_fired", None)
+    if rate and fired is not None:
+        return time.time() >= fired + int(rate[1]) * _MINUTE_S / timer_speed
     return time.time() >= made + (at - made) / timer_speed
 
 
 def _fire(region: str, target: dict[str, Any]) -> None:
-    if not str(target["Arn"]).endswith(_TERMINATE):
-        return
-    for instance_id in json.loads(target.get("Input") or "{}").get("InstanceIds", ()):
+    run = RUNNERS.get(str(target["Arn"]).rpartition(":::")[2])
+    if run is not None:
+        run(region, str(target["RoleArn"]), json.loads(target.get("Input") or "{}"))
+
+
+def _terminate(region: str, role_arn: str, given: Mapping[str, Any]) -> None:
+    for instance_id in given.get("InstanceIds", ()):
         instance = world.find_instance(instance_id)
-        if instance is not None and roles.may_terminate(str(target["RoleArn"]), region, instance_id):
+        if instance is not None and roles.may_terminate(role_arn, region, instance_id):
             instance.sandbox_end("Client.UserInitiatedShutdown")
+
+
+# What a universal target does, with its region, role and input. SageMaker's endpoints add theirs.
+RUNNERS: Final[dict[str, Callable[[str, str, Mapping[str, Any]], None]]] = {
+    "aws-sdk:ec2:terminateInstances": _terminate
+}

@@ -26,6 +26,8 @@ _CREDENTIAL: Final = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_re
 
 # The service whose actions are in the method and the path.
 _REST: Final = "scheduler"
+# Calls of SageMaker's runtime, which are in the path, too.
+_INVOCATION: Final = re.compile(r"/endpoints/(?P<name>[^/]+)/invocations(?P<stream>-response-stream)?")
 _KINDS: Final = {"schedule-groups": "ScheduleGroup", "schedules": "Schedule"}
 _VERBS: Final = {"POST": "Create", "PUT": "Update", "GET": "Get", "DELETE": "Delete"}
 _TAGGING: Final = {"POST": "TagResource", "GET": "ListTagsForResource", "DELETE": "UntagResource"}
@@ -68,7 +70,7 @@ class Call:
 
     @property
     def speaks_json(self) -> bool:
-        return "HTTP_X_AMZ_TARGET" in self.headers or self.service == _REST
+        return "HTTP_X_AMZ_TARGET" in self.headers or self.service == _REST or self.action.startswith("InvokeEndpoint")
 
     @property
     def action_name(self) -> str:
@@ -126,6 +128,10 @@ def read_call(environ: Environ) -> Call:
     params = _params(body, str(environ.get("QUERY_STRING", "")), as_json=bool(target) or as_rest)
     method, path = str(environ.get("REQUEST_METHOD", "GET")), str(environ.get("PATH_INFO", "/"))
     named = _rest_action(method, path) if as_rest else target.rpartition(".")[2]
+    invoked = _INVOCATION.fullmatch(path) if service == "sagemaker" else None
+    if invoked:
+        named = "InvokeEndpointWithResponseStream" if invoked["stream"] else "InvokeEndpoint"
+        params = {"EndpointName": invoked["name"]}
     return Call(
         method=method,
         path=path,

@@ -6,8 +6,7 @@ regions; those of other targets begin with the target's name, as in `docker` and
 
 from __future__ import annotations
 
-import ipaddress
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import InputError
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import ChangeSet, Found, Resource
-    from tgi_deploy.values.serving import TunnelEnd
+    from tgi_deploy.values.serving import Traffic, TunnelEnd
 
     # Returns the desired deployment and its existing resources at the time of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
-
-Reach = Literal["loopback", "private", "public"]
 
 
 class TargetOptions(TypedDict, total=False):
@@ -66,12 +63,9 @@ class TargetOptions(TypedDict, total=False):
     hub_token_secret: str | None
     api_key_secret: str | None
     weights_claim: str | None
-
-
-_WHERE: Final = {
-    "private": "inside the private network, by plain HTTP",
-    "public": "to a public address, by plain HTTP: anyone in between can read and change them",
-}
+    role: str | None
+    create_role: bool
+    weights: str | None
 
 
 class Refusal(Frozen, frozen=True, kw_only=True):
@@ -93,7 +87,10 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
     parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
     `extra`: the package that the extra with the target's name installs; empty if none.
-    `most_replicas`: how many replicas a deployment may have. `stops`: what runs can be stopped and kept.
+    `most_replicas`: how many replicas a deployment may have. `stops`: what runs can be stopped and kept, `restarts`:
+    it can be restarted.
+    `reached`: who can reach an endpoint that has no port, after "reachable".
+    `service`: the folder of profiles with its own machines, prices and images; empty for the provider's.
     """
 
     begins: str
@@ -110,6 +107,9 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     extra: str = ""
     most_replicas: int = 1
     stops: bool = True
+    restarts: bool = True
+    reached: str = "through a tunnel, for anyone who may open a session with it"
+    service: str = ""
 
 
 class Supplied(Frozen, frozen=True, kw_only=True):
@@ -141,43 +141,6 @@ class LaunchRequest(Frozen, frozen=True, kw_only=True):
 
 def no_spending(_deployment: Deployment) -> Spent:
     return Spent()
-
-
-def reach_of(host: str) -> Reach:
-    """Return how far traffic to `host` travels. A name, or a wildcard address, may be public."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return "loopback" if host == "localhost" else "public"
-    address = getattr(address, "ipv4_mapped", None) or address
-    if address.is_loopback:
-        return "loopback"
-    return "public" if address.is_global or address.is_unspecified else "private"
-
-
-class Traffic(Frozen, frozen=True, kw_only=True):
-    """Traffic to an endpoint. `api_key`: whether its engine requires one; `encrypted`: it answers over TLS alone."""
-
-    reach: Reach
-    api_key: bool
-    encrypted: bool = False
-
-    @property
-    def unencrypted(self) -> str | None:
-        """Return the sentence about unencrypted traffic; None without any, or if it stays on this computer."""
-        if self.encrypted or self.reach == "loopback":
-            return None
-        what = "the API key, prompts and answers" if self.api_key else "prompts and answers"
-        return f"{what} travel unencrypted {_WHERE[self.reach]}"
-
-    def check(self, *, plaintext: bool) -> None:
-        """Raise InputError `plaintext_key` if the key would travel in plain text, unless `plaintext`."""
-        if self.api_key and self.reach == "public" and not (self.encrypted or plaintext):
-            raise InputError(
-                "plaintext_key",
-                "the API key would travel unencrypted to a public address, where an eavesdropper could steal it",
-                hint="give 'up' --tls to encrypt it, --plaintext to accept that, or no key",
-            )
 
 
 class Attempt(Frozen, frozen=True, kw_only=True):
@@ -342,6 +305,15 @@ class Front(Protocol):
 
         Yields at each look that finds some open. The machine is deleted afterwards.
         """
+
+
+@runtime_checkable
+class EarlyFront(Protocol):
+    """A front that sends new requests to the new machine by itself, before that is proved."""
+
+    @property
+    def moves(self) -> str:
+        """Return when it does, after "new requests go to the new machine"."""
 
 
 class Deployable(Frozen, frozen=True, kw_only=True):
@@ -556,6 +528,30 @@ class Finished(Frozen, frozen=True, kw_only=True):
     exit_code: int
     stdout: str | None = None
     stderr: str | None = None
+
+
+class Invocation(Frozen, frozen=True, kw_only=True):
+    """The engine's answer to a request that its cloud passed on. `body` is read once; it raises NotHealthyError."""
+
+    status: int
+    body: Iterator[bytes]
+
+
+@runtime_checkable
+class Invoking(Protocol):
+    """A target whose cloud passes requests on to its engines, with the caller's credentials.
+
+    `address` is one with `invoked`.
+    """
+
+    def answers(self, address: Address) -> bool:
+        """Return whether the cloud considers the engine healthy. Raises DeployError."""
+
+    def invoke(self, address: Address, body: bytes, *, streamed: bool) -> Invocation:
+        """Pass a request on. Raises NotHealthyError `engine_unreachable`, DeployError."""
+
+    def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
+        """Return the shell's line and Python's that do so by hand."""
 
 
 @runtime_checkable

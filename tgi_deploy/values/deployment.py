@@ -266,8 +266,10 @@ class Deployment(Value, frozen=True, kw_only=True):
 
     @property
     def estimated(self) -> bool:
-        """Whether its price rests on an estimate, as spot prices do."""
-        return any(pool.market == "spot" for pool in self.current.pools[:1])
+        """Whether its price rests on an estimate, as spot prices and derived ones do."""
+        plan = self.current.plan
+        is_spot = any(pool.market == "spot" for pool in self.current.pools[:1])
+        return is_spot or (plan is not None and plan.chosen.estimated)
 
     @property
     def stopped_usd_per_hour(self) -> Decimal | None:

@@ -152,6 +152,7 @@ class Case(Value, frozen=True, kw_only=True):
     """One configuration to judge. `allow_turing`: the user accepts a release's limits on an overridden architecture.
 
     `prefill_tokens`: the maximum of prompt tokens per step; None: as many as leave room for the promise.
+    `variables_only`: the container gets no arguments.
     """
 
     model: ModelSpec
@@ -163,6 +164,7 @@ class Case(Value, frozen=True, kw_only=True):
     release: Release
     allow_turing: bool = False
     prefill_tokens: int | None = None
+    variables_only: bool = False
 
 
 class EngineSettings(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Literal
 from tgi_deploy.values.base import Value
 
 Interconnect = Literal["none", "pcie", "pcie-p2p", "nvlink", "neuronlink", "ethernet"]
-TypeStatus = Literal["offered", "retired", "bundled", "owned"]
+TypeStatus = Literal["offered", "retired", "bundled", "owned", "hosted"]
 # What the catalog lists.
 EntryKind = Literal["accelerators", "instances", "regions", "engines", "models"]
 
@@ -48,7 +48,7 @@ class Accelerator(Value, frozen=True, kw_only=True):
 
 
 class InstanceType(Value, frozen=True, kw_only=True):
-    """Rentable hardware, or owned hardware (`status="owned"`, from `--hardware`).
+    """Rentable hardware, owned hardware (`status="owned"`, from `--hardware`), or a machine of a service ("hosted").
 
     `partition` is a fractional machine's share of its chip, `driver` a driver that only some images have.
     """

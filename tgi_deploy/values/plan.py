@@ -137,7 +137,10 @@ class LimitOutcome(Value, frozen=True, kw_only=True):
 
 
 class Candidate(Value, frozen=True, kw_only=True):
-    """A working offer with shards, replicas, quantization and engine settings."""
+    """A working offer with shards, replicas, quantization and engine settings.
+
+    `most_usd_per_hour`: everything billed at the largest size, where the number of replicas changes by itself.
+    """
 
     offer: Offer
     num_shard: int
@@ -153,6 +156,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     replicas: int = 1
     machines: int = 1
     outcomes: tuple[LimitOutcome, ...] = ()
+    most_usd_per_hour: Decimal | None = None
 
     @property
     def rent_usd_per_hour(self) -> Decimal | None:
@@ -189,6 +193,7 @@ class FrontierPoint(Document, frozen=True, kw_only=True):
     tpot_ms: float
     chosen: bool
     knee: bool
+    estimated: bool = False
 
 
 class Neighbor(Document, frozen=True, kw_only=True):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from typing import Final, Self
+from typing import Final, Literal, Self
 
-from tgi_deploy.values.base import Value, replaced
+from tgi_deploy.errors import InputError
+from tgi_deploy.values.base import Frozen, Value, replaced
 from tgi_deploy.values.probing import Promise
 
 # Notes of a machine's record.
@@ -16,6 +18,7 @@ BIND_NOTE: Final = "bind"
 CERTIFICATE_NOTE: Final = "certificate"
 PUBLIC_KEY_NOTE: Final = "public_key"
 TUNNEL_NOTE: Final = "tunnel"  # of a machine whose engine is reached only through a tunnel to it
+INVOKED_NOTE: Final = "invoked"  # of a machine whose engine is reached only through its cloud's API
 YES: Final = "yes"
 UNREAD: Final = "unread"  # the machine has not reported its certificate yet
 CERTIFICATE_LINE: Final = "[tgi-deploy] certificate"  # how a console's line about the certificate begins
@@ -44,15 +47,61 @@ class Address(Value, frozen=True, kw_only=True):
     """An engine's address. `certificate`: the SHA-256 of the only acceptable certificate.
 
     None: over plain HTTP, or with a certificate that an authority has signed. Empty: none may answer yet. With
-    `tunnel`, the URL is that of a tunnel's near end, whose port is known once it is open.
+    `tunnel`, the URL is that of a tunnel's near end, whose port is known once it is open. `invoked` is the location
+    whose cloud passes requests on to the engine; empty if they go to it directly.
     """
 
     url: str
     certificate: str | None = None
     tunnel: TunnelEnd | None = None
+    invoked: str = ""
 
     def at(self, path: str) -> Self:
         return replaced(self, url=self.url + path)
+
+
+Reach = Literal["loopback", "private", "public"]
+_WHERE: Final = {
+    "private": "inside the private network, by plain HTTP",
+    "public": "to a public address, by plain HTTP: anyone in between can read and change them",
+}
+
+
+def reach_of(host: str) -> Reach:
+    """Return how far traffic to `host` travels. A name, or a wildcard address, may be public."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "loopback" if host == "localhost" else "public"
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_loopback:
+        return "loopback"
+    return "public" if address.is_global or address.is_unspecified else "private"
+
+
+class Traffic(Frozen, frozen=True, kw_only=True):
+    """Traffic to an endpoint. `api_key`: whether its engine requires one; `encrypted`: it answers over TLS alone."""
+
+    reach: Reach
+    api_key: bool
+    encrypted: bool = False
+
+    @property
+    def unencrypted(self) -> str | None:
+        """Return the sentence about unencrypted traffic; None without any, or if it stays on this computer."""
+        if self.encrypted or self.reach == "loopback":
+            return None
+        what = "the API key, prompts and answers" if self.api_key else "prompts and answers"
+        return f"{what} travel unencrypted {_WHERE[self.reach]}"
+
+    def check(self, *, plaintext: bool) -> None:
+        """Raise InputError `plaintext_key` if the key would travel in plain text, unless `plaintext`."""
+        if self.api_key and self.reach == "public" and not (self.encrypted or plaintext):
+            raise InputError(
+                "plaintext_key",
+                "the API key would travel unencrypted to a public address, where an eavesdropper could steal it",
+                hint="give 'up' --tls to encrypt it, --plaintext to accept that, or no key",
+            )
 
 
 class Certificate(Value, frozen=True, kw_only=True):
@@ -81,6 +130,9 @@ def reported_certificate(console: str) -> Certificate | None:
 
 
 def url_of(address: str, port: int, *, encrypted: bool = False) -> str:
+    """Return the URL of an address, which may be one already."""
+    if "://" in address:
+        return address
     host, slash, path = address.partition("/")
     host = f"[{host}]" if ":" in host else host
     return f"{'https' if encrypted else 'http'}://{host}:{port}{slash}{path}"

@@ -93,7 +93,8 @@ class Offer(Value, frozen=True, kw_only=True):
 class ExtraPrices(Value, frozen=True, kw_only=True):
     """What a region bills in addition to the instance."""
 
-    gp3_usd_per_gib_month: Decimal
+    volume_usd_per_gib_month: Decimal
+    volume_type: str = "gp3"
     public_ipv4_usd_per_hour: Decimal
     load_balancer_usd_per_hour: Decimal
     estimated: bool
@@ -101,11 +102,30 @@ class ExtraPrices(Value, frozen=True, kw_only=True):
     date: str
 
 
+class Hosting(Value, frozen=True, kw_only=True):
+    """A service that runs the engine on machines of its own: one container on each, given variables only.
+
+    A whole answer takes at most `answer_s`, a streamed one `stream_s`, and the container's start `start_s`. A machine
+    has its NVMe, or else a volume of at most `volume_gib`. The container serves on `port`, and keeps weights in
+    `cache`; `variables` are those that its entry point calls otherwise; `registries` are the image's, by region.
+    """
+
+    service: str
+    answer_s: int
+    stream_s: int
+    start_s: int
+    volume_gib: int
+    port: int
+    cache: str
+    variables: Mapping[str, str]
+    registries: Mapping[str, str]
+
+
 class Supply(Value, frozen=True, kw_only=True):
     """The offers for one request: of its regions and markets, with an engine release and extra prices.
 
     `extra_prices` is keyed by region. `date` is that of the newest figure in the catalog. `speed` has the constants for
-    predictions. `most_replicas` is the target's maximum per deployment.
+    predictions. `most_replicas` is the target's maximum per deployment. `hosting`: a service rents the machines out.
     """
 
     offers: tuple[Offer, ...]
@@ -115,3 +135,4 @@ class Supply(Value, frozen=True, kw_only=True):
     speed: Constants
     quality: QualityTable
     most_replicas: int = 1
+    hosting: Hosting | None = None

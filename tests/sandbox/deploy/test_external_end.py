@@ -50,3 +50,30 @@ def test_the_schedule_terminates_a_machine_whose_timer_is_dead(fast, capsys):
     for name in ("belt", "none"):
         code, answer = run("down", name, "--yes")
         assert (code, answer["data"]["removed"]) == (0, [name])
+
+
+@pytest.mark.slow
+def test_the_schedule_deletes_an_endpoint_that_sagemaker_was_still_creating(fast, capsys):
+    from tgi_deploy.cli import frame  # noqa: PLC0415 -- after the state folder is set
+    from tgi_deploy.cli.main import ROOT  # noqa: PLC0415 -- startup time
+
+    def run(*words):
+        code = frame.run(ROOT, (*words, "--sandbox", "--json"))
+        return code, json.loads(capsys.readouterr().out)
+
+    hosting = boto3.client(
+        "sagemaker",
+        endpoint_url=fast.endpoint_url,
+        aws_access_key_id=fast.access_key,
+        aws_secret_access_key="x",
+        region_name="us-east-1",
+    )
+    words = ("up", "llama3-8b", "--target", "sagemaker", "--region", "us-east-1", "--yes", "--no-wait", "--ttl", "5m")
+    assert run(*words, "--name", "demo")[0] == 0
+    assert hosting.list_endpoints()["Endpoints"]
+    eventually(lambda: not hosting.list_endpoints()["Endpoints"])
+    assert hosting.list_models()["Models"]
+    code, answer = run("down", "demo", "--yes")
+    assert (code, answer["data"]["removed"]) == (0, ["demo"])
+    assert not (hosting.list_models()["Models"])
+    assert not (hosting.list_endpoint_configs()["EndpointConfigs"])

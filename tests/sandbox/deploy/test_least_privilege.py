@@ -15,8 +15,8 @@ from builders.iam_requests import Requests
 from cloudsplaining.scan.policy_document import PolicyDocument
 
 from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.targets.aws.policy import policy
 from tgi_deploy.targets.ec2.account_checks import ON_OURS
-from tgi_deploy.targets.ec2.policy import policy
 
 pytestmark = pytest.mark.xdist_group("least privilege")
 ACTIONS = read_actions()

@@ -23,9 +23,9 @@ from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
 from tgi_deploy.targets.aws.errors import ErrorTable
+from tgi_deploy.targets.aws.policy import policy
 from tgi_deploy.targets.aws.session import SessionFactory
 from tgi_deploy.targets.ec2.connection import Connection
-from tgi_deploy.targets.ec2.policy import policy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

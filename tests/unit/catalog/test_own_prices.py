@@ -112,3 +112,17 @@ def test_an_invalid_file_error_names_the_key(tmp_path, content, key):
         price(tmp_path, content, "g6e.xlarge")
     assert caught.value.code == "bad_profile"
     assert f"prices.toml: {key}" in caught.value.message
+
+
+def test_a_services_prices_have_a_file_of_their_own(tmp_path):
+    def at(name: str) -> Decimal | None:
+        offers = open_catalog(tmp_path, service="sagemaker").offers(("us-east-1",), ("on-demand",))
+        return next(offer.usd_per_hour for offer in offers if offer.instance_type.name == name)
+
+    (tmp_path / "prices.toml").write_text(HEADER + '[percent_off]\n"*" = 50\n')
+    assert at("ml.g5.xlarge") == Decimal("1.4084")
+    (tmp_path / "sagemaker").mkdir()
+    (tmp_path / "sagemaker" / "prices.toml").write_text(HEADER + '[percent_off]\n"ml.g5" = 50\n"ml.g6.xlarge" = 25\n')
+    assert at("ml.g5.xlarge") == Decimal("0.7042")
+    assert at("ml.g6.xlarge") == Decimal("0.8453")
+    assert at("ml.g6e.xlarge") == Decimal("2.61")

@@ -54,6 +54,7 @@ def test_layout_keeps_the_shipped_files_byte_for_byte():
         ("accelerators.json", "accelerators"),
         ("aws/instance_types.json", "instance_types"),
         ("aws/prices/us-east-1.json", "prices"),
+        ("sagemaker/prices/us-east-1.json", "prices"),
         ("models/shapes.json", "shapes"),
         ("engines/tgi/releases/2.0.4.json", "flags"),
     ):
@@ -183,6 +184,25 @@ def test_price_file_of_a_region(tmp_path):
     assert [(offer.instance_type.name, offer.usd_per_hour) for offer in supply.offers] == [
         ("g6e.xlarge", Decimal("2.5"))
     ]
+
+
+def test_price_file_of_a_service(tmp_path):
+    session = FakeSession({("pricing", "get_products"): [{"PriceList": [json.dumps(product(usd="1.4100000000"))]}]})
+    fresh = refresh_prices.of_service({"source": "x"}, "eu-west-1", ["ml.g5.xlarge"], session, "sagemaker")
+    ((_, asked),) = session.asked
+    assert asked["ServiceCode"] == "AmazonSageMaker"
+    assert {"Type": "TERM_MATCH", "Field": "instanceName", "Value": "ml.g5.xlarge"} in asked["Filters"]
+    nothing = FakeSession({("pricing", "get_products"): [{"PriceList": []}]})
+    missing = refresh_prices.of_service({}, "eu-west-1", ["ml.g5.2xlarge"], nothing, "sagemaker")
+    path = tmp_path / "sagemaker" / "prices" / "eu-west-1.json"
+    path.parent.mkdir(parents=True)
+    rows = {**fresh, "prices": fresh["prices"] | missing["prices"]}
+    path.write_text(refresh_common.layout(rows, by_entry=("prices",)))
+    offers = open_catalog(tmp_path, service="sagemaker").offers(("eu-west-1",), ("on-demand",))
+    prices = {offer.instance_type.name: (offer.usd_per_hour, offer.estimated) for offer in offers}
+    assert prices["ml.g5.xlarge"] == (Decimal("1.41"), False)
+    assert "ml.g5.2xlarge" not in prices, "not offered"
+    assert prices["ml.g5.4xlarge"][1], "still derived"
 
 
 def test_flags_of_a_help_text():

@@ -73,9 +73,10 @@ def test_the_prompt_shows_interruptions_and_credits(tmp_path):
     assert "With interruptions, estimated: $0.82" in asked
 
 
-def test_estimated_prices_are_labeled_everywhere(tmp_path):
+@pytest.mark.parametrize("market", ["spot", "on-demand"])
+def test_estimated_prices_are_labeled_everywhere(tmp_path, market):
     chosen = candidate()
-    chosen = replaced(chosen, offer=replaced(chosen.offer, market="spot", estimated=True))
+    chosen = replaced(chosen, offer=replaced(chosen.offer, market=market, estimated=True))
     around = Surroundings(home=tmp_path)
     outcome = up(around.context(), request(plan(chosen=chosen)))
     price = usd(chosen.cost.usd_per_hour)
@@ -130,12 +131,13 @@ def test_the_sandbox_notice_shows_its_clock_speed(speed, words, tmp_path, monkey
     assert f"  sandbox: {words}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("where", [("--market", "spot"), ("--target", "sagemaker", "--region", "eu-west-1")])
 @pytest.mark.parametrize(
-    "more", [(), ("--budget", "1"), ("--sweep", "context=2048"), ("--why-not", "g5.xlarge"), ("--explain",)]
+    "more", [(), ("--budget", "2"), ("--sweep", "context=2048"), ("--why-not", "A10G"), ("--explain",)]
 )
-def test_a_spot_plan_labels_its_prices_as_estimates(more, capsys):
+def test_a_plan_labels_its_prices_as_estimates(where, more, capsys):
     """Each amount or its paragraph is labeled, except budgets and prices of other clouds."""
-    assert frame.run(ROOT, ["plan", "llama3-8b", "--market", "spot", *more]) == 0
+    assert frame.run(ROOT, ["plan", "llama3-8b", *where, *more]) == 0
     shown = click.unstyle(capsys.readouterr().out)
     assert "about $" in shown
     paragraphs = re.split(r"\n\s*\n", re.sub(r"budget of \$[\d.]+", "", shown))

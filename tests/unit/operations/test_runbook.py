@@ -250,6 +250,18 @@ def test_the_up_command_repeats_the_limits(around):
     assert " --ttl 1h30m --name demo" in page(known_subject(around.context(), around.store.load("demo")))
 
 
+def test_a_page_of_a_hosted_engine_has_no_routes_of_its_own():
+    text = page(planned_subject(plan(), plans.deployable(), target_named("sagemaker")))
+    assert not [line for line in blocks(text) if line.startswith(("curl", "docker"))]
+    assert all(" --target sagemaker" in line for line in commands(text, "tgi-deploy up"))
+    assert "## Alerts" not in text
+    revision = replaced(records.deployment().current, options={"role": "arn:aws:iam::1:role/x y"})
+    made = records.deployment(target="sagemaker", place="sagemaker:us-east-1").with_revision(revision)
+    subject = Subject(name="demo", target=target_named("sagemaker"), plan=plan_document(plan()), deployment=made)
+    assert " --role 'arn:aws:iam::1:role/x y' --name demo" in page(subject)
+    assert "tgi-deploy scale demo 2" in page(subject)
+
+
 def without_nvidia(around):
     """A recorded deployment on another vendor's accelerators."""
     access = HostAccess(devices=("/dev/kfd", "/dev/dri"), groups=("video",), remark="ROCm")

@@ -23,10 +23,9 @@ from tgi_deploy.operations.watching.runbook import known_subject, runbook
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.reconcile.tagged import notes_of
 from tgi_deploy.targets.certificate import read_certificate
-from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import MachineState
-from tgi_deploy.values.serving import UNREAD, Address
+from tgi_deploy.values.serving import UNREAD, Address, Traffic, reach_of
 
 PUBLIC = "8.8.4.4"
 SIDE = ("parameter", "role", "instance-profile", "schedule")

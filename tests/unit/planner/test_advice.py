@@ -40,14 +40,14 @@ MORE: dict[str, tuple[OptionTexts, set[str]]] = {
 @cache
 def answered(name: str) -> tuple[OptionTexts, Mapping[str, str], Plan | NoFeasiblePlan]:
     if name in MORE:
-        texts, environ = MORE[name][0], {}
+        texts, environ, service = MORE[name][0], {}, ""
     else:
         case = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
         raw: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value for key, value in case["request"].items()
         }
-        texts, environ = OptionTexts(**raw), case.get("env", {})
-    return texts, environ, plan(texts, shared_catalog(), environ)
+        texts, environ, service = OptionTexts(**raw), case.get("env", {}), case.get("service", "")
+    return texts, environ, plan(texts, shared_catalog(service), environ)
 
 
 def cases_without_a_plan() -> tuple[str, ...]:
@@ -60,11 +60,12 @@ def cases_without_a_plan() -> tuple[str, ...]:
 @pytest.mark.parametrize("name", some([*cases_without_a_plan(), *MORE], 6))
 def test_every_suggested_option_works_when_pasted(name: str) -> None:
     texts, environ, made = answered(name)
+    catalog = shared_catalog("sagemaker" if name.startswith("hosted") else "")
     assert isinstance(made, NoFeasiblePlan)
     for miss in made.near_misses:
-        again = plan(pasted(texts, miss.option), shared_catalog(), environ)
+        again = plan(pasted(texts, miss.option), catalog, environ)
         assert isinstance(again, Plan), miss.option
-        cheapest = plan(replaced(pasted(texts, miss.option), prefer="cost"), shared_catalog(), environ)
+        cheapest = plan(replaced(pasted(texts, miss.option), prefer="cost"), catalog, environ)
         assert isinstance(cheapest, Plan)
         assert cheapest.chosen.cost.usd_per_hour <= miss.candidate.cost.usd_per_hour, miss.option
         assert miss.option in miss.message

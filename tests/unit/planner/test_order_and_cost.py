@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 EXTRAS = ExtraPrices(
-    gp3_usd_per_gib_month=Decimal("0.08"), public_ipv4_usd_per_hour=Decimal("0.005"),
+    volume_usd_per_gib_month=Decimal("0.08"), public_ipv4_usd_per_hour=Decimal("0.005"),
     load_balancer_usd_per_hour=Decimal("0.03"), estimated=False, source="list",
     date="2026-01-01",
 )  # fmt: skip

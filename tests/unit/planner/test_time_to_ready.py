@@ -136,3 +136,12 @@ def test_an_owned_machine_has_no_launch_or_boot_phase_in_time_to_ready() -> None
 def test_the_deadline_for_the_first_answer_is_that_of_all_phases() -> None:
     made = candidate()
     assert ready_deadline_s(made) >= sum(phase.deadline_s for phase in estimate(made)) > ready_deadline_s(made) - 1
+
+
+def test_nothing_is_seen_of_a_services_machine_before_its_container_starts() -> None:
+    hosted = candidate(offer=offer(instance_type=instance_type(status="hosted")))
+    rented = candidate(offer=offer(instance_type=instance_type()))
+    first, *others = estimate(hosted)
+    assert [item.phase for item in (first, *others)] == [ORDER[0], *ORDER[3:]]
+    assert first.expected_s == sum(item.expected_s for item in estimate(rented)[:3])
+    assert first.deadline_s == first.stall_s == 2400

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from builders.plans import deployable
+from builders.plans import deployable, instance_type
 from builders.records import deployment
 from fakes.cloud import KINDS, FakeWorld, KilledError
 from fakes.docker_host import FakeDocker
+from fakes.hosting_api import FakeHosting
 from fakes.kubernetes_api import FakeCluster
 from fakes.surroundings import Surroundings, candidate, fake_ec2, offer, plan, request
 
@@ -27,6 +28,9 @@ from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.logs import logs
 from tgi_deploy.reconcile.ports import SizedHandler
+from tgi_deploy.secret import Secret
+from tgi_deploy.targets.aws.api import Api as AwsApi
+from tgi_deploy.targets.aws.retry import Retrier
 from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.cloud import DockerCloud
 from tgi_deploy.targets.docker.endpoint import Endpoint
@@ -38,6 +42,8 @@ from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
 from tgi_deploy.targets.protocol import Account, Examined, Failover, ImagePull, LocalHost, Locating, Supplied, Target
+from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
+from tgi_deploy.targets.sagemaker.target import SageMakerTarget
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import KEPT, TAG_NAME
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tgi_deploy.operations.deploying.up import UpRequest
+    from tgi_deploy.targets.protocol import Deployable
     from tgi_deploy.values.deployment import Deployment
 
 RARE = ("parameter", "role", "instance-profile", "schedule")
@@ -62,6 +69,7 @@ class Bench:
     context: Callable[[], Any]
     kill_at: Callable[[int | None], None]
     machines: Callable[[], int]
+    deployable: Deployable = field(default_factory=deployable)
 
     def up(self) -> Deployment:
         return up(self.context(), self.request).deployment
@@ -166,7 +174,33 @@ def on_kubernetes(home: Path) -> Bench:
     )
 
 
-BENCHES: Mapping[str, Callable[[Path], Bench]] = {"ec2": on_ec2, "docker": on_docker, "kubernetes": on_kubernetes}
+def on_sagemaker(home: Path) -> Bench:
+    account, around, place = FakeHosting(), Surroundings(home=home), "sagemaker:us-east-1"
+    api = AwsApi(region="us-east-1", sessions=account, retrier=Retrier(around.clock))
+    target = SageMakerTarget(
+        cloud_of=lambda _place: SageMakerCloud(api=api, secret_of=lambda _name: Secret("hf_token")),
+        catalog=open_catalog,
+        default_region=lambda: "us-east-1",
+    )
+    return Bench(
+        target=target,
+        place=place,
+        request=request(plan(), target="sagemaker", options=target.options(create_role=True)),
+        context=lambda: around.context(
+            targets=(fake_ec2(around.world.cloud), target), cloud=target.cloud, regions=(place,)
+        ),
+        kill_at=counting(account, lambda name: name.startswith("create")),
+        machines=lambda: len(account.endpoints),
+        deployable=deployable(candidate=candidate(offer=offer(instance_type=instance_type(status="hosted")))),
+    )
+
+
+BENCHES: Mapping[str, Callable[[Path], Bench]] = {
+    "ec2": on_ec2,
+    "docker": on_docker,
+    "kubernetes": on_kubernetes,
+    "sagemaker": on_sagemaker,
+}
 
 
 @pytest.fixture(params=wiring.target_names())
@@ -296,7 +330,7 @@ def test_a_running_deployment_is_reached_and_its_log_is_read(bench):
     deployment = bench.up()
     reached = access(bench.context(), "demo")
     assert reached.url == deployment.endpoint
-    assert reached.curl.startswith(f"curl -s {deployment.endpoint}")
+    assert reached.curl.startswith((f"curl -s {deployment.endpoint}", "aws sagemaker-runtime invoke-endpoint"))
     assert isinstance(reached.tunnel, str)
     assert bench.launch().traffic.reach in {"loopback", "private", "public"}
     assert isinstance(logs(bench.context(), "demo"), str)
@@ -304,8 +338,8 @@ def test_a_running_deployment_is_reached_and_its_log_is_read(bench):
 
 def test_every_artifact_is_reproducible(bench):
     for form, title in bench.target.forms.items():
-        first = bench.target.artifact(form, deployable(), templates_dir=None)
-        assert first == bench.target.artifact(form, deployable(), templates_dir=None)
+        first = bench.target.artifact(form, bench.deployable, templates_dir=None)
+        assert first == bench.target.artifact(form, bench.deployable, templates_dir=None)
         assert (first.kind, bool(title), first.text.endswith("\n")) == (form, True, True)
         assert form in wiring.forms()
 

@@ -40,7 +40,7 @@ def test_case(folder: Path):
 
 def test_cases_cover_every_outcome():
     files = ("docker-run.sh", "compose.yaml", "kubernetes.yaml", "user-data.yaml", "errors.txt",
-             "launch-template.json", "cloudformation.yaml", "terraform.tf")  # fmt: skip
+             "launch-template.json", "cloudformation.yaml", "terraform.tf", "sagemaker.yaml")  # fmt: skip
     for name in files:
         assert having(name), name
 
@@ -79,6 +79,7 @@ def test_stacks_pass_cfn_lint(tmp_path: Path):
         text = (folder / "cloudformation.yaml").read_text(encoding="utf-8")
         templates.append(tmp_path / f"{folder.name}.yaml")
         templates[-1].write_text(text.replace("BASE64(user-data.yaml)", "I2Nsb3VkLWNvbmZpZwo="), encoding="utf-8")
+    templates.extend(folder / "sagemaker.yaml" for folder in having("sagemaker.yaml"))
     command = [Path(sys.executable).with_name("cfn-lint"), "--regions", "us-east-1", "--", *templates]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

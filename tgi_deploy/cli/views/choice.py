@@ -128,7 +128,7 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
 
 
 def _price(point: FrontierPoint) -> str:
-    return rate(point.total_usd_per_hour, estimated=point.market == "spot") if point.total_usd_per_hour else ""
+    return rate(point.total_usd_per_hour, estimated=point.estimated) if point.total_usd_per_hour else ""
 
 
 def _runs(point: FrontierPoint) -> str:

@@ -48,7 +48,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *(_service_lines(proposal, request) if request else ()),
         *update,
         changes_text(proposal.changes),
-        f"  published on {proposal.cidrs[0]}" if owned and proposal.cidrs else f"  reachable {_who(proposal.cidrs)}",
+        f"  published on {proposal.cidrs[0]}" if owned and proposal.cidrs else f"  reachable {_who(proposal)}",
         "  no price: the machine is yours; only 'down' removes the deployment"
         if owned
         else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything; {end}",
@@ -58,8 +58,8 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
     return "\n".join(filter(None, lines))
 
 
-def _who(cidrs: tuple[str, ...]) -> str:
-    return f"from {', '.join(cidrs)}" if cidrs else "through a tunnel, for anyone who may open a session with it"
+def _who(proposal: Proposal) -> str:
+    return f"from {', '.join(proposal.cidrs)}" if proposal.cidrs else proposal.reached
 
 
 def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:
@@ -105,7 +105,7 @@ def _rolling(update: Update) -> Iterator[str]:
         yield "  address   stays: it moves to the new machine once that is proved and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"
     elif update.stable:
-        yield "  front     new requests go to the new machine once it is proved: none are refused"
+        yield f"  front     new requests go to the new machine {update.moves}: none are refused"
     else:
         yield "  address   changes once the new machine is proved; the old one refuses new requests from then on"
         yield "            (with --static-ip it stays in later updates)"

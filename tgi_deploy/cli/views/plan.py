@@ -126,7 +126,8 @@ def _cost(candidate: Candidate, request: Request, covered: PlannedCredits | None
     if budget is not None:
         lines[-1] += f"  of a budget of {usd(budget)}"
     lines.append(f"  {'a month of 730 hours':<{label}}{f'${month:,.2f}':>12}")
-    note = "with the spot price estimated" if candidate.offer.estimated else ""
+    priced = "spot price" if candidate.offer.market == "spot" else "price"
+    note = f"with the {priced} estimated" if candidate.offer.estimated else ""
     return "\n".join([heading("Cost per hour", note), *lines, *credits_lines(covered, candidate.cost.usd_per_hour)])
 
 
@@ -205,7 +206,8 @@ def _flag_lines(args: Sequence[str]) -> Iterator[str]:
             yield line
             line = " "
         line += f" {pair}"
-    yield line
+    if line.strip():
+        yield line
 
 
 def _pairs(args: Sequence[str]) -> list[str]:

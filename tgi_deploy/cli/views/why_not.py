@@ -92,7 +92,7 @@ def _row(item: Explained) -> tuple[str, ...]:
     return (
         item.hardware.name,
         str(item.hardware.accelerator_count),
-        item.verdict if item.hardware.status in {"offered", "owned"} else item.hardware.status,
+        item.verdict if item.hardware.status in {"offered", "hosted", "owned"} else item.hardware.status,
         "-" if owned or not price or not price.cost else usd(price.cost.usd_per_hour, estimated=price.offer.estimated),
         "-" if item.rank is None or owned else str(item.rank),
     )

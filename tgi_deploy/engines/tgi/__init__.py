@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tgi_deploy.engines.tgi import fit, kernels, memory, probes, schemes
+from tgi_deploy.engines.tgi import fit, invocations, kernels, memory, probes, schemes
 from tgi_deploy.engines.tgi.container import CACHE_PATH, HEALTH, PORT, container
 from tgi_deploy.engines.tgi.pins import EDITS, edit, flag_problems, longest_context
 from tgi_deploy.engines.tgi.release import NAME, TgiRelease, read_release
@@ -94,6 +94,12 @@ class Tgi(Value, frozen=True, kw_only=True):
 
     def read_reply(self, probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
         return probes.read_reply(probe, reply)
+
+    def invocation(self, probe: ProbeRequest) -> ProbeRequest | None:
+        return invocations.invocation(probe)
+
+    def as_answered(self, probe: ProbeRequest, reply: HttpReply) -> HttpReply:
+        return invocations.as_answered(probe, reply)
 
     def question(
         self,

@@ -328,6 +328,15 @@ def check_batch_total(facts: Facts) -> Problem | None:
     )
 
 
+def check_variables(facts: Facts) -> Problem | None:
+    """Check that every pinned flag has a variable, where the container gets nothing else."""
+    flags = facts.release.flags
+    name = next((name for name in facts.case.pins.flags if name in flags and flags[name].env is None), None)
+    if name is None or not facts.case.variables_only:
+        return None
+    return Problem(code="flag_without_variable", message=f"{name} can't be given as a variable", data={"flag": name})
+
+
 CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
     check_vendor,
     check_host_architecture,
@@ -346,6 +355,7 @@ CHECKS: Final[tuple[Callable[[Facts], Problem | None], ...]] = (
     check_block_scaled,
     check_dtype_flag,
     check_kv_cache_flag,
+    check_variables,
     check_prompt_batch,
     check_memory,
     check_batch_total,

@@ -9,7 +9,7 @@ from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Container, Health, Image, Mount, Redaction, Restart, SecretRef, Stop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tgi_deploy.engines.tgi.release import TgiRelease
     from tgi_deploy.values.engine import EngineSettings, Fit, Pins
@@ -38,9 +38,12 @@ def container(fit: Fit, release: TgiRelease) -> Container:
     by_env = {name: value for name, value in pins.flags.items() if _split_by_entry_point(value)}
     from_flags = {release.flags[name].env or name: value for name, value in by_env.items()}
     env = {**release.cache_env, **_kernel_env(fit, release), **pins.env, **from_flags}
+    args = (*_setting_args(release, fit, pins.flags), *_pin_args(release, pins.flags, by_env))
+    if fit.case.variables_only:
+        env, args = env | dict(_as_variables(release, args)), ()
     return Container(
         image=Image(reference=release.image, bytes=release.image_bytes),
-        args=(*_setting_args(release, fit, pins.flags), *_pin_args(release, pins.flags, by_env)),
+        args=args,
         env=tuple(sorted(env.items())),
         secrets=(SecretRef(variable=HUB_TOKEN),) if fit.case.model.gated else (),
         port=PORT,
@@ -64,6 +67,14 @@ def _stop(release: TgiRelease, pins: Pins) -> Stop:
     if pinned is None:
         return replaced(_STOP, drain_variable=flag.env)
     return replaced(_STOP, drain_s=int(pinned)) if pinned.isascii() and pinned.isdecimal() else _STOP
+
+
+def _as_variables(release: TgiRelease, args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the variables with the meaning of these arguments."""
+    rest = iter(args)
+    for name in rest:
+        flag = release.flags[name]
+        yield flag.env or name, "true" if flag.switch else next(rest)
 
 
 def cache_layout(release: TgiRelease) -> str:

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 HEALTH: Final = "/health"
 INFO: Final = "/info"
-_GENERATE: Final = "/generate"
-_STREAM: Final = "/generate_stream"
+GENERATE: Final = "/generate"
+STREAM: Final = "/generate_stream"
 PAGES: Final = ((INFO, "model, limits, version"), ("/metrics", "Prometheus"))
 # All routes that take a prompt, except `/chat_tokenize`, which generates nothing.
 GUARDED: Final = (
-    _GENERATE, _STREAM, CHAT, COMPLETIONS, "/invocations", "/tokenize", "/vertex",
+    GENERATE, STREAM, CHAT, COMPLETIONS, "/invocations", "/tokenize", "/vertex",
 )  # fmt: skip
 _ANY_MODEL: Final = "tgi"  # the only model answers, whatever a chat request names
 _UNPROCESSABLE: Final = 422
@@ -50,17 +50,17 @@ def probes(promise: Promise) -> Iterator[ProbeRequest]:
     yield ProbeRequest(step="health", method="GET", path=HEALTH)
     yield ProbeRequest(step="info", method="GET", path=INFO)
     short = {"inputs": PROMPT, "parameters": {"max_new_tokens": NEW_TOKENS, "details": True}}
-    yield ProbeRequest(step="generate", method="POST", path=_GENERATE, body=short)
-    yield ProbeRequest(step="stream", method="POST", path=_STREAM, body=short, streamed=True)
+    yield ProbeRequest(step="generate", method="POST", path=GENERATE, body=short)
+    yield ProbeRequest(step="stream", method="POST", path=STREAM, body=short, streamed=True)
     yield chat_probe(_ANY_MODEL)
     longest = _exact(promise.longest_input_tokens, promise.output_tokens, seed=0)
-    yield ProbeRequest(step="longest", method="POST", path=_GENERATE, body=longest)
+    yield ProbeRequest(step="longest", method="POST", path=GENERATE, body=longest)
     for seed in range(1, promise.concurrency + 1):
         body = _exact(promise.input_tokens, promise.output_tokens, seed=seed)
-        yield ProbeRequest(step="together", method="POST", path=_STREAM, body=body, streamed=True)
+        yield ProbeRequest(step="together", method="POST", path=STREAM, body=body, streamed=True)
     for _ in range(2):
         body = _exact(SHORT_PROMPT_TOKENS, REPEATED_TOKENS, seed=0)
-        yield ProbeRequest(step="repeat", method="POST", path=_GENERATE, body=body)
+        yield ProbeRequest(step="repeat", method="POST", path=GENERATE, body=body)
 
 
 def question(text: str, max_tokens: int, *, chat: bool, streamed: bool) -> ProbeRequest:
@@ -68,8 +68,8 @@ def question(text: str, max_tokens: int, *, chat: bool, streamed: bool) -> Probe
         return chat_question(_ANY_MODEL, text, max_tokens, streamed=streamed)
     body = {"inputs": text, "parameters": {"max_new_tokens": max_tokens}}
     if streamed:
-        return ProbeRequest(step="stream", method="POST", path=_STREAM, body=body, streamed=True)
-    return ProbeRequest(step="generate", method="POST", path=_GENERATE, body=body)
+        return ProbeRequest(step="stream", method="POST", path=STREAM, body=body, streamed=True)
+    return ProbeRequest(step="generate", method="POST", path=GENERATE, body=body)
 
 
 def read_piece(probe: ProbeRequest, event: str) -> str:
@@ -109,9 +109,9 @@ def read_reply(probe: ProbeRequest, reply: HttpReply) -> Reply | Problem:
         return Reply() if reply.status == OK else failed(probe, reply.text)
     if probe.path == INFO:
         return _info(probe, reply)
-    if probe.path == _GENERATE:
+    if probe.path == GENERATE:
         return _generated(probe, reply)
-    if probe.path == _STREAM:
+    if probe.path == STREAM:
         return _streamed(probe, reply)
     if _lacks_template(reply):
         return _without_template()

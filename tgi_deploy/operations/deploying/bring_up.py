@@ -132,10 +132,10 @@ class UpJob(Frozen, frozen=True, kw_only=True):
     environ: Mapping[str, str]
 
     def places(self, texts: OptionTexts) -> tuple[str, ...]:
-        """Return the locations to search; empty if none is given."""
+        """Return the locations to search."""
         if self.found.place:
             return (self.found.place,)
-        return self.plan.request.regions if texts.regions else ()
+        return self.options.target.locations(self.plan.request.regions if texts.regions else ())
 
     @property
     def name(self) -> str:
@@ -219,7 +219,8 @@ def up_job(
     else:
         texts, made = locked_request(options.lock, texts, catalog, force=force)
     if isinstance(made, NoFeasiblePlan):
-        raise without_plan(f"up --name {options.name}" if options.name else "up", texts, made)
+        words = f"up --name {options.name}" if options.name else "up"
+        raise without_plan(words, texts, made, target=options.target)
     check_startable(options.target, made)
     answers.on_plan(made)
     return texts, UpJob(options=options, answers=answers, plan=made, found=found, catalog=catalog, environ=environ)
@@ -228,7 +229,7 @@ def up_job(
 def rollback_job(
     context: Context,
     name: str,
-    catalog: Catalog,
+    catalog_of: Callable[[Target], Catalog],
     environ: Mapping[str, str],
     answers: UpAnswers,
     *,
@@ -240,6 +241,7 @@ def rollback_job(
     if recorded is None:
         raise unrecorded_deployment(context, name)
     revision, target = former(recorded), context.target(recorded.target)
+    catalog = catalog_of(target)
     plan = plan_of_revision(revision, catalog)
     answers.on_plan(plan)
     own = as_value(revision.options, target.options, "options")

@@ -100,7 +100,7 @@ def report_removed(
 ) -> DeployError:
     """Return the error for a failed machine that was removed; resources that existed `before` remain."""
     name, diagnosis = deployment.name, _diagnosis(error)
-    typed = typed_request(context, deployment.plan, deployment.ends)
+    typed = typed_request(context, deployment.plan, deployment.ends, own=deployment.current.options)
     again = f"tgi-deploy up {typed} --name {name}{target_option(context, deployment.region)}"
     unknown = diagnosis.cause is None and error.code not in _SELF_EXPLANATORY
     return _report(

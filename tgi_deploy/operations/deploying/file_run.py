@@ -70,7 +70,7 @@ def check_described(
 def places_of(target: Target, made: Plan) -> tuple[str, ...]:
     """Return where a plan's deployment may be. Raises InputError for a plan that can't be brought up."""
     check_startable(target, made)
-    return made.request.regions if target.facts.regions else target.locations(())
+    return target.locations(made.request.regions if target.facts.regions else ())
 
 
 @contextmanager

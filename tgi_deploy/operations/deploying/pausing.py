@@ -202,6 +202,12 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
                 f"'{at.name}' has no running machine: {at.machine.id} is {at.machine.state}",
                 hint=f"'tgi-deploy start {at.name}' starts a stopped one",
             )
+        if not context.target_at(at.machine.place).facts.restarts:
+            raise InputError(
+                "not_restartable",
+                f"'{at.name}' runs on {at.machine.place}, where nothing can be restarted",
+                hint=f"'tgi-deploy status {at.name}' shows how it is; 'down' and the same 'up' begin again",
+            )
         if not request.confirm(_proposal(context, "restart", at)):
             return _outcome("restart", at, changed=False, declined=True)
         with naming_what_exists(context, at.name, go_on="run the same 'restart' again", machine=at.machine):

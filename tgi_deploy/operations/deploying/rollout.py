@@ -10,6 +10,7 @@ from tgi_deploy.operations.launching.launch import pending_revision, pool_of
 from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.planner.time_to_ready import estimate
 from tgi_deploy.rollout.stages import next_number
+from tgi_deploy.targets.protocol import EarlyFront
 from tgi_deploy.text import usd
 from tgi_deploy.values.base import replaced
 
@@ -43,7 +44,8 @@ class Update:
     """The effects of an update. `rows` are (what, before, after) of the differences.
 
     `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take;
-    `stable`: the URL stays. For `overlap_s` at most two machines run, which costs `extra_usd` more.
+    `stable`: the URL stays; `moves`: when new requests go to the new machine. For `overlap_s` at most two machines run,
+    which costs `extra_usd` more.
     """
 
     source: int
@@ -54,6 +56,7 @@ class Update:
     usd_per_hour_after: Decimal | None
     downtime_s: int
     stable: bool
+    moves: str
     drain_s: int
     overlap_s: int
     extra_usd: Decimal | None
@@ -104,10 +107,15 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
         usd_per_hour_after=price,
         downtime_s=starts_s if not rolls else drain_s if front is not None and front.cuts else 0,
         stable=front is not None and front.stable,
+        moves=_moves(front),
         drain_s=drain_s,
         overlap_s=overlap_s,
         extra_usd=None if price is None or not rolls else price * overlap_s / 3600,
     )
+
+
+def _moves(front: object) -> str:
+    return front.moves if isinstance(front, EarlyFront) else "once it is proved"
 
 
 def _rows(old: PlanDocument, new: PlanDocument) -> Iterator[tuple[str, str, str]]:

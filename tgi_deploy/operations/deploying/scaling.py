@@ -12,16 +12,20 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.current_state import at_hand
 from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.watching.ledger import RESIZED
 from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.planner.time_to_ready import planned_again
+from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.values.base import replaced
+from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.supply import CostLine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +65,8 @@ def resized(context: Context, deployment: Deployment, replicas: int, *, wait: bo
     deployment = context.executor().save(_with_size(deployment, replicas))
     if machine is not None:
         context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas})
+        data = event_data(machine, machine.attributes, deployment)
+        context.executor().event(deployment, RESIZED, f"{before} replicas became {replicas}", data=data)
     ready = _all_ready(context, deployment) if wait else None
     return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready)
 
@@ -75,7 +81,8 @@ def keeping_size(plan: Plan, recorded: Deployment | None) -> Plan:
     size = 0 if recorded is None else size_of(recorded)
     if not plan.chosen.replicas <= size <= (plan.request.replicas.most or size):
         return plan
-    return replaced(plan, chosen=replaced(plan.chosen, replicas=size))
+    cost = replaced(plan.chosen.cost, lines=_sized(plan.chosen.cost.lines, plan.chosen.replicas, size))
+    return replaced(plan, chosen=replaced(plan.chosen, replicas=size, cost=cost))
 
 
 def with_replicas(
@@ -95,8 +102,23 @@ def _with_size(deployment: Deployment, replicas: int) -> Deployment:
     revision = deployment.current
     if revision.plan is None:
         return deployment
-    chosen = replaced(revision.plan.chosen, replicas=replicas)
-    return deployment.with_revision(replaced(revision, plan=replaced(revision.plan, chosen=chosen)))
+    plan, before = revision.plan, revision.plan.chosen.replicas
+    lines = _sized(plan.cost.lines, before, replicas)
+    price = plan.cost.usd_per_hour * replicas / before
+    cost = replaced(plan.cost, lines=lines, usd_per_hour=price, usd_per_month=usd_per_month(price))
+    pools = tuple(
+        pool
+        if pool.machine_usd_per_hour is None
+        else replaced(pool, machine_usd_per_hour=pool.machine_usd_per_hour * replicas / before)
+        for pool in revision.pools
+    )
+    sized = replaced(plan, chosen=replaced(plan.chosen, replicas=replicas), cost=cost)
+    return deployment.with_revision(replaced(revision, plan=sized, pools=pools))
+
+
+def _sized(lines: tuple[CostLine, ...], before: int, after: int) -> tuple[CostLine, ...]:
+    """Return the bill of another number of replicas."""
+    return tuple(replaced(line, usd_per_hour=line.usd_per_hour * after / before) for line in lines)
 
 
 def _check_room(context: Context, deployment: Deployment, replicas: int) -> None:

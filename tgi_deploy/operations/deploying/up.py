@@ -113,9 +113,9 @@ Decision = Literal["keep", "remove", "retry"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """The proposed changes. `surplus` are machines other than the serving one, which would be terminated.
+    """`surplus` are machines other than the serving one, which would be terminated. `ends` are its limits.
 
-    `ends` are the machine's limits, `cidrs` who may connect, `update` is None if nothing is replaced.
+    `cidrs`, or else `reached`: who may connect. `update` is None if nothing is replaced.
     """
 
     deployment: Deployment
@@ -127,6 +127,7 @@ class Proposal:
     findings: tuple[Problem, ...] = ()
     surplus: tuple[Found, ...] = ()
     update: Update | None = None
+    reached: str = ""
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -197,8 +198,7 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 class UpOutcome:
     """`changed` is False if everything already existed, or nothing was done (`declined`, dry run).
 
-    `remarks` are about existing resources that stay unchanged. `refused_s` is how long an update refused new requests:
-    from the moment its old machine began to end until the new one was proved, or had the address.
+    `refused_s` is how long new requests were refused, from the old machine's end on; `remarks` are about what stays.
     """
 
     deployment: Deployment
@@ -218,7 +218,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
         InputError: `plaintext_key`.
         ConflictError: `locked`, `name_taken`; of a dry run also `being_removed`.
         LeftBehindError: a removal that was begun before could not be finished.
-        NotHealthyError: it runs and is not healthy; what became of it is in the message.
+        NotHealthyError: it runs and is not healthy.
         DeployError: whatever stopped it; nothing is left that the record does not know.
     """
     name = request.deployment_name
@@ -274,9 +274,8 @@ def _change_in_place(
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
     deployment, sized = with_replicas(context, request.plan, deployment, dry_run=request.dry_run, wait=request.wait)
     remarks = (*moved, *sized, *with_networks(launch, seen, change, dry_run=request.dry_run), *better)
-    if change.removed:
-        return UpOutcome(deployment=deployment, changed=True, proposal=proposal, remarks=remarks)
-    return UpOutcome(deployment=deployment, changed=False, remarks=remarks)
+    proposed = proposal if change.removed else None
+    return UpOutcome(deployment=deployment, changed=bool(change.removed), proposal=proposed, remarks=remarks)
 
 
 def _in_place_proposal(request: UpRequest, deployment: Deployment, steps: tuple[Step, ...]) -> Proposal:
@@ -431,6 +430,7 @@ def _proposal(
         ends=attempt.ends,
         zone=attempt.zone,
         update=update_of(deployment, request.plan, attempt.candidate, front),
+        reached=context.target(request.target).facts.reached,
     )
 
 
@@ -507,14 +507,14 @@ def _make_ready(
         proof = prove_service(context, _proof_request(request, only_launched(deployment), url, ready))
     except DeployError as error:
         raise _failed(context, request, deployment.leased_until(lease.until), error, existing) from error
-    update = deployment.rollout
+    since = deployment.rollout and deployment.rollout.refuses_since
     deployment = promote(context, deployment.leased_until(lease.until), url)
-    refused = context.clock.now() - update.refuses_since if update and update.refuses_since else None
+    refused = context.clock.now() - since if since else None
     what = f"{deployment.endpoint} serves {request.plan.request.model.name}"
     executor.event(deployment, "ready", what, data=proof.measured)
-    finished = finish(context, deployment)
-    refused_s = refused.total_seconds() if refused else finished.refused_s
-    return replace(outcome, ready=ready, proof=proof, refused_s=refused_s, deployment=finished.deployment)
+    done = finish(context, deployment)
+    refused_s = refused.total_seconds() if refused else done.refused_s
+    return replace(outcome, ready=ready, proof=proof, refused_s=refused_s, deployment=done.deployment)
 
 
 def _proof_request(request: UpRequest, deployment: Deployment, url: str, ready: ReadyReport) -> ProofRequest:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tgi_deploy.targets.protocol import Traffic, reach_of
 from tgi_deploy.values.serving import (
     API_KEY_NOTE,
     API_KEY_PARAMETER_NOTE,
     BIND_NOTE,
     CERTIFICATE_NOTE,
     TUNNEL_NOTE,
+    Traffic,
+    reach_of,
     url_of,
 )
 
@@ -30,7 +31,8 @@ def traffic_of(deployment: Deployment) -> Traffic | None:
     if record is None or deployment.endpoint is None:
         return None
     host = record.notes.get(BIND_NOTE) or _host(deployment.endpoint)
-    return Traffic(reach=reach_of(host), api_key=asks_for_key(record), encrypted=is_encrypted(record))
+    encrypted = is_encrypted(record) or deployment.endpoint.startswith("https://")
+    return Traffic(reach=reach_of(host), api_key=asks_for_key(record), encrypted=encrypted)
 
 
 def check_key(deployment: Deployment) -> None:

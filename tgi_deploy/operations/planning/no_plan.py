@@ -12,14 +12,18 @@ from tgi_deploy.values.plan_options import PLAN_OPTIONS
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.planning.option_texts import OptionTexts
+    from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.plan import NoFeasiblePlan
 
 _PROGRAM: Final = "tgi-deploy"
 
 
-def without_plan(command: str, texts: OptionTexts, made: NoFeasiblePlan) -> NoPlanError:
-    """Return the error of a command that needs a plan if there is none."""
-    commands = tuple(_with_option(command, texts, miss.option) for miss in made.near_misses)
+def without_plan(
+    command: str, texts: OptionTexts, made: NoFeasiblePlan, *, target: Target | None = None
+) -> NoPlanError:
+    """Return the error of a command that needs a plan if there is none. `target`: the one that it is about."""
+    words = f"{command} --target {target.name}" if target is not None and target.facts.service else command
+    commands = tuple(_with_option(words, texts, miss.option) for miss in made.near_misses)
     return NoPlanError(
         "no_feasible_plan",
         _why(made),

@@ -299,8 +299,8 @@ def _instance(settings: Settings, catalog: Catalog) -> str | None:
     if name is None:
         return None
     found = settings.found("instance", lambda: catalog.instance_type(name))
-    if found.status != "offered":
-        state = "no longer offered" if found.status == "retired" else "only sold as part of a larger system"
+    if found.status not in {"offered", "hosted"}:
+        state = "no longer offered" if found.status == "retired" else "not offered by itself"
         why = f": {found.note}" if found.note else ""
         raise InputError(
             "not_offered", f"{found.name} is {state}{why}",

@@ -107,7 +107,7 @@ def _explained(
         name=name,
         kind=kind,
         request=request,
-        rentable=any(item.status == "offered" for item in hardware),
+        rentable=any(item.status in {"offered", "hosted"} for item in hardware),
         explanations=explain(request, supply_for(request, catalog), catalog.engine, ordered, machines),
     )
 

@@ -24,7 +24,7 @@ from tgi_deploy.values.plan_document import PlanData
 from tgi_deploy.values.plan_results import CasesData, Comparison, DiffData, PredictionData, SweepData, WhyNotData
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
@@ -47,9 +47,13 @@ def owned_result(
     return result_of_plan(made, plan_document(made), catalog, explain=explain, own=owned)
 
 
-def locked_result(path: Path, catalog: Catalog) -> Result[PlanData, None]:
-    """Return the plan as printed when it was locked, and a warning if today's plan for the same request differs."""
+def locked_result(path: Path, catalog_of: Callable[[str], Catalog]) -> Result[PlanData, None]:
+    """Return the plan as printed when it was locked, and a warning if today's plan for the same request differs.
+
+    `catalog_of` returns the catalog that has an instance type.
+    """
     lock = open_lock(path)
+    catalog = catalog_of(lock.plan.chosen.instance_type)
     data = PlanData(plan=lock.plan, lock=lock.made_with)
     notices = (warning("notice", text) for text in lock.plan.notices)
     return Result(data=data, outcome=None, warnings=(*notices, *_staleness(lock, catalog)))

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Plan
 
 
-def plan_to_check(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Plan | None:
+def plan_to_check(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], target: Target) -> Plan | None:
     """Return the plan whose launch is checked; None without a MODEL. Raises NoPlanError."""
     if not texts.model:
         return None
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
-        raise without_plan("doctor", texts, made)
+        raise without_plan("doctor", texts, made, target=target)
     return made
 
 

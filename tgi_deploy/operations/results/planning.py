@@ -42,7 +42,7 @@ def plan_result(
     texts, found = supplied(target, texts, catalog, environ)
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
-        raise _without(made, texts, catalog, into)
+        raise _without(made, texts, catalog, into, target)
     refusal = target.refusal(made)
     if refusal is not None and made.chosen.offer.market != "owned":
         raise refusal
@@ -54,9 +54,11 @@ def plan_result(
     return result_of_plan(made, printed, catalog, explain=explain, notices=found.notices, files=files)
 
 
-def _without(made: NoFeasiblePlan, texts: OptionTexts, catalog: Catalog, into: PlanFiles | None) -> NoPlanError:
+def _without(
+    made: NoFeasiblePlan, texts: OptionTexts, catalog: Catalog, into: PlanFiles | None, target: Target
+) -> NoPlanError:
     """Return the error, with the files of pictures that show why there is no plan."""
-    error = without_plan("plan", texts, made)
+    error = without_plan("plan", texts, made, target=target)
     files = into.draw(made, texts, catalog, error.commands) if into else None
     return error if files is None else error.copy(data={**error.problem.data, "files": plain(files)})
 

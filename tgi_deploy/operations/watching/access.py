@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from tgi_deploy.engines.protocol import Invocable
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.context import address_of
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.watching.lookup import known
-from tgi_deploy.targets.protocol import Tunneling
+from tgi_deploy.targets.protocol import Invoking, Tunneling
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
 from tgi_deploy.values.results import AccessData
@@ -45,6 +46,14 @@ def access_to(context: Context, deployment: Deployment) -> AccessData:
     url = address.url
     engine, service = context.engine_of(deployment), deployment.service
     asked = engine.question(served_as(service.model) if service else "", _QUESTION, _ANSWER_TOKENS)
+    target = context.target_at(address.invoked or record.place)
+    if address.invoked and isinstance(target, Invoking) and isinstance(engine, Invocable):
+        sent = engine.invocation(asked) or asked
+        shell, python = target.invocation_lines(address, sent.body or {})
+        return AccessData(
+            name=deployment.name, url=url, curl=shell, python=python, tunnel="", unencrypted=unencrypted(deployment),
+            certificate=None,
+        )  # fmt: skip
     body = shlex.quote(json.dumps(asked.body))
     variable = record.notes.get(API_KEY_NOTE)
     pin = record.notes.get(PUBLIC_KEY_NOTE)

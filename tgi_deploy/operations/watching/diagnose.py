@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tgi_deploy.diagnosis.reader import Reading
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.ends import Ends
     from tgi_deploy.values.plan import FrontierPoint
     from tgi_deploy.values.plan_document import Choice, PlanDocument
     from tgi_deploy.values.resource import MachineState
@@ -55,7 +54,7 @@ def subject_of(
 ) -> Subject:
     """Return the facts about a deployment's engine from outside its log. `plan` replaces the recorded one."""
     plan = plan or deployment.plan
-    facts = {"name": deployment.name, **(_facts(context, plan, deployment.ends) if plan else {})}
+    facts = {"name": deployment.name, **(_facts(context, plan, deployment) if plan else {})}
     label = context.target_at(place).facts.state_label
     return Subject(facts=facts, planned=True, hang_s=hang_s, state_label=label)
 
@@ -93,14 +92,14 @@ def _smaller(plan: PlanDocument) -> dict[str, str]:
     return {fact: str(value) for fact, value in found.items() if value is not None}
 
 
-def _facts(context: Context, plan: PlanDocument, ends: Ends) -> dict[str, str]:
+def _facts(context: Context, plan: PlanDocument, deployment: Deployment) -> dict[str, str]:
     """Return the values for placeholders in remedies. MODEL includes the caller's options: a later one wins."""
     found = {
         "num_shard": str(plan.chosen.num_shard),
         "context": str(plan.requirements.context_tokens),
         "disk_gib": str(plan.storage.root_volume_gib),
         "instance": plan.chosen.instance_type,
-        "model": typed_request(context, plan, ends),
+        "model": typed_request(context, plan, deployment.ends, own=deployment.wanted.options),
     }
     found |= _smaller(plan)
     args = plan.engine.args

@@ -35,6 +35,7 @@ MOVED: Final = "extended"  # the event of a running machine whose limits were ch
 # A machine stopped, and only its disk is billed from then on; a stopped machine was requested to start.
 STOPPED: Final = "stopped"
 STARTED: Final = "started"
+RESIZED: Final = "resized"  # a machine of several replicas has another number of them, at another price
 _DISK: Final = "disk"
 # The reply to a launch arrives within seconds; any larger difference is clock skew.
 _AGREED: Final = timedelta(minutes=1)
@@ -43,7 +44,7 @@ _MICRO: Final = Decimal("0.000001")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A resource that existed; a machine that was stopped and started has one line per run.
+    """A resource that existed; a machine that was stopped and started, or resized, has one line per run.
 
     `removed_at` is when its removal was observed or, if `exact` is False, the latest possible time.
     The price of a machine covers everything billed by the hour; the disk of a stopped one has a price too. A resource
@@ -104,6 +105,9 @@ class Ledger:
             created=None,
             is_machine=data.get("is_machine") is True,
         )
+        if event.code == RESIZED:
+            self._resized(known, event)
+            return
         elsewhere = self._switched_elsewhere(known, event)
         if elsewhere is not None:
             self._switch(elsewhere, known, event)
@@ -172,6 +176,14 @@ class Ledger:
         self.lines[f"{machine.id} {machine.run} {_DISK}"] = replace(disk, removed_at=since)
         del self.lines[machine.id]
         self._put(replace(machine, created=since, removed_at=None, exact=True, clocks_agree=True, run=machine.run + 1))
+
+    def _resized(self, machine: Line, event: Event) -> None:
+        """Archive the current line and begin a new one at the new price."""
+        price = money(event.data.get("usd_per_hour"))
+        if price is None or machine.created is None:
+            return
+        self.lines[f"{machine.id} {machine.run}"] = replace(machine, removed_at=event.at)
+        self._put(replace(machine, created=event.at, usd_per_hour=price, clocks_agree=True, run=machine.run + 1))
 
     def _seen(self, known: Line, event: Event) -> None:
         data, alive = event.data, event.data.get("alive") is not False

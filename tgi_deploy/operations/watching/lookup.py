@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.launching.traffic import url_to
@@ -19,6 +19,7 @@ from tgi_deploy.values.base import changed_fields
 from tgi_deploy.values.container import is_folder
 from tgi_deploy.values.deployment import Pool, ResourceRecord, Revision, TaggedDeployment
 from tgi_deploy.values.ends import Ends
+from tgi_deploy.values.options import flag_of
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
 from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.resource import (
@@ -253,12 +254,18 @@ def money(text: object) -> Decimal | None:
     return amount if amount.is_finite() and amount >= 0 else None
 
 
-def typed_request(context: Context, plan: PlanDocument | None, ends: Ends) -> str:
-    """Return MODEL and the caller's options for a command line, limits included. A folder is given by its path."""
+def typed_request(
+    context: Context, plan: PlanDocument | None, ends: Ends, *, own: Mapping[str, Any] | None = None
+) -> str:
+    """Return MODEL and the caller's options for a command line, limits included. A folder is given by its path.
+
+    `own` are the target's options, as given.
+    """
     if plan is None:
         return "MODEL"
     model = plan.model.served_id if is_folder(plan.model.served_id) else plan.model.profile
-    return shlex.join((model, *_given_options(context, plan.requirements), *_given_ends(ends)))
+    given = _given_options(context, plan.requirements)
+    return shlex.join((model, *given, *_given_ends(ends), *own_words(own or {})))
 
 
 _FEW_REGIONS: Final = 4
@@ -290,6 +297,14 @@ def _given_options(context: Context, request: RequestDocument) -> Iterator[str]:
         yield from ("--market", "any" if len(request.markets) > 1 else request.markets[0])
     for flag, pairs in (("--set", request.flags), ("--env", request.env)):
         yield from option_words(flag, tuple(f"{name}={value}" for name, value in pairs.items()))
+
+
+def own_words(own: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a target's options, as given, as words of a command line."""
+    for name, value in own.items():
+        values = value if isinstance(value, list | tuple) else (value,)
+        for item in values:
+            yield from (flag_of(name),) if item is True else (flag_of(name), str(item))
 
 
 def _number(value: object) -> str:

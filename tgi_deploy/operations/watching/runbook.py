@@ -11,6 +11,7 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.launching.traffic import unencrypted
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.watching.access import access_to, pinned
+from tgi_deploy.operations.watching.lookup import own_words
 from tgi_deploy.reconcile.ends import ends_of
 from tgi_deploy.templating import render_text
 from tgi_deploy.text import option_duration
@@ -92,6 +93,11 @@ class Subject:
         """The model's name on a command line."""
         named = self.plan.requirements.model if self.plan else self.service.model
         return shlex.quote(self.folder or named)
+
+    @property
+    def hosted(self) -> bool:
+        """Whether a service runs the engine: then its routes, metrics and image are of no use elsewhere."""
+        return bool(self.target.facts.service)
 
     @property
     def rented(self) -> bool:
@@ -206,9 +212,11 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "service": subject.service,
         "pool": next(iter(deployment.current.pools), None) if deployment else None,
         "engine_title": engine.title,
-        "pages": engine.pages,
+        "pages": () if subject.hosted else engine.pages,
         "rented": subject.rented,
-        "there": "" if subject.rented else f" --target {subject.target.name}",
+        "there": "" if subject.rented and not subject.hosted else f" --target {subject.target.name}",
+        "planned_there": f" --target {subject.target.name}" if subject.hosted else "",
+        "scales": subject.target.facts.most_replicas > 1 and deployment is not None,
         "region": subject.region,
         "url": subject.pinned_url,
         "curl": subject.access.curl if subject.access else None,
@@ -216,7 +224,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "unencrypted": subject.unencrypted,
         "ends": subject.ends,
         "resources": deployment.resources if deployment else (),
-        "alerts": list(_filled(subject, alerts)),
+        "alerts": [] if subject.hosted else list(_filled(subject, alerts)),
         "model": subject.model,
         "looks": commands.looks,
         "removals": _removals(subject) or commands.removal,
@@ -232,7 +240,7 @@ def _planned(plan: PlanDocument, subject: Subject, engine: Engine) -> dict[str, 
         "engine": plan.engine,
         "up_command": " ".join(_up_words(plan.requirements, subject)),
         "weights": plan.chosen.dtype if plan.chosen.quantize == "none" else plan.chosen.quantize,
-        "docker_run": _docker_run(plan, engine, subject.folder, subject.host),
+        "docker_run": "" if subject.hosted else _docker_run(plan, engine, subject.folder, subject.host),
     }
 
 
@@ -240,7 +248,7 @@ def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
     """Return the command line of exactly this request, which resumes the same deployment."""
     yield f"tgi-deploy up {subject.model}"
     yield from _setting_words(request)
-    if _OWNED in request.markets:
+    if _OWNED in request.markets or subject.hosted:
         yield f"--target {subject.target.name}"
     elif request.markets != ("on-demand",):
         yield f"--market {'any' if len(request.markets) > 1 else request.markets[0]}"
@@ -251,6 +259,8 @@ def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
             yield f"{flag} {shlex.quote('='.join((key.removeprefix('--'), value)))}"
     yield from subject.end_options
     yield from subject.key_options
+    if subject.hosted and subject.deployment is not None:
+        yield from map(shlex.quote, own_words(subject.deployment.current.options))
     yield f"--name {subject.name}"
 
 

@@ -42,7 +42,11 @@ def _run_by_cloud(
     target: Target, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool, captured: bool
 ) -> Finished:
     if not isinstance(target, RemoteShell):
-        raise TypeError(f"the target {target.name} runs no commands")
+        raise DeployError(
+            "no_shell",
+            f"running a command on {machine_id}: {place} lets nobody into its machines",
+            hint="read the log with 'tgi-deploy logs NAME'",
+        )
     ended = target.run(place, machine_id, words, terminal=terminal)
     return ended if captured else _shown(ended)
 

@@ -26,7 +26,7 @@ from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
 from tgi_deploy.values.names import is_name
-from tgi_deploy.values.resource import FOREIGN_RULES, RECLAIMED, TAG_NAME, UNENFORCED, MachineState, revision_of
+from tgi_deploy.values.resource import FOREIGN_RULES, RECLAIMED, TAG_ID, TAG_NAME, UNENFORCED, MachineState, revision_of
 from tgi_deploy.values.results import Replica, Starting
 from tgi_deploy.values.serving import TUNNEL_NOTE
 
@@ -331,7 +331,21 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
     differences.extend(
         warning("unrecorded", f"{found.kind} {found.id} exists but is not in the record", key=found.key)
         for found in seen
-        if not found.attached and found.id not in known and found not in second
+        if not found.attached
+        and found.id not in known
+        and found not in second
+        and not _beside(context, recorded, found)
+    )
+    differences.extend(
+        warning(
+            "other_instance_type",
+            f"{found.kind} {found.id} runs on {found.attributes['instance_type']}, where it found room: its price may"
+            f" differ from that of {recorded.plan.chosen.instance_type}",
+            key=found.key,
+        )
+        for found in seen
+        if recorded is not None and recorded.plan is not None and found.is_machine and found.alive and found.id in known
+        if found.attributes.get("instance_type", "") not in {"", recorded.plan.chosen.instance_type}
     )
     differences.extend(
         warning("not_running", f"{found.kind} {found.id} is {found.state}", key=found.key)
@@ -341,6 +355,12 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
     if recorded is not None and recorded.status == "ready":
         differences.extend(_unenforced(context, seen))
     return [*differences, *added_rules(context, seen)]
+
+
+def _beside(context: Context, recorded: Deployment | None, found: Found) -> bool:
+    """Return whether it is what a running machine got later, as limits and ranges need it."""
+    ours = recorded is not None and found.tags.get(TAG_ID) == recorded.id
+    return ours and context.cloud(found.place).handler(found.kind).rare
 
 
 def second_machine(recorded: Deployment | None, machine: Found) -> str:

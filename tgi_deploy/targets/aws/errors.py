@@ -1,4 +1,4 @@
-"""Translates botocore's exceptions. The classes of EC2's error codes are in `profiles/aws/errors.json`."""
+"""Translates botocore's exceptions. The classes of AWS's error codes are in `profiles/aws/errors.json`."""
 
 from __future__ import annotations
 
@@ -70,23 +70,29 @@ class UnreadableReplyError(DeployError):
 
 @dataclass(frozen=True, slots=True)
 class ErrorTable:
-    """Patterns of error codes and their classes; the first match decides."""
+    """Patterns of error codes and their classes; the first match decides.
+
+    `messages`: (code, part of the message, class) of codes that stand for several things; they decide first.
+    """
 
     classes: tuple[tuple[str, tuple[str, ...]], ...]
-    not_yet_messages: tuple[tuple[str, str], ...]
+    messages: tuple[tuple[str, str, str], ...]
     deaths: Mapping[str, str]
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> ErrorTable:
         """Return the table in `document` (the content of `profiles/aws/errors.json`)."""
         classes = tuple((name, tuple(entry["codes"])) for name, entry in document["classes"].items())
-        early = tuple((entry["code"], entry["message_contains"].lower()) for entry in document["not_yet_messages"])
-        return cls(classes, early, document["dead_after_accept"])
+        messages = tuple(
+            (entry["code"], entry["message_contains"].lower(), entry["class"]) for entry in document["messages"]
+        )
+        return cls(classes, messages, document["dead_after_accept"])
 
     def classify(self, code: str, message: str = "", *, status: int = 400) -> str:
         """Return one of the table's classes, or `unknown`."""
-        if any(code == special and text in message.lower() for special, text in self.not_yet_messages):
-            return "not_yet"
+        for special, text, name in self.messages:
+            if code == special and text in message.lower():
+                return name
         for name, patterns in self.classes:
             if _matches(code, patterns):
                 return name

@@ -1,6 +1,6 @@
 """Roles with one policy each, and the instance profiles that attach them to machines.
 
-IAM is global; the path `/tgi-deploy/REGION/DEPLOYMENT/` assigns them to a region's search.
+IAM is global; the path `ROOT/REGION/DEPLOYMENT/` assigns them to the search of one target in a region.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _T = TypeVar("_T")
 ROLE: Final = "role"
 PROFILE: Final = "instance-profile"
 POLICY: Final = "tgi-deploy"
+ROOT: Final = "/tgi-deploy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +31,20 @@ class Roles:
     """Properties: name, deployment, trust (who may assume it), statements (what it may do).
 
     In trust and statements `{partition}` and `{account}` are replaced by the role's own. Every role carries the
-    permissions boundary of `profiles/aws/actions.json`, which an administrator of the account creates.
+    permissions boundary of `<service>/actions.json`, which an administrator of the account creates. `root` is where
+    a target's paths begin, `place` its place in the region: by default the region itself.
     """
 
     api: Api
+    root: str = ROOT
+    place: str = ""
+    service: str = "aws"
     rare: ClassVar = True
     runs_engines: ClassVar = False
     unrepeatable: ClassVar = False
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
-        path = _path(self.api, tags)
+        path = _path(self.api, tags, self.root)
         listed = self.api.list(
             "list_roles", "looking for roles", each("Roles", _located("RoleName")), service="iam", PathPrefix=path
         )
@@ -49,14 +54,14 @@ class Roles:
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- this call takes no token; names are unique in an account
         account, partition = self.api.ask("get_caller_identity", "reading the account id", _caller, service="sts")
-        boundary = read_actions().boundary
+        boundary = read_actions(self.service).boundary
         try:
             return self.api.change(
                 "create_role",
                 "creating a role",
                 lambda reply: self._found(reply.part("Role"), dict(tags)),
                 service="iam",
-                Path=_path(self.api, {TAG_NAME: properties["deployment"]}),
+                Path=_path(self.api, {TAG_NAME: properties["deployment"]}, self.root),
                 RoleName=properties["name"],
                 Description="created by tgi-deploy",
                 AssumeRolePolicyDocument=_document([properties["trust"]]).replace("{partition}", partition),
@@ -113,7 +118,7 @@ class Roles:
         self.api.remove(method, "deleting a role", service="iam", **parameters)
 
     def _found(self, item: Reply, tags: dict[str, str]) -> Found:
-        return _found(self.api, ROLE, item.text("RoleName"), item, tags)
+        return _found(self.place or self.api.region, ROLE, item.text("RoleName"), item, tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +200,13 @@ class InstanceProfiles:
             return None
 
     def _found(self, item: Reply, tags: dict[str, str]) -> Found:
-        return _found(self.api, PROFILE, item.text("InstanceProfileName"), item, tags)
+        return _found(self.api.region, PROFILE, item.text("InstanceProfileName"), item, tags)
 
 
-def _path(api: Api, tags: Mapping[str, str]) -> str:
+def _path(api: Api, tags: Mapping[str, str], root: str = ROOT) -> str:
     """Return the path of this region's resources, or of one deployment's if the tags name it."""
     name = tags.get(TAG_NAME)
-    return f"/tgi-deploy/{api.region}/{name}/" if name else f"/tgi-deploy/{api.region}/"
+    return f"{root}/{api.region}/{name}/" if name else f"{root}/{api.region}/"
 
 
 def _located(name: str) -> Callable[[Reply], tuple[str, str]]:
@@ -224,11 +229,11 @@ def _document(statements: list[dict[str, Any]]) -> str:
     return json.dumps(policy_document(statements))
 
 
-def _found(api: Api, kind: str, name: str, item: Reply, tags: dict[str, str]) -> Found:
+def _found(place: str, kind: str, name: str, item: Reply, tags: dict[str, str]) -> Found:
     return Found(
         key=tags.get(TAG_KEY, kind),
         kind=kind,
-        place=api.region,
+        place=place,
         attributes={
             "id": name,
             "name": name,

@@ -1,13 +1,14 @@
-"""Ends a machine from outside: one schedule per schedule group, which carries the tags (schedules have none).
+"""Ends a deployment from outside: one schedule per schedule group, which carries the tags (schedules have none).
 
-Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`), instance (id), role (ARN). The one call is
-EventBridge Scheduler's universal target `ec2:terminateInstances`; the schedule deletes itself after it.
+Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`; empty: never), role (ARN), and what ends.
+The call is EventBridge Scheduler's universal target, `Ending`.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
@@ -22,16 +23,38 @@ if TYPE_CHECKING:
 
 KIND: Final = "schedule"
 SCHEDULE: Final = "end"
-_PREFIX: Final = "tgi-deploy-"
+PREFIX: Final = "tgi-deploy-"
 _TOKEN_CHARS: Final = 64
 _ACTIVE: Final = "ACTIVE"
 _STATES: Final = (_ACTIVE, "DELETING")
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ending:
+    """A call of the SDK that ends something: its name, and its parameters from a schedule's properties.
+
+    `rate` repeats one that may meet a moment in which it has no effect; without it, it is made once.
+    """
+
+    call: str
+    parameters: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    rate: str = ""
+
+
+_TERMINATION: Final = Ending(
+    call="ec2:terminateInstances", parameters=lambda properties: {"InstanceIds": [properties["instance"]]}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Schedules:
+    """`prefix` begins the groups' names, which keep targets apart; `place` is the target's place in the region."""
+
     api: Api
+    ending: Ending = _TERMINATION
+    prefix: str = PREFIX
+    place: str = ""
     rare: ClassVar = True
     runs_engines: ClassVar = False
     unrepeatable: ClassVar = False
@@ -43,7 +66,7 @@ class Schedules:
             "looking for schedules",
             each("ScheduleGroups", lambda group: group.text("Name")),
             service="scheduler",
-            NamePrefix=f"{_PREFIX}{name}-" if name else _PREFIX,
+            NamePrefix=f"{self.prefix}{name}-" if name else self.prefix,
         )
         names = sorted(name for name in listed if tags.get(TAG_ID, "") in name)
         found = [item for name in names if (item := self.read({"id": name})) is not None]
@@ -92,16 +115,24 @@ class Schedules:
         return {
             "Name": SCHEDULE,
             "GroupName": properties["name"],
-            "ScheduleExpression": f"at({properties['at']})",
+            **self._times(properties["at"]),
             "ScheduleExpressionTimezone": "UTC",
             "FlexibleTimeWindow": {"Mode": "OFF"},
-            "ActionAfterCompletion": "DELETE",
             "Target": {
-                "Arn": f"arn:{partition}:scheduler:::aws-sdk:ec2:terminateInstances",
+                "Arn": f"arn:{partition}:scheduler:::aws-sdk:{self.ending.call}",
                 "RoleArn": properties["role"],
-                "Input": json.dumps({"InstanceIds": [properties["instance"]]}),
+                "Input": json.dumps(self.ending.parameters(properties)),
             },
         }
+
+    def _times(self, at: str) -> dict[str, Any]:
+        """Return when it is made: once, after which the schedule deletes itself, from then on, or never."""
+        if not at:
+            return {"ScheduleExpression": self.ending.rate, "State": "DISABLED"}
+        if not self.ending.rate:
+            return {"ScheduleExpression": f"at({at})", "ActionAfterCompletion": "DELETE"}
+        start = max(datetime.fromisoformat(f"{at}+00:00"), self.api.retrier.clock.now())
+        return {"ScheduleExpression": self.ending.rate, "StartDate": start}
 
     def _tags(self, arn: str) -> dict[str, str]:
         return self._ask("list_tags_for_resource", "reading a schedule group's tags", tags_of, ResourceArn=arn)
@@ -118,7 +149,7 @@ class Schedules:
         return Found(
             key=tags.get(TAG_KEY, KIND),
             kind=KIND,
-            place=self.api.region,
+            place=self.place or self.api.region,
             attributes={"id": name, "name": name, "arn": arn, "created": created},
             tags=tags,
             state=_ACTIVE.lower(),

@@ -104,6 +104,8 @@ def _without_settings() -> botocore.session.Session:
 def _refuse_broken_json(operation_model: OperationModel, response_dict: Mapping[str, Any], **_rest: object) -> None:
     """Raise ReplyError for a body that the SDK would parse as an empty object. Errors are judged by their codes."""
     body, shape = response_dict["body"], operation_model.output_shape
+    if operation_model.has_streaming_output or operation_model.has_event_stream_output:
+        return  # what it streams is the caller's
     if "json" not in operation_model.service_model.resolved_protocol or response_dict["status_code"] >= _REFUSALS:
         return
     if not body and not (shape and shape.members):

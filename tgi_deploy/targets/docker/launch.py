@@ -15,10 +15,10 @@ from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.docker.artifacts import RUN, written
 from tgi_deploy.targets.docker.options import FRONT
 from tgi_deploy.targets.docker.resources import CONTAINER, NEW, VOLUME, Host, resources
-from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic, reach_of
+from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_NAME, ChangeSet, machine_key
-from tgi_deploy.values.serving import API_KEY_NOTE, BIND_NOTE, CERTIFICATE_NOTE, UNREAD
+from tgi_deploy.values.serving import API_KEY_NOTE, BIND_NOTE, CERTIFICATE_NOTE, UNREAD, Traffic, reach_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

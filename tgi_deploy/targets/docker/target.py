@@ -103,8 +103,16 @@ class DockerTarget:
             hardware=found.hardware, place=endpoint.place, local=True, devices=found.devices, notices=found.notices
         )
 
-    def refusal(self, plan: Plan) -> InputError | None:  # noqa: ARG002 -- any plan can be tried: the host reports what it lacks
-        return None
+    def refusal(self, plan: Plan) -> InputError | None:
+        """Return the error for a service's container, which is of no use elsewhere. The host reports what it lacks."""
+        hardware = plan.chosen.offer.instance_type
+        if hardware.status != "hosted":
+            return None
+        return InputError(
+            "not_for_docker",
+            f"{hardware.name} is a machine of another service, and its container is made for that",
+            hint="plan again with --target docker",
+        )
 
     def launch(
         self,

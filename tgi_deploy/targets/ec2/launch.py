@@ -21,10 +21,10 @@ from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launche
 from tgi_deploy.targets.ec2.quota import counts_vcpus, headroom, quota_code, with_rooms
 from tgi_deploy.targets.ec2.resources import GROUP, INSTANCE, Machine, pool_name, resources
 from tgi_deploy.targets.ec2.security_group import SIGNED
-from tgi_deploy.targets.protocol import Attempt, Deployable, NetworkChange, Traffic
+from tgi_deploy.targets.protocol import Attempt, Deployable, NetworkChange
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, Spent, spent_words
-from tgi_deploy.values.serving import CERTIFICATE_NOTE, UNREAD
+from tgi_deploy.values.serving import CERTIFICATE_NOTE, UNREAD, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.region import MachineImage, Placement, Region
     from tgi_deploy.targets.ec2.secrets import Secrets
     from tgi_deploy.targets.ec2.survey import Survey
-    from tgi_deploy.targets.protocol import LaunchRequest, Look, Reach, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import LaunchLimits, WantedEnds
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.serving import Reach
 
 _MISSING_GRACE_S: Final = 60.0
 # Errors of one region: fallbacks in other regions are still tried.

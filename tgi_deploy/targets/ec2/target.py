@@ -85,8 +85,14 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return Supplied()
 
     def refusal(self, plan: Plan) -> InputError | None:
-        """Return the error for a plan with the user's own hardware or a local folder, which EC2 can't reach."""
+        """Return the error for a plan with another's machines, or with a local folder, which EC2 can't reach."""
         offer, model = plan.chosen.offer, plan.request.model.model
+        if offer.instance_type.status == "hosted":
+            return InputError(
+                "not_rentable",
+                f"{offer.instance_type.name} is a machine of another service: EC2 does not rent it out",
+                hint="plan again with --target ec2",
+            )
         if offer.market == "owned":
             return InputError(
                 "not_rentable",
@@ -190,11 +196,13 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return examine(AccountLook(target=self, survey=self.survey, around=around, asked=request))
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
-        from tgi_deploy.targets.ec2.policy import needed  # noqa: PLC0415 -- startup time
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
 
-        return needed(features, everything=everything)
+        return needed(read_actions(), features, everything=everything)
 
     def boundary(self) -> Policy:
-        from tgi_deploy.targets.ec2.policy import bounding  # noqa: PLC0415 -- startup time
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
 
-        return bounding()
+        return bounding(read_actions())

@@ -20,11 +20,11 @@ from tgi_deploy.targets.kubernetes.nodes import short_of_gpus
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.quotas import short_of_quota
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, resources
-from tgi_deploy.targets.protocol import Attempt, Deployable, Traffic
+from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
-from tgi_deploy.values.serving import API_KEY_NOTE, TUNNEL_NOTE, YES
+from tgi_deploy.values.serving import API_KEY_NOTE, TUNNEL_NOTE, YES, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

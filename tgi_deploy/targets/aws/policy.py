@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.catalog.actions import policy_document, read_actions
+from tgi_deploy.catalog.actions import policy_document
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.protocol import Policy
 
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 _MAKES_ROLES: Final = "iam:CreateRole"
 
 
-def needed(names: tuple[str, ...], *, everything: bool) -> Policy:
+def needed(actions: Actions, names: tuple[str, ...], *, everything: bool) -> Policy:
     """Return the policy for these features. Raises InputError `bad_option_value`."""
-    actions = read_actions()
     chosen = tuple(actions.features) if everything else names or actions.core
     bound = actions.boundary if makes_roles(actions, chosen) else None
     document = policy(actions, chosen)
@@ -35,9 +34,9 @@ def needed(names: tuple[str, ...], *, everything: bool) -> Policy:
     )
 
 
-def bounding() -> Policy:
+def bounding(actions: Actions) -> Policy:
     """Return the permissions boundary of the roles that `up` creates."""
-    return Policy(document=None, features={}, boundary=_bounding(read_actions().boundary))
+    return Policy(document=None, features={}, boundary=_bounding(actions.boundary))
 
 
 def _bounding(boundary: Boundary) -> dict[str, Any]:

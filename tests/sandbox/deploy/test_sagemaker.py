@@ -1,0 +1,132 @@
+"""The real command line against SageMaker in the sandbox, whose endpoints take time and run the stub server."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError, EventStreamError
+
+NAME = "tgi-deploy-demo"
+UP = ("up", "llama3-8b", "--name", "demo", "--target", "sagemaker", "--region", "us-east-1", "--ready", "fast", "--yes")
+
+
+def done(program, *words):
+    """Return the data of a command that succeeds."""
+    ran = program.here(*words)
+    assert ran.code == 0, ran.json["errors"]
+    return ran.json["data"]
+
+
+def everything(program):
+    """Return what exists of SageMaker and beside it, by kind."""
+    api = program.client("sagemaker")
+    scaled = program.client("application-autoscaling").describe_scalable_targets(ServiceNamespace="sagemaker")
+    roles = program.client("iam").list_roles(PathPrefix="/tgi-deploy/")["Roles"]
+    groups = program.client("scheduler").list_schedule_groups(NamePrefix="tgi-deploy")["ScheduleGroups"]
+    found = {
+        "models": [item["ModelName"] for item in api.list_models()["Models"]],
+        "configs": [item["EndpointConfigName"] for item in api.list_endpoint_configs()["EndpointConfigs"]],
+        "endpoints": [item["EndpointName"] for item in api.list_endpoints()["Endpoints"]],
+        "scaled": [item["ResourceId"] for item in scaled["ScalableTargets"]],
+        "roles": [item["RoleName"] for item in roles],
+        "schedules": [item["Name"] for item in groups],
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+def test_an_endpoint_is_brought_up_asked_updated_rolled_back_and_removed(program):
+    done(program, *UP[:-3], "--yes")  # with the promised load
+    assert done(program, "ask", "demo", "Hello")["answer"]
+    opened = done(program, "open", "demo")
+    assert opened["url"].endswith(f"/endpoints/{NAME}/invocations")
+    assert opened["curl"].startswith(
+        f"aws sagemaker-runtime invoke-endpoint --region us-east-1 --endpoint-name {NAME} "
+    )
+    assert "Connected" in program.run("logs", "demo", "--sandbox").out
+    done(program, *UP, "--quantize", "fp8")
+    assert everything(program)["models"] == [f"{NAME}-r2"]
+    done(program, "rollback", "demo", "--yes")
+    kinds = everything(program)
+    assert (kinds["models"], kinds["configs"], kinds["endpoints"]) == ([f"{NAME}-r3"], [f"{NAME}-r3"], [NAME])
+    (receipt,) = done(program, "down", "demo", "--yes")["receipts"]
+    assert everything(program) == {}
+    assert [item["id"] for item in receipt["resources"] if item["kind"] == "endpoint"] == [
+        f"{NAME}-r1", f"{NAME}-r2", f"{NAME}-r3"
+    ]  # fmt: skip
+
+
+def test_weights_that_do_not_fit_are_diagnosed_from_the_log_and_the_name_is_free(program):
+    program.fault(name="engine", engine="oom-load", times=1000)
+    failed = program.here(*UP, "--on-failure", "remove")
+    assert failed.code == 5
+    (error,) = failed.json["errors"]
+    assert "out_of_memory" in json.dumps(error) or "oom" in json.dumps(error)
+    assert everything(program) == {}
+    program.control("DELETE", "faults")
+    done(program, *UP)
+
+
+def test_an_update_that_fails_leaves_the_former_revision_in_service(program):
+    done(program, *UP)
+    program.fault(name="engine", engine="oom-load", times=1000)
+    failed = program.here(*UP, "--quantize", "fp8", "--on-failure", "remove")
+    assert failed.code == 5
+    kinds = everything(program)
+    assert (kinds["models"], kinds["configs"], kinds["endpoints"]) == ([f"{NAME}-r1"], [f"{NAME}-r1"], [NAME])
+    done(program, "ask", "demo", "Hello")
+
+
+class Streams(threading.Thread):
+    """Streams one answer after another through the runtime. `cut` are those that were refused or incomplete."""
+
+    def __init__(self, program):
+        super().__init__(daemon=True)
+        self.runtime = program.client("sagemaker-runtime", config=Config(retries={"total_max_attempts": 1}))
+        self.ending = threading.Event()
+        self.whole, self.cut = 0, []
+
+    def run(self):
+        body = json.dumps({"inputs": "go on", "parameters": {"max_new_tokens": 1024}, "stream": True})
+        asked = {"EndpointName": NAME, "Body": body, "ContentType": "application/json"}
+        while not self.ending.is_set():
+            try:
+                answer = self.runtime.invoke_endpoint_with_response_stream(**asked)["Body"]
+                text = b"".join(event["PayloadPart"]["Bytes"] for event in answer)
+                assert b'"generated_text":"' in text
+                self.whole += 1
+            except (ClientError, EventStreamError, KeyError, AssertionError) as error:
+                self.cut.append(repr(error))
+
+
+def test_an_update_neither_refuses_a_request_nor_cuts_a_stream(program):
+    done(program, *UP)
+    crowd = [Streams(program) for _ in range(3)]
+    for streams in crowd:
+        streams.start()
+    done(program, *UP, "--quantize", "fp8")
+    for streams in crowd:
+        streams.ending.set()
+        streams.join(30)
+    assert [streams.cut for streams in crowd] == [[], [], []]
+    assert all(streams.whole > 3 for streams in crowd)
+
+
+def test_a_range_is_left_to_aws_and_a_number_is_set_at_once(program):
+    done(program, *UP)
+    assert done(program, "scale", "demo", "2")["replicas"] == 2
+    assert [item["status"] for item in done(program, "status", "demo")["replicas"]] == ["ready", "ready"]
+    done(program, *UP, "--replicas", "1..3")
+    scaling = program.client("application-autoscaling")
+    (target,) = scaling.describe_scalable_targets(ServiceNamespace="sagemaker")["ScalableTargets"]
+    assert (target["MinCapacity"], target["MaxCapacity"]) == (1, 3)
+    done(program, "down", "demo", "--yes")
+    assert everything(program) == {}
+
+
+@pytest.mark.parametrize("limit", [("--idle-timeout", "10m"), ("--max-spend", "5")])
+def test_limits_that_nothing_would_hold_are_refused(program, limit):
+    refused = program.here(*UP, *limit)
+    assert (refused.code, everything(program)) == (2, {})

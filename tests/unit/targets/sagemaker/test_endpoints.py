@@ -1,0 +1,481 @@
+"""Endpoints of SageMaker, on a fake of its API: from `up` to `down`, killed at every call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from builders.samples import quick
+from fakes.cloud import KilledError
+from fakes.hosting_api import FakeHosting, refusal
+from fakes.surroundings import Surroundings, fake_ec2, plan, request
+
+from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
+from tgi_deploy.operations.deploying.in_place import extend
+from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart
+from tgi_deploy.operations.deploying.scaling import scale
+from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.operations.removing.down import down
+from tgi_deploy.operations.watching.access import access
+from tgi_deploy.operations.watching.shell import run_there
+from tgi_deploy.operations.watching.status import status
+from tgi_deploy.secret import Secret
+from tgi_deploy.targets.aws.api import Api
+from tgi_deploy.targets.aws.retry import Retrier
+from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
+from tgi_deploy.targets.sagemaker.options import SageMakerOptions
+from tgi_deploy.targets.sagemaker.target import SageMakerTarget
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.request import Replicas
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tgi_deploy.values.deployment import Deployment
+
+PLACE = "sagemaker:us-east-1"
+TOKEN = "hf_sekret"
+ROLE = "arn:aws:iam::123456789012:role/hosting"
+
+
+@dataclass
+class Account:
+    """A user's computer and an account. `up` and `down` are each a new process."""
+
+    around: Surroundings
+    hosting: FakeHosting = field(default_factory=FakeHosting)
+
+    @property
+    def target(self) -> SageMakerTarget:
+        api = Api(region="us-east-1", sessions=self.hosting, retrier=Retrier(self.around.clock))
+        cloud = SageMakerCloud(api=api, secret_of=lambda _name: Secret(TOKEN))
+        return SageMakerTarget(cloud_of=lambda _place: cloud, catalog=open_catalog, default_region=lambda: "us-east-1")
+
+    @property
+    def context(self) -> Any:
+        target = self.target
+        return self.around.context(
+            targets=(fake_ec2(self.around.world.cloud), target), cloud=target.cloud, regions=(PLACE,), loopback=False
+        )
+
+    def up(self, *, options: SageMakerOptions | None = None, **changes: Any) -> Deployment:
+        own = options or SageMakerOptions(create_role=True)
+        chosen = changes.pop("plan", None) or plan()
+        asked = request(chosen, target="sagemaker", options=own, environ={"HF_TOKEN": TOKEN}, wait=True, **changes)
+        return up(self.context, asked).deployment
+
+    def down(self) -> Any:
+        return down(self.context, ("demo",), lambda _removals: True)
+
+    def kill_at(self, number: int | None, *, changing: bool = True) -> None:
+        left = [number]
+
+        def after(name: str) -> None:
+            if left[0] is not None and changing != name.startswith(("describe", "list", "get")):
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KilledError
+
+        self.hosting.after_call = after
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Account:
+    return Account(Surroundings(home=tmp_path / "state"))
+
+
+def another(**changes: Any) -> Any:
+    """Return a plan for something else, which needs a new revision."""
+    first = plan()
+    engine = first.chosen.engine
+    container = replaced(engine.container, env=(*engine.container.env, ("MAX_BATCH_SIZE", "7")))
+    chosen = replaced(first.chosen, engine=replaced(engine, container=container), **changes)
+    return replaced(first, chosen=chosen, request=replaced(first.request, env={"MAX_BATCH_SIZE": "7"}))
+
+
+def ranged(least: int, most: int, replicas: int = 1) -> Any:
+    first = plan()
+    asked = replaced(first.request, replicas=Replicas(least=least, most=most))
+    return replaced(first, request=asked, chosen=replaced(first.chosen, replicas=replicas))
+
+
+FIRST = {
+    "models": ["tgi-deploy-demo-r1"],
+    "configs": ["tgi-deploy-demo-r1"],
+    "endpoints": ["tgi-deploy-demo"],
+    "roles": ["tgi-deploy-id000001-us-east-1-endpoint"],
+}
+SECOND = {**FIRST, "models": ["tgi-deploy-demo-r2"], "configs": ["tgi-deploy-demo-r2"]}
+
+
+def test_an_endpoint_is_created_with_its_tags_in_each_creating_call_and_removed(account):
+    deployment = account.up()
+    assert account.hosting.everything == FIRST
+    assert (
+        deployment.endpoint == "https://runtime.sagemaker.us-east-1.amazonaws.com/endpoints/tgi-deploy-demo/invocations"
+    )
+    for call, sent in account.hosting.sent:
+        if call.startswith("create_"):
+            tags = {item["Key"]: item["Value"] for item in sent["Tags"]}
+            assert (tags["tgi-deploy:deployment"], tags["tgi-deploy:id"]) == ("demo", "id000001")
+    (config,) = account.hosting.configs.values()
+    (variant,) = config["ProductionVariants"]
+    assert variant["RoutingConfig"] == {"RoutingStrategy": "LEAST_OUTSTANDING_REQUESTS"}
+    assert 600 <= variant["ContainerStartupHealthCheckTimeoutInSeconds"] <= 3600
+    (receipt,) = account.down().receipts
+    assert account.hosting.everything == {}
+    assert [line.id for line in receipt.machines] == ["tgi-deploy-demo-r1"]
+
+
+CHANGES_OF_UP = 6  # role, its policy, model, configuration, endpoint, and what follows the endpoint
+
+
+@pytest.mark.parametrize("call", quick(range(1, CHANGES_OF_UP), 2))
+def test_a_killed_up_is_resumed_without_a_second_of_anything(account, call):
+    account.kill_at(call)
+    with pytest.raises(KilledError):
+        account.up()
+    account.kill_at(None)
+    account.up()
+    assert account.hosting.everything == FIRST
+    account.down()
+    assert account.hosting.everything == {}
+
+
+@pytest.mark.parametrize("call", quick(range(1, CHANGES_OF_UP), 2))
+def test_a_killed_up_is_removed_completely(account, call):
+    account.kill_at(call)
+    with pytest.raises(KilledError):
+        account.up()
+    account.kill_at(None)
+    account.down()
+    assert account.hosting.everything == {}
+
+
+@pytest.mark.parametrize("call", ["create_role", "create_model", "create_endpoint_config", "create_endpoint"])
+def test_a_lost_reply_creates_nothing_twice(account, call):
+    account.hosting.lost = [call]
+    account.up()
+    assert account.hosting.everything == FIRST
+
+
+def test_an_update_moves_the_endpoint_and_removes_the_former_revision(account):
+    account.up()
+    deployment = account.up(plan=another())
+    assert account.hosting.everything == SECOND
+    assert account.hosting.endpoints["tgi-deploy-demo"]["config"] == "tgi-deploy-demo-r2"
+    assert deployment.active == 2
+    assert account.hosting.calls.count("create_endpoint") == 1
+    assert "delete_endpoint" not in account.hosting.calls
+
+
+CHANGES_OF_AN_UPDATE = 7  # the policy, model, configuration, the move, and the former revision's two deletions
+
+
+@pytest.mark.parametrize(("call", "again"), quick(product(range(1, CHANGES_OF_AN_UPDATE), ["resumed", "removed"]), 4))
+def test_a_killed_update_is_finished_or_removed(account, call, again):
+    account.up()
+    account.kill_at(call)
+    with pytest.raises(KilledError):
+        account.up(plan=another())
+    account.kill_at(None)
+    if again == "resumed":
+        account.up(plan=another())
+        assert account.hosting.everything == SECOND
+        assert "delete_endpoint" not in account.hosting.calls
+    account.down()
+    assert account.hosting.everything == {}
+
+
+@pytest.mark.parametrize("call", ["create_model", "create_endpoint_config", "update_endpoint"])
+def test_a_lost_reply_of_an_update_moves_the_endpoint_once(account, call):
+    account.up()
+    account.hosting.lost = [call]
+    account.up(plan=another())
+    assert account.hosting.everything == SECOND
+    assert "delete_endpoint" not in account.hosting.calls
+
+
+CHANGES_OF_DOWN = 8  # endpoint, configuration, model, schedule group, and two roles with their policies
+
+
+@pytest.mark.parametrize("call", quick(range(1, CHANGES_OF_DOWN), 2))
+def test_a_killed_down_is_finished_by_the_next(account, call):
+    account.up(ends=WantedEnds(ttl_s=7200))
+    account.kill_at(call)
+    with pytest.raises(KilledError):
+        account.down()
+    account.kill_at(None)
+    account.down()
+    assert account.hosting.everything == {}
+
+
+def test_an_update_that_aws_rolls_back_leaves_the_former_revision_serving(account):
+    account.up()
+    account.hosting.fails["tgi-deploy-demo-r2"] = "The primary container did not pass the ping health check."
+    with pytest.raises(DeployError, match="ping health check"):
+        account.up(plan=another())
+    assert account.hosting.everything == FIRST
+    assert account.hosting.endpoints["tgi-deploy-demo"]["config"] == "tgi-deploy-demo-r1"
+    assert account.around.store.load("demo").active == 1
+
+
+def test_an_update_by_recreate_removes_the_endpoint_first(account):
+    account.up()
+    account.up(plan=another(), strategy="recreate")
+    calls = account.hosting.calls
+    assert calls.index("delete_endpoint") < len(calls) - calls[::-1].index("create_endpoint")
+    assert (account.hosting.everything, "update_endpoint" in calls) == (SECOND, False)
+
+
+def test_of_two_users_of_a_name_the_first_has_it(account, tmp_path):
+    account.kill_at(3)
+    with pytest.raises(KilledError):
+        account.up()
+    account.kill_at(None)
+    second = Account(Surroundings(home=tmp_path / "other", owner="bob@desk", ids=7), account.hosting)
+    with pytest.raises(ConflictError, match="ann@laptop"):
+        second.up()
+    account.up()
+    assert account.hosting.everything == FIRST
+
+
+def test_an_update_that_is_not_proved_is_put_back(account):
+    account.up()
+    account.around.engine.model_id = "somebody/else"
+    with pytest.raises(NotHealthyError, match="somebody/else"):
+        account.up(plan=another())
+    assert account.hosting.everything == FIRST
+    assert account.hosting.endpoints["tgi-deploy-demo"]["config"] == "tgi-deploy-demo-r1"
+
+
+def test_a_failed_endpoint_is_removed_with_the_cause_from_its_log_and_its_name_is_free(account):
+    account.hosting.fails["tgi-deploy-demo-r1"] = "The primary container did not pass the ping health check."
+    account.hosting.log["engine/i-0abc"] = [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a capacity of 22.05 GiB"
+    ]
+    with pytest.raises(DeployError) as caught:
+        account.up(on_failure=lambda _error: "remove")
+    assert "CUDA out of memory" in json.dumps(str(caught.value.failure))
+    assert "--create-role --name demo" in str(caught.value.failure)
+    assert account.hosting.everything == {}
+    account.hosting.fails.clear()
+    account.up()
+    assert account.hosting.everything == FIRST | {"roles": list(account.hosting.roles)}
+
+
+def test_a_refused_endpoint_leaves_nothing(account):
+    account.hosting.refusals["create_endpoint"] = refusal("ResourceLimitExceeded", "for endpoint usage is 0 Instances")
+    with pytest.raises(DeployError, match="endpoint usage"):
+        account.up()
+    assert account.hosting.everything == {}
+
+
+def test_somebody_elses_endpoint_of_that_name_is_left_alone(account):
+    account.hosting.endpoints["tgi-deploy-demo"] = {
+        "Tags": [], "status": "InService", "config": "theirs", "pending": "", "left": 0, "count": 1
+    }  # fmt: skip
+    with pytest.raises(DeployError, match="tgi-deploy-demo exists"):
+        account.up()
+    assert account.hosting.everything == {"endpoints": ["tgi-deploy-demo"]}
+    with pytest.raises(ConflictError, match="tgi-deploy-demo"):
+        account.up(preflight=False)
+    assert account.hosting.everything == {"endpoints": ["tgi-deploy-demo"]}
+
+
+def test_limits_are_held_by_a_schedule_that_exists_before_the_endpoint(account):
+    account.up(ends=WantedEnds(ttl_s=7200))
+    calls = account.hosting.calls
+    assert calls.index("create_schedule") < calls.index("create_endpoint")
+    (group,) = account.hosting.groups.values()
+    target = group["schedule"]["Target"]
+    assert target["Arn"] == "arn:aws:scheduler:::aws-sdk:sagemaker:deleteEndpoint"
+    assert json.loads(target["Input"]) == {"EndpointName": "tgi-deploy-demo"}
+    statement, _ = account.hosting.roles["tgi-deploy-id000001-us-east-1-end"]["policy"]["Statement"]
+    assert statement["Action"] == "sagemaker:DeleteEndpoint"
+    assert statement["Resource"].endswith(":endpoint/tgi-deploy-demo")
+    account.down()
+    assert account.hosting.everything == {}
+
+
+@pytest.mark.parametrize("call", quick(range(1, 10), 2))
+def test_a_killed_up_with_a_limit_is_removed_completely(account, call):
+    account.kill_at(call)
+    with pytest.raises(KilledError):
+        account.up(ends=WantedEnds(ttl_s=7200))
+    account.kill_at(None)
+    account.down()
+    assert account.hosting.everything == {}
+
+
+def test_a_first_limit_is_set_moved_and_lifted_while_the_endpoint_serves(account):
+    account.up()
+    extend(account.context, "demo", WantedEnds(ttl_s=3600))
+    first = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"]
+    extend(account.context, "demo", WantedEnds(lease_s=600))
+    second = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"]
+    assert second < first
+    extend(account.context, "demo", WantedEnds(ttl_s=0, lease_s=0))
+    assert account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["State"] == "DISABLED"
+    account.down()
+    assert account.hosting.everything == {}
+
+
+def test_an_update_keeps_the_limits_that_it_does_not_name(account):
+    account.up(ends=WantedEnds(ttl_s=7200))
+    before = account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"]
+    account.around.clock.seconds += 60
+    deployment = account.up(plan=another())
+    assert account.hosting.groups["tgi-deploy.demo-id000001"]["schedule"]["StartDate"] == before
+    assert deployment.ends.expires_at is not None
+
+
+@pytest.mark.parametrize("ends", [WantedEnds(idle_s=600), WantedEnds(max_spend_usd=5)])
+def test_limits_that_nothing_would_hold_are_refused_for_a_running_endpoint(account, ends):
+    account.up()
+    with pytest.raises(InputError, match=r"requests|costs"):
+        extend(account.context, "demo", ends)
+
+
+def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
+    account.up()
+    done = scale(account.context, "demo", 3)
+    assert (done.before, done.replicas) == (1, 3)
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    assert done.deployment.usd_per_hour == 3 * plan().chosen.cost.usd_per_hour
+    account.up(plan=ranged(3, 3, 3))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    account.around.clock.seconds += 3600
+    (receipt,) = account.down().receipts
+    first, second = sorted((line for line in receipt.lines if line.is_machine), key=lambda line: line.created)
+    assert second.usd_per_hour == 3 * first.usd_per_hour
+    assert second.created == first.removed_at
+
+
+def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(account):
+    account.up()
+    extend(account.context, "demo", WantedEnds(ttl_s=3600))
+    assert status(account.context, "demo").drift == ()
+
+
+def test_fallbacks_with_the_same_container_are_pools_and_another_machine_than_planned_is_shown(account):
+    first = plan()
+    kind = first.chosen.offer.instance_type
+    other = replaced(first.chosen, offer=replaced(first.chosen.offer, instance_type=replaced(kind, name="ml.other")))
+    account.hosting.full = frozenset({kind.name})
+    account.up(plan=replaced(first, fallbacks=(other,)))
+    (variant,) = account.hosting.configs["tgi-deploy-demo-r1"]["ProductionVariants"]
+    assert variant["InstancePools"] == [
+        {"InstanceType": kind.name, "Priority": 1}, {"InstanceType": "ml.other", "Priority": 2}
+    ]  # fmt: skip
+    (found,) = status(account.context, "demo").drift
+    assert (found.code, "ml.other" in found.message) == ("other_instance_type", True)
+
+
+def test_an_update_after_a_lifted_limit_needs_no_downtime(account):
+    account.up(ends=WantedEnds(ttl_s=7200))
+    extend(account.context, "demo", WantedEnds(ttl_s=0))
+    account.up(plan=another())
+    assert "delete_endpoint" not in account.hosting.calls
+
+
+def test_what_sagemaker_can_not_do_is_refused(account):
+    account.up()
+    with pytest.raises(InputError) as caught:
+        restart(account.context, SwitchRequest(name="demo"))
+    assert caught.value.code == "not_restartable"
+    with pytest.raises(DeployError, match="nobody into its machines"):
+        run_there(account.context, "demo", ("ls",))
+
+
+def test_an_endpoint_with_several_machines_is_updated_machine_by_machine(account):
+    account.up(plan=ranged(3, 3, 3))
+    account.up(plan=another(replicas=3))
+    (sent,) = (sent for call, sent in account.hosting.sent if call == "update_endpoint")
+    assert sent["DeploymentConfig"]["RollingUpdatePolicy"]["MaximumBatchSize"] == {"Type": "INSTANCE_COUNT", "Value": 1}
+
+
+def test_a_range_lets_aws_change_the_number_which_up_does_not_reset(account):
+    account.up(plan=ranged(1, 4))
+    (target,) = account.hosting.scaled.values()
+    assert (target["least"], target["most"]) == (1, 4)
+    assert target["policy"]["PredefinedMetricSpecification"] == {
+        "PredefinedMetricType": "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+    }
+    assert target["policy"]["TargetValue"] == pytest.approx(plan().request.concurrency * 0.7)
+    account.hosting.endpoints["tgi-deploy-demo"]["count"] = 3
+    account.up(plan=ranged(1, 4))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+    account.down()
+    assert account.hosting.everything == {}
+
+
+def test_a_number_outside_the_range_is_refused(account):
+    account.up(plan=ranged(1, 4))
+    with pytest.raises(DeployError) as caught:
+        scale(account.context, "demo", 5)
+    assert (caught.value.code, account.hosting.endpoints["tgi-deploy-demo"]["count"]) == ("replicas_out_of_range", 1)
+    assert scale(account.context, "demo", 4).replicas == 4
+
+
+def test_an_update_of_a_scaled_endpoint_keeps_its_number(account):
+    account.up(plan=ranged(1, 4))
+    account.hosting.endpoints["tgi-deploy-demo"]["count"] = 3
+    scaled = another()
+    account.up(plan=replaced(scaled, request=replaced(scaled.request, replicas=Replicas(least=1, most=4))))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["config"] == "tgi-deploy-demo-r2"
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
+
+
+def test_the_hub_token_is_passed_on_only_with_consent_and_recorded_nowhere(account):
+    gated = plan()
+    model = replaced(gated.request.model, model=replaced(gated.request.model.model, gated=True))
+    gated = replaced(gated, request=replaced(gated.request, model=model))
+    with pytest.raises(InputError) as caught:
+        account.up(plan=gated)
+    assert caught.value.code == "token_readable"
+    assert account.hosting.everything == {}
+    account.up(plan=gated, options=SageMakerOptions(create_role=True, hub_token_from_env=True))
+    assert account.hosting.models["tgi-deploy-demo-r1"]["PrimaryContainer"]["Environment"]["HF_TOKEN"] == TOKEN
+    assert all(TOKEN not in path.read_text() for path in account.around.home.rglob("*") if path.is_file())
+
+
+def test_a_role_is_needed_and_a_given_one_is_used(account):
+    with pytest.raises(InputError) as caught:
+        account.up(options=SageMakerOptions())
+    assert caught.value.code == "role_missing"
+    account.up(options=SageMakerOptions(role=ROLE))
+    assert account.hosting.models["tgi-deploy-demo-r1"]["ExecutionRoleArn"] == ROLE
+    assert account.hosting.roles == {}
+
+
+def test_a_role_that_sagemaker_may_not_assume_leaves_nothing(account):
+    account.hosting.refusals["create_model"] = refusal("ValidationException", f"Could not assume role {ROLE}.")
+    with pytest.raises(DeployError) as caught:
+        account.up(options=SageMakerOptions(role=ROLE))
+    assert caught.value.code == "role_unusable"
+    assert account.hosting.everything == {}
+
+
+def test_an_endpoint_is_found_by_its_tags_on_another_computer(account, tmp_path):
+    account.up()
+    elsewhere = Account(Surroundings(home=tmp_path / "other"), account.hosting)
+    assert access(elsewhere.context, "demo").url.endswith("/endpoints/tgi-deploy-demo/invocations")
+    elsewhere.down()
+    assert account.hosting.everything == {}
+
+
+def test_an_endpoint_that_its_schedule_has_ended_is_brought_up_again(account):
+    account.up(ends=WantedEnds(ttl_s=3600))
+    del account.hosting.endpoints["tgi-deploy-demo"]
+    account.around.clock.seconds += timedelta(hours=2).total_seconds()
+    account.up()
+    assert (sorted(account.hosting.endpoints), account.hosting.groups) == (["tgi-deploy-demo"], {})
+    account.down()
+    assert account.hosting.everything == {}

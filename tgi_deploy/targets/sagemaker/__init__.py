@@ -1,0 +1,1 @@
+"""Amazon SageMaker: real-time endpoints in one or more regions."""

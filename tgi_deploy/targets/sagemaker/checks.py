@@ -1,0 +1,247 @@
+"""What would make a launch fail or cost more than planned, found before anything is created. Unknown is not 0."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tgi_deploy import bounded_json
+from tgi_deploy.catalog.actions import read_actions
+from tgi_deploy.errors import DeployError, error, ok, warning
+from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
+from tgi_deploy.targets.aws.api import each
+from tgi_deploy.targets.deployable import HUB_TOKEN
+from tgi_deploy.targets.reply import ReplyError
+from tgi_deploy.targets.sagemaker.options import NAME
+from tgi_deploy.targets.sagemaker.requests import pools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.aws.api import Api
+    from tgi_deploy.targets.reply import Reply
+    from tgi_deploy.targets.sagemaker.options import SageMakerOptions
+    from tgi_deploy.values.plan import Plan
+
+POLICY: Final = "'tgi-deploy doctor --policy --target sagemaker' prints what is needed"
+# The price list has an endpoint in few regions, and every region's prices in each.
+_PRICE_LIST_REGION: Final = "us-east-1"
+_ENDING: Final = " for endpoint usage"
+_BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_profile", "cloud_unreachable"})
+# Prices have up to ten digits after the point, and listings round them.
+_SAME: Final = Decimal("0.005")
+# In the names of the buckets that a created role may read, by its permissions boundary.
+_READABLE: Final = "sagemaker"
+
+
+def examined(api: Api, plan: Plan | None, options: SageMakerOptions) -> tuple[Problem, ...]:
+    """Return what `doctor` finds: who asks, what may run there, and, with a plan, what would make it fail."""
+    found = identity(api)
+    if found.severity == "error":
+        return (found,)
+    if plan is None:
+        return (found, _usable(api))
+    return (found, *findings(api, plan, options))
+
+
+def identity(api: Api) -> Problem:
+    def read(reply: Reply) -> Problem:
+        arn = reply.text("Arn")
+        return ok("identity", arn, account=reply.text("Account"), arn=arn)
+
+    try:
+        return api.ask("get_caller_identity", "reading your identity", read, service="sts")
+    except DeployError as problem:
+        return _unanswered("identity", problem)
+
+
+def findings(api: Api, plan: Plan, options: SageMakerOptions) -> tuple[Problem, ...]:
+    """Return what is known before a launch: quotas, the price, and how the weights are reached."""
+    return (
+        *_weights(plan, options),
+        *_boundary(api, options),
+        *_quota(api, plan),
+        _price(api, plan),
+        *_pools(plan),
+    )
+
+
+def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
+    """Yield that the account lacks the policy that every created role carries."""
+    if not options.create_role:
+        return
+    boundary = read_actions(NAME).boundary
+    doing = "looking for the permissions boundary"
+    try:
+        account, partition = api.ask("get_caller_identity", "reading your identity", _account, service="sts")
+        arn = boundary.arn(account, partition)
+        api.ask("get_policy", doing, lambda reply: reply.part("Policy").text("Arn"), service="iam", PolicyArn=arn)
+    except GoneError:
+        message = f"the account has no policy {boundary.name!r}, which every created role carries"
+        yield error("boundary_missing", message, f"run once, as an administrator of the account: {boundary.creation}")
+    except DeployError as problem:
+        yield _unanswered("boundary", problem)
+
+
+def _account(reply: Reply) -> tuple[str, str]:
+    return reply.text("Account"), reply.text("Arn", prefix="arn:").split(":")[1]
+
+
+def _pools(plan: Plan) -> Iterator[Problem]:
+    """Yield what the dearest machine costs that SageMaker may take instead, without asking."""
+    chosen, every = plan.chosen, pools(plan.chosen, plan.fallbacks)
+    names = tuple(every)[1:]
+    dearest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
+    if dearest.cost.usd_per_hour > chosen.cost.usd_per_hour:
+        about = "about " if dearest.offer.estimated else ""
+        yield warning(
+            "pools_cost_more",
+            f"where there is no {chosen.offer.instance_type.name}, SageMaker takes {' or '.join(names)}: at most "
+            f"{about}${dearest.cost.usd_per_hour} an hour",
+            "leave them out with --instance",
+            instance_types=names,
+            most_usd_per_hour=dearest.cost.usd_per_hour,
+        )
+
+
+def _weights(plan: Plan, options: SageMakerOptions) -> Iterator[Problem]:
+    if options.hub_token_from_env:
+        yield warning(
+            "token_readable",
+            f"whoever may call sagemaker:DescribeModel in this account can read {HUB_TOKEN} in the model",
+            "use a token that may read this model alone, or copy the weights to S3 and name the folder with --weights",
+        )
+    bucket = (options.weights or "").removeprefix("s3://").partition("/")[0]
+    if options.create_role and bucket and _READABLE not in bucket:
+        yield error(
+            "weights_unreadable",
+            f"a created role may read only buckets with {_READABLE!r} in their names, and not {bucket}",
+            "name a role that may read it with --role, or copy the weights to such a bucket",
+            bucket=bucket,
+            model=plan.request.model.name,
+        )
+
+
+class _Quota(NamedTuple):
+    """How many machines of a type an account may have in endpoints of a region."""
+
+    code: str
+    kind: str
+    limit: int
+
+    def text(self, region: str, needed: int) -> str:
+        return f"quota {self.code} ({self.kind}{_ENDING}) in {region}: limit {self.limit}, needed {needed}"
+
+    def command(self, region: str, needed: int) -> str:
+        words = ("aws", "service-quotas", "request-service-quota-increase", "--service-code", "sagemaker")
+        return shlex.join((*words, "--quota-code", self.code, "--desired-value", str(needed), "--region", region))
+
+
+def _quotas(api: Api) -> Mapping[str, _Quota]:
+    def read(item: Reply) -> _Quota:
+        name = item.text("QuotaName")
+        kind = name.removesuffix(_ENDING) if name.endswith(_ENDING) else ""
+        return _Quota(item.text("QuotaCode"), kind, int(item.number("Value")))
+
+    doing, read_page = "reading SageMaker's quotas", each("Quotas", read)
+    listed = api.list("list_service_quotas", doing, read_page, service="service-quotas", ServiceCode="sagemaker")
+    return {quota.kind: quota for quota in listed if quota.kind}
+
+
+def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
+    chosen, needed = plan.chosen.offer.instance_type.name, plan.chosen.machines
+    try:
+        limits = _quotas(api)
+    except DeployError as problem:
+        yield _unanswered("quota", problem)
+        return
+    for kind in pools(plan.chosen, plan.fallbacks):
+        quota = limits.get(kind)
+        if quota is None:
+            yield warning("not_checked", f"the quota '{kind}{_ENDING}' in {api.region} is not listed")
+        elif quota.limit < needed:
+            make = error if kind == chosen else warning
+            message, command = quota.text(api.region, needed), quota.command(api.region, needed)
+            yield make("quota_exceeded", message, command, instance_type=kind, limit=quota.limit, needed=needed)
+        else:
+            yield ok("quota", quota.text(api.region, needed))
+
+
+def _usable(api: Api) -> Problem:
+    """Return which types an account may use at all: most quotas are 0 at first."""
+    try:
+        usable = sorted(quota.kind for quota in _quotas(api).values() if quota.limit > 0)
+    except DeployError as problem:
+        return _unanswered("quota", problem)
+    if not usable:
+        hint = "request one in the console of Service Quotas (Amazon SageMaker, 'ml.TYPE for endpoint usage')"
+        return warning("quota_exceeded", f"no quota for endpoint usage in {api.region} is above 0", hint)
+    return ok("quota", f"{len(usable)} types may be used in endpoints in {api.region}", types=usable)
+
+
+def _price(api: Api, plan: Plan) -> Problem:
+    """Compare the plan's price with AWS's own list."""
+    chosen = plan.chosen
+    kind, planned = chosen.offer.instance_type.name, chosen.offer.usd_per_hour or Decimal(0)
+    about = "about " if chosen.offer.estimated else ""
+    try:
+        listed = listed_usd_per_hour(api, kind)
+    except DeployError as problem:
+        if not chosen.offer.estimated:
+            return ok("price", f"{kind} costs ${planned} an hour, as listed on {chosen.offer.price_date}")
+        why = f"AWS's price list was not read: {problem.message}"
+        return warning("price_estimated", f"about ${planned} an hour is derived from EC2's price, and {why}")
+    total = chosen.cost.usd_per_hour + (listed - planned) * chosen.machines
+    budget = plan.request.budget_usd_per_hour
+    message = f"AWS's price list has ${listed:f} an hour for {kind} in {api.region}; the plan has {about}${planned}"
+    data: dict[str, Any] = {"listed_usd_per_hour": listed, "planned_usd_per_hour": planned, "total_usd_per_hour": total}
+    if budget is not None and total > budget:
+        return error("over_budget", message, f"raise --budget to {total:.4f}, or name another --instance", **data)
+    if abs(listed - planned) > planned * _SAME:
+        return warning("price_differs", message, f"everything together costs ${total:.4f} an hour", **data)
+    return ok("price", message, **data)
+
+
+def listed_usd_per_hour(api: Api, kind: str) -> Decimal:
+    """Return AWS's own price of a machine of an endpoint in the region of `api`. Raises DeployError `price_unknown`."""
+    terms = {"regionCode": api.region, "instanceName": kind, "component": "Hosting"}
+
+    def read(page: Reply) -> tuple[Decimal, ...]:
+        return tuple(_on_demand(text) for text in page.texts("PriceList"))
+
+    found = replace(api, region=_PRICE_LIST_REGION).list(
+        "get_products",
+        f"reading the price of {kind}",
+        read,
+        service="pricing",
+        ServiceCode="AmazonSageMaker",
+        Filters=[{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in terms.items()],
+    )
+    if not found:
+        raise DeployError("price_unknown", f"AWS's price list has no {kind} for endpoints in {api.region}")
+    return max(found)
+
+
+def _on_demand(text: str) -> Decimal:
+    """Return the hourly price of a product of the price list, which is JSON in JSON. Raises ReplyError."""
+    try:
+        product = bounded_json.parse_object(text)
+        (term,) = product["terms"]["OnDemand"].values()
+        (dimension,) = term["priceDimensions"].values()
+        found = Decimal(dimension["pricePerUnit"]["USD"])
+    except (ValueError, KeyError, TypeError, AttributeError, InvalidOperation) as problem:
+        raise ReplyError(f"a product of the price list is unreadable: {problem}") from None
+    if not found.is_finite() or found <= 0:
+        raise ReplyError("a price is not above 0")
+    return found
+
+
+def _unanswered(what: str, problem: DeployError) -> Problem:
+    """Return the finding for an unanswered question: bad credentials are an error, anything else is unknown."""
+    if problem.code in _BROKEN:
+        return problem.problem
+    remedy = POLICY if isinstance(problem, PermissionDeniedError) else problem.hint
+    return warning(f"{what}_unknown", problem.message, remedy)

@@ -1,0 +1,316 @@
+"""Endpoints: the machine of a revision is the deployment's endpoint with the revision's configuration.
+
+A configuration can't be changed, and its name has the revision: it is the machine's id and carries its tags. The
+endpoint keeps its name from revision to revision and has the tags of the first one: what owns the name. Properties:
+name (of the configuration), endpoint, variant (the only `ProductionVariant` of CreateEndpointConfig), replicas,
+autoscaled (whether the number of replicas is not ours to set), drain_s (how long a former machine may take to finish
+what it has begun); mutable: replicas, and `tags` that are limits.
+
+* Creating a revision's machine creates its configuration and then the endpoint, or moves the endpoint to it.
+* Deleting it moves the endpoint back to the configuration of another revision, if there is one, or else deletes the
+  endpoint; then it deletes the configuration. Of several machines, `find` returns the one in use first, so that all of
+  them, deleted last to first, never move it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tgi_deploy.reconcile.claim import claimed_error
+from tgi_deploy.reconcile.ends import READS_TAGS
+from tgi_deploy.reconcile.errors import ExistsError, GoneError, InUseError
+from tgi_deploy.targets.aws.api import Api, before_visible, tag_list
+from tgi_deploy.targets.sagemaker.limits import enforce
+from tgi_deploy.targets.sagemaker.listing import SERVICE, described, listed_with_tags, tags_of_arn
+from tgi_deploy.targets.sagemaker.names import VARIANT, endpoint_of, place_of
+from tgi_deploy.targets.sagemaker.state import EndpointState, read_endpoint
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found, key_of, machine_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.reply import Reply
+
+ENDPOINT: Final = "endpoint"
+_RUNTIME: Final = "sagemaker-runtime"
+_SAME: Final = (TAG_ID, TAG_KEY, TAG_SPEC)
+# Of botocore, `RollingUpdatePolicy`: a step replaces between 5 % and 50 % of the machines.
+_ONE: Final = {"Type": "INSTANCE_COUNT", "Value": 1}
+_LEAST_SHARE: Final = {"Type": "CAPACITY_PERCENT", "Value": 5}
+_LEAST_ROLLING: Final = 2
+_MOST_SINGLE: Final = 20
+_DRAIN_S: Final = 120
+_LONGEST_STREAM_S: Final = 480
+_LONGEST_UPDATE_S: Final = 28800
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What is on record at AWS of a revision's configuration."""
+
+    name: str
+    arn: str
+    created: str
+    tags: Mapping[str, str]
+
+    @property
+    def endpoint(self) -> str:
+        return endpoint_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    api: Api
+    rare: ClassVar = False
+    runs_engines: ClassVar = True
+    unrepeatable: ClassVar = False
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        configurations = [
+            Configuration(*item)
+            for item in listed_with_tags(self.api, tags, "list_endpoint_configs", "EndpointConfigs", "EndpointConfig")
+        ]
+        endpoints = {
+            name: state
+            for name, *_, own in listed_with_tags(self.api, tags, "list_endpoints", "Endpoints", "Endpoint")
+            if (state := self.endpoint(name, tags=own)) is not None
+        }
+        found = [self._found(item, self._state_of(item, endpoints)) for item in configurations]
+        known = {item.name for item in configurations}
+        alone = (state for state in endpoints.values() if state.configuration not in known)
+        found += [self._alone(state) for state in alone]
+        return tuple(sorted(found, key=lambda item: (item.attributes["unused"], item.id)))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- these calls take no token; names are unique in a region
+        """Create the configuration, then create or move the endpoint, unless earlier requests of ours have."""
+        name, value = READS_TAGS
+        configuration = self._configured(properties, {**tags, name: value})
+        endpoint = properties["endpoint"]
+        state = self.endpoint(endpoint)
+        if state is None:
+            self._created(configuration, tags)
+        elif state.tags.get(TAG_ID) != tags[TAG_ID]:
+            raise self._taken(state, tags)
+        elif configuration.name not in state.configurations:
+            replicas = state.desired if properties["autoscaled"] else properties["replicas"]
+            policy = update_policy(min(state.desired, replicas), properties["drain_s"])
+            self._moved(state, configuration.name, policy, retain=properties["autoscaled"])
+        return self.read({"id": configuration.name}) or self._found(configuration, self.endpoint(endpoint))
+
+    def _configured(self, properties: Mapping[str, Any], tags: Mapping[str, str]) -> Configuration:
+        name, variant = properties["name"], properties["variant"]
+
+        def read(reply: Reply) -> Configuration:
+            return Configuration(name, reply.text("EndpointConfigArn", prefix="arn:"), "", tags)
+
+        try:
+            return before_visible(
+                self.api,
+                lambda: self.api.change(
+                    "create_endpoint_config",
+                    "creating an endpoint's configuration",
+                    read,
+                    service=SERVICE,
+                    EndpointConfigName=name,
+                    ProductionVariants=[{**variant, "InitialInstanceCount": properties["replicas"]}],
+                    Tags=tag_list(tags),
+                ),
+            )
+        except ExistsError:
+            known = self.configuration(name)
+            if known is None or any(known.tags.get(tag) != tags.get(tag) for tag in _SAME):
+                raise
+            return known
+
+    def _created(self, configuration: Configuration, tags: Mapping[str, str]) -> None:
+        before_visible(
+            self.api,
+            lambda: self.api.change(
+                "create_endpoint",
+                "creating an endpoint",
+                lambda reply: reply.text("EndpointArn", prefix="arn:"),
+                service=SERVICE,
+                EndpointName=configuration.endpoint,
+                EndpointConfigName=configuration.name,
+                Tags=tag_list(tags),
+            ),
+        )
+
+    def _moved(self, state: EndpointState, name: str, policy: Mapping[str, Any], *, retain: bool) -> None:
+        """Move an endpoint to another configuration. `retain`: the number of machines stays."""
+        before_visible(
+            self.api,
+            lambda: self.api.change(
+                "update_endpoint",
+                "updating an endpoint",
+                lambda reply: reply.text("EndpointArn", prefix="arn:"),
+                service=SERVICE,
+                once=True,
+                EndpointName=state.name,
+                EndpointConfigName=name,
+                RetainAllVariantProperties=retain,
+                DeploymentConfig=policy,
+            ),
+        )
+
+    def _taken(self, state: EndpointState, tags: Mapping[str, str]) -> Exception:
+        found = self._alone(state)
+        if TAG_ID in state.tags:
+            return claimed_error(tags[TAG_NAME], found, owner="")
+        return ExistsError(f"creating an endpoint: {state.name} exists, and this tool did not create it")
+
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Change the number of replicas, or the `tags` that are limits."""
+        tags = properties.get("tags")
+        if tags:
+            self._limit(attributes, tags)
+        elif not properties.get("autoscaled", False):
+            self._resize(attributes, properties["replicas"])
+
+    def _limit(self, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        found = self.read(attributes)
+        if found is None:
+            raise GoneError(f"there is no endpoint configuration {attributes['id']} in {self.api.region}")
+        enforce(self.api, found, {**found.tags, **tags})
+        arn = found.attributes["arn"]
+        self.api.ask("add_tags", "tagging an endpoint's configuration", lambda reply: reply.optional_parts("Tags"),
+                     service=SERVICE, ResourceArn=arn, Tags=tag_list(tags))  # fmt: skip
+
+    def _resize(self, attributes: Mapping[str, str], replicas: int) -> None:
+        """Change the number unless it is that already. One that is being created or moved gets it there."""
+        state = self.endpoint(endpoint_of(attributes["id"]))
+        if state is None or state.desired == replicas or not state.settled:
+            return
+        self.api.ask(
+            "update_endpoint_weights_and_capacities",
+            "changing the number of machines",
+            lambda reply: reply.text("EndpointArn", prefix="arn:"),
+            service=SERVICE,
+            EndpointName=state.name,
+            DesiredWeightsAndCapacities=[{"VariantName": VARIANT, "DesiredInstanceCount": replicas}],
+        )
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        name = attributes["id"]
+        configuration, state = self.configuration(name), self.endpoint(endpoint_of(name))
+        if configuration is not None:
+            return self._found(configuration, state)
+        return None if state is None or name not in state.configurations else self._alone(state)
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        """Raises InUseError while SageMaker creates or moves the endpoint: it can't be stopped from that."""
+        name = attributes["id"]
+        configuration, state = self.configuration(name), self.endpoint(endpoint_of(name))
+        ours = state is not None and (configuration is None or _same_owner(state, configuration))
+        if state is not None and ours and name in state.configurations and not state.ending:
+            self._leave(state, name)
+        if configuration is not None:
+            self.api.remove(
+                "delete_endpoint_config",
+                "deleting an endpoint's configuration",
+                service=SERVICE,
+                EndpointConfigName=name,
+            )
+
+    def _leave(self, state: EndpointState, name: str) -> None:
+        """Move an endpoint back to another revision's configuration, or delete it."""
+        if not state.settled and not state.failed:
+            raise InUseError(f"SageMaker is {state.status.lower()} the endpoint {state.name}, which can't be stopped")
+        other = None if state.failed else self._former(state, name)
+        if other is None:
+            self.api.remove("delete_endpoint", "deleting an endpoint", service=SERVICE, EndpointName=state.name)
+            return
+        self._moved(state, other, update_policy(state.desired, _DRAIN_S), retain=True)
+        raise InUseError(f"the endpoint {state.name} goes back to {other}")
+
+    def _former(self, state: EndpointState, name: str) -> str | None:
+        """Return the newest configuration of the same deployment but this one."""
+        deployment_id = state.tags.get(TAG_ID, "")
+        listed = listed_with_tags(
+            self.api, {TAG_ID: deployment_id}, "list_endpoint_configs", "EndpointConfigs", "EndpointConfig"
+        )
+        others = [item for item in listed if item[0] != name and endpoint_of(item[0]) == state.name]
+        return max(others, key=lambda item: item[2])[0] if others and deployment_id else None
+
+    def configuration(self, name: str) -> Configuration | None:
+        def read(reply: Reply) -> tuple[str, str]:
+            return reply.text("EndpointConfigArn", prefix="arn:"), reply.moment("CreationTime")
+
+        found = described(
+            self.api, "describe_endpoint_config", "reading an endpoint's configuration", read, EndpointConfigName=name
+        )
+        tags = None if found is None else tags_of_arn(self.api, found[0])
+        return None if found is None or tags is None else Configuration(name, *found, tags)
+
+    def endpoint(self, name: str, *, tags: Mapping[str, str] | None = None) -> EndpointState | None:
+        """Return its state; None if there is none. `tags` are its own, if they are known."""
+        found = described(self.api, "describe_endpoint", "reading an endpoint", read_endpoint, EndpointName=name)
+        if found is None:
+            return None
+        own = tags_of_arn(self.api, found.arn) if tags is None else tags
+        return None if own is None else found.tagged(own)
+
+    def address(self, name: str) -> str:
+        """Return the URL that an endpoint is invoked at."""
+        client = self.api.sessions.client(_RUNTIME, self.api.region)
+        return f"{client.meta.endpoint_url}/endpoints/{name}/invocations"
+
+    def _state_of(self, item: Configuration, endpoints: dict[str, EndpointState]) -> EndpointState | None:
+        """Return the state of a configuration's endpoint, which has other tags if it belongs to somebody else."""
+        if item.endpoint not in endpoints:
+            state = self.endpoint(item.endpoint)
+            return state if state is not None and _same_owner(state, item) else None
+        return endpoints[item.endpoint]
+
+    def _found(self, item: Configuration, state: EndpointState | None) -> Found:
+        if state is not None and not _same_owner(state, item):
+            state = None
+        status, alive = ("stopped", False) if state is None else state.of(item.name)
+        return Found(
+            key=key_of(item.tags, machine_key(ENDPOINT, 1)),
+            kind=ENDPOINT,
+            place=place_of(self.api.region),
+            attributes={
+                "id": item.name,
+                "name": item.name,
+                "arn": item.arn,
+                "endpoint": item.endpoint,
+                "created": item.created,
+                "market": "on-demand",
+                "instance_type": state.instance_type if state is not None else "",
+                "address": self.address(item.endpoint) if alive else "",
+                "unused": "no" if state is not None and item.name in state.configurations else "yes",
+            },
+            tags=dict(item.tags),
+            state=status,
+            alive=alive,
+            is_machine=True,
+        )
+
+    def _alone(self, state: EndpointState) -> Found:
+        """Return an endpoint whose configuration is gone, with its own tags."""
+        item = Configuration(state.configuration, state.arn, state.created, state.tags)
+        return self._found(item, state)
+
+
+def _same_owner(state: EndpointState, item: Configuration) -> bool:
+    return state.tags.get(TAG_ID) == item.tags.get(TAG_ID)
+
+
+def update_policy(replicas: int, drain_s: int) -> dict[str, Any]:
+    """Return how an endpoint with that many machines moves: machine by machine, or a second one beside a single one.
+
+    SageMaker ends a former machine 30 s after it has got no more requests, unless it is asked to wait.
+    """
+    wait_s = min(drain_s, _LONGEST_STREAM_S)
+    if replicas < _LEAST_ROLLING:
+        routing = {"Type": "ALL_AT_ONCE", "WaitIntervalInSeconds": 0}
+        return {"BlueGreenUpdatePolicy": {"TrafficRoutingConfiguration": routing, "TerminationWaitInSeconds": wait_s}}
+    return {
+        "RollingUpdatePolicy": {
+            "MaximumBatchSize": _ONE if replicas <= _MOST_SINGLE else _LEAST_SHARE,
+            "WaitIntervalInSeconds": wait_s,
+            "MaximumExecutionTimeoutInSeconds": _LONGEST_UPDATE_S,
+        }
+    }

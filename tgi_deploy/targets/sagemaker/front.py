@@ -1,0 +1,62 @@
+"""An endpoint in front of its machines: SageMaker itself starts the new ones and moves the traffic.
+
+It moves new requests as soon as its own health check passes, before this program has proved anything: a revision that
+fails its proof is replaced by the former one again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from tgi_deploy.targets.sagemaker.names import endpoint_name
+from tgi_deploy.targets.sagemaker.scaling import TARGET, resource_id
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
+    from tgi_deploy.values.deployment import Deployment, ResourceRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EndpointFront:
+    cloud: SageMakerCloud
+    stable: ClassVar[bool] = True
+    cuts: ClassVar[bool] = False
+    moves: ClassVar[str] = "once SageMaker's own check of it passes, which is before it is proved"
+
+    def no_room(self, deployment: Deployment) -> str:  # noqa: ARG002 -- SageMaker says when it is asked
+        return ""
+
+    def grace_s(self, deployment: Deployment) -> int:
+        return deployment.current.grace_s
+
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:  # noqa: ARG002 -- SageMaker has done it
+        """Have AWS change the number of machines from now on, if a range was asked for, or else no longer."""
+        name = endpoint_name(deployment.name)
+        targets, wanted = self.cloud.handler(TARGET), deployment.wanted
+        asked = wanted.plan.requirements.replicas if wanted.plan else None
+        found = targets.read({"id": resource_id(name)})
+        service = wanted.service
+        if asked is None or asked.most is None or asked.most <= asked.least or service is None or not service.promise:
+            if found is not None:
+                targets.delete(found.attributes)
+            return None
+        properties = {
+            "name": name, "least": asked.least, "most": asked.most, "concurrency": service.promise.concurrency
+        }  # fmt: skip
+        if found is None:
+            found = targets.create(properties, tags=_tags(deployment), token="")
+        targets.update(found.attributes, properties)
+        return None
+
+    def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
+        """End at once: SageMaker lets the former machines finish what they have begun before it ends them."""
+        yield from ()
+
+
+def _tags(deployment: Deployment) -> dict[str, str]:
+    tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id, TAG_KEY: TARGET}
+    return tags | ({TAG_OWNER: deployment.owner} if deployment.owner else {})

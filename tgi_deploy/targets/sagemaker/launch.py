@@ -1,0 +1,236 @@
+"""Launches a plan as an endpoint: one region, one attempt. The plan's fallbacks of the same container are pools."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from tgi_deploy.errors import InputError, error
+from tgi_deploy.reconcile.diff import diff
+from tgi_deploy.reconcile.ends import certain_end, ends_of, expiry, reads_tags
+from tgi_deploy.secret import checked, reference
+from tgi_deploy.targets.deployable import HUB_TOKEN, check
+from tgi_deploy.targets.protocol import Attempt, Deployable
+from tgi_deploy.targets.sagemaker.checks import findings
+from tgi_deploy.targets.sagemaker.limits import END, END_ROLE
+from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
+from tgi_deploy.targets.sagemaker.requests import container, variant
+from tgi_deploy.targets.sagemaker.resources import Hosted, resources
+from tgi_deploy.targets.sagemaker.scaling import TARGET
+from tgi_deploy.values.base import replaced
+from tgi_deploy.values.ends import Ends, WantedEnds
+from tgi_deploy.values.resource import TAG_ID, TAG_NAME
+from tgi_deploy.values.serving import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
+    from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
+    from tgi_deploy.targets.sagemaker.options import SageMakerOptions
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.resource import Found
+    from tgi_deploy.values.serving import Reach
+
+_FILE: Final = "sagemaker.json"
+# What stays beside the endpoint through updates until `down`: without a use it does nothing. So does a schedule whose
+# limits were lifted; one whose end has passed would end the next endpoint, too.
+_BESIDE: Final = frozenset({END_ROLE, TARGET})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SageMakerLaunch:
+    """The launch of an endpoint. `cloud` returns a place's."""
+
+    around: Surroundings
+    request: LaunchRequest
+    cloud: Callable[[str], SageMakerCloud]
+
+    @property
+    def plan(self) -> Plan:
+        return self.request.plan
+
+    @property
+    def options(self) -> SageMakerOptions:
+        options: SageMakerOptions = self.request.options
+        return options
+
+    @property
+    def region(self) -> str:
+        return self.plan.chosen.offer.region
+
+    @property
+    def place(self) -> str:
+        return place_of(self.region)
+
+    @property
+    def traffic(self) -> Traffic:
+        """The traffic to AWS's own API, over TLS."""
+        reach: Reach = "loopback" if self.around.loopback else "public"
+        return Traffic(reach=reach, api_key=False, encrypted=True)
+
+    @property
+    def plaintext(self) -> bool:
+        return False
+
+    @property
+    def tls(self) -> bool:
+        return False
+
+    @property
+    def marks(self) -> Mapping[str, Any]:
+        least, most = self._range
+        scaled = {"autoscaling": f"{least}..{most}"} if self._autoscaled else {}
+        named = {name: getattr(self.options, name) for name in ("role", "create_role", "weights", "hub_token_from_env")}
+        return {**{name: value for name, value in named.items() if value}, **scaled}
+
+    @property
+    def rare_kinds(self) -> bool:
+        return self.options.create_role or self.request.ends != WantedEnds() or self._autoscaled
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        asked = self.plan.request.replicas
+        return asked.least, asked.most or asked.least
+
+    @property
+    def _autoscaled(self) -> bool:
+        """Whether a range is asked for; without one, the plan decides once."""
+        least, most = self._range
+        return self.plan.request.replicas.most is not None and most > least
+
+    def attempts(self, look: Look) -> Iterator[Attempt]:
+        """Yield the only one.
+
+        Raises InputError `role_missing`, `token_readable`, `secret_missing`, `secret_unusable`.
+        """
+        deployment, seen = look()
+        secrets, options = self._secrets(), self._with_role()
+        deployable = self._deployable(deployment)
+        ends = self._ends(deployment, seen)
+        chosen = self.plan.chosen
+        hosted = Hosted(
+            name=deployment.name,
+            deployment_id=deployment.id,
+            region=self.region,
+            revision=deployment.wanted.number,
+            options=options,
+            container=container(deployable, options),
+            variant=variant(deployable, chosen, self.plan.fallbacks, "", chosen.replicas),
+            replicas=chosen.replicas,
+            drain_s=chosen.engine.container.stop.grace_s,
+            secrets=secrets,
+            ends_at=self._ends_at(ends, seen),
+            autoscaled=self._autoscaled,
+        )
+        wanted = resources(hosted)
+        keys = {item.key for item in wanted}
+        beside = _BESIDE if certain_end(ends_of(deployment, ())) else {*_BESIDE, END}
+        there = [found for found in seen if found.key in keys or found.key not in beside]
+        yield Attempt(
+            candidate=chosen,
+            place=self.place,
+            pool=self.place,
+            zone=self.place,
+            cidrs=(),
+            wanted=wanted,
+            changes=diff(wanted, deployment.resources, there),
+            artifacts=((_FILE, _document(hosted)),),
+            ends=ends,
+        )
+
+    def _deployable(self, deployment: Deployment) -> Deployable:
+        candidate = self.plan.chosen
+        deployable = Deployable(
+            name=deployment.name,
+            candidate=candidate,
+            model=self.plan.request.model,
+            log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
+            region=self.region,
+            ready_deadline_s=self.around.ready_deadline_s(candidate),
+        )
+        check(deployable)
+        return deployable
+
+    def _with_role(self) -> SageMakerOptions:
+        """Return the options with a role: on this computer one is created without being asked for."""
+        if self.options.role is not None or self.options.create_role:
+            return self.options
+        if self.around.loopback:
+            return replaced(self.options, create_role=True)
+        raise InputError(
+            "role_missing",
+            "an endpoint needs a role that may pull its image and write its log",
+            hint="name one with --role ARN, or have it created with --create-role",
+        )
+
+    def _secrets(self) -> Mapping[str, str]:
+        """Return the container's secrets, as references to the caller's variables.
+
+        Everyone who may describe the model in the account can read its variables, so none is passed on without consent.
+        """
+        model = self.plan.request.model
+        needed = model.model.gated or bool(self.plan.chosen.engine.container.secrets)
+        if self.options.weights is not None or not (needed or self.options.hub_token_from_env):
+            return {}
+        if self.options.hub_token_from_env or self.around.loopback:
+            checked(self.request.environ.get(HUB_TOKEN), HUB_TOKEN, "the hub token")
+            return {HUB_TOKEN: reference(HUB_TOKEN)}
+        raise InputError(
+            "token_readable",
+            f"{model.name} is gated, and whoever may call sagemaker:DescribeModel could read the hub token",
+            hint="copy the weights to S3 and name the folder with --weights, or accept it with --hub-token-from-env",
+        )
+
+    def _ends(self, deployment: Deployment, seen: Sequence[Found]) -> Ends:
+        """Return the limits. An endpoint that stays keeps its own, also through an update that asks for none."""
+        asked, now = self.request.ends, self.around.clock.now()
+        known = deployment.ends
+        left = certain_end(ends_of(deployment, ()))
+        lasts = asked == WantedEnds() and left is not None and left > now
+        if lasts or _alive(seen) is not None:
+            return known
+        expires = expiry(deployment, asked.ttl_s, seen, self.around.clock)
+        return Ends(
+            ttl_s=asked.ttl_s, expires_at=expires, asked_ttl_s=asked.ttl_s, ttl_until=expires, lease_s=asked.lease_s
+        )
+
+    def _ends_at(self, ends: Ends, seen: Sequence[Found]) -> datetime | None:
+        """Return when the schedule ends the endpoint: what its tags say, or, for a new one, its limits."""
+        machine = _alive(seen)
+        if machine is not None and reads_tags(machine.tags):
+            return certain_end(ends_of(None, [machine.tags]))
+        now = self.around.clock.now()
+        lease = None if ends.lease_s is None else now + timedelta(seconds=ends.lease_s)
+        return min((at for at in (ends.expires_at, lease) if at is not None), default=None)
+
+    def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a region is the only pool
+        return self.cloud(self.place).endpoints.address(endpoint_name(deployment.name))
+
+    def preflight(self, attempt: Attempt, tags: Mapping[str, str]) -> tuple[Problem, ...]:
+        """Return what would make the launch fail: a name that is taken, or what `checks.py` finds."""
+        return (*self._findings(attempt, tags), *findings(self.cloud(attempt.place).api, self.plan, self.options))
+
+    def _findings(self, attempt: Attempt, tags: Mapping[str, str]) -> Iterator[Problem]:
+        name = endpoint_name(tags[TAG_NAME])
+        there = self.cloud(attempt.place).state(name)
+        if there is not None and there.tags.get(TAG_ID) != tags[TAG_ID]:
+            yield error(
+                "name_taken",
+                f"the endpoint {name} exists in {self.region}, and this deployment did not create it",
+                "choose another --name, or remove that endpoint",
+            )
+
+
+def _alive(seen: Sequence[Found]) -> Found | None:
+    return next((found for found in seen if found.is_machine and found.alive), None)
+
+
+def _document(hosted: Hosted) -> str:
+    """Return what AWS is asked for, without secrets."""
+    return json.dumps({"container": hosted.container, "variant": hosted.variant}, indent=2, sort_keys=True) + "\n"

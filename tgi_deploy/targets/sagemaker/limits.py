@@ -1,0 +1,132 @@
+"""What ends an endpoint without the caller: an EventBridge schedule that deletes it, with a role of its own.
+
+The schedule is created before the endpoint. Its role may delete this endpoint alone. SageMaker refuses to delete an
+endpoint that it is creating or updating, so the schedule tries again every few minutes until it is removed itself. What
+remains costs nothing: `down` and `gc` find it by its tags.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.reconcile.ends import certain_end, ends_of
+from tgi_deploy.targets.aws.role import Roles
+from tgi_deploy.targets.aws.schedule import Ending, Schedules
+from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
+from tgi_deploy.targets.sagemaker.options import NAME
+from tgi_deploy.values.resource import TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Ref, Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from tgi_deploy.targets.aws.api import Api
+    from tgi_deploy.values.resource import Found
+
+SCHEDULE: Final = "schedule"
+END: Final = "end"
+END_ROLE: Final = "end-role"
+ROLE: Final = "role"
+# Not the prefix and path of machines' schedules and roles, whose target would take these for its own.
+GROUP_PREFIX: Final = "tgi-deploy."
+ROLE_ROOT: Final = f"/tgi-deploy/{NAME}"
+_DELETION: Final = Ending(
+    call="sagemaker:deleteEndpoint",
+    parameters=lambda properties: {"EndpointName": properties["endpoint"]},
+    rate="rate(5 minutes)",
+)
+_OWN: Final = (TAG_KEY, TAG_SPEC, TAG_EXPIRES)
+
+
+def roles(api: Api) -> Roles:
+    return Roles(api, root=ROLE_ROOT, place=place_of(api.region), service=NAME)
+
+
+def schedules(api: Api) -> Schedules:
+    return Schedules(api, ending=_DELETION, prefix=GROUP_PREFIX, place=place_of(api.region))
+
+
+def end_resources(*, name: str, deployment_id: str, region: str, at: datetime | None) -> tuple[Resource, Resource]:
+    """Return the role that may delete the endpoint, and the schedule that does so at a time; None: never."""
+    group, place = f"{GROUP_PREFIX}{name}-{deployment_id}", place_of(region)
+    schedule = Resource(
+        key=END,
+        kind=SCHEDULE,
+        place=place,
+        properties={
+            "name": group,
+            "at": "" if at is None else moment(at),
+            "endpoint": endpoint_name(name),
+            "role": Ref(key=END_ROLE, attribute="arn"),
+        },
+        mutable=("at", "endpoint", "role"),
+    )
+    return _role(name, deployment_id, region, group), schedule
+
+
+def moment(at: datetime) -> str:
+    """Return when the schedule fires, in UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
+    caller = f"arn:{{partition}}:scheduler:{region}:*:schedule-group/{group}"
+    return Resource(
+        key=END_ROLE,
+        kind=ROLE,
+        place=place_of(region),
+        properties={
+            "name": f"tgi-deploy-{deployment_id}-{region}-end",
+            "deployment": name,
+            "trust": {
+                "Effect": "Allow",
+                "Principal": {"Service": "scheduler.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+                "Condition": {"ArnLike": {"aws:SourceArn": caller}},
+            },
+            "statements": [
+                {
+                    "Effect": "Allow",
+                    "Action": "sagemaker:DeleteEndpoint",
+                    "Resource": f"arn:{{partition}}:sagemaker:{region}:{{account}}:endpoint/{endpoint_name(name)}",
+                    "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
+                },
+                {  # deleting an endpoint whose number of machines AWS changes needs it
+                    "Effect": "Allow",
+                    "Action": "application-autoscaling:DeregisterScalableTarget",
+                    "Resource": f"arn:{{partition}}:application-autoscaling:{region}:{{account}}:scalable-target/*",
+                },
+            ],
+        },
+        mutable=("statements",),
+    )
+
+
+def enforce(api: Api, machine: Found, tags: Mapping[str, str]) -> None:
+    """Make the schedule end the endpoint by the limits in `tags`, or never if there are none."""
+    at, own = certain_end(ends_of(None, [tags])), schedules(api)
+    there = own.find({TAG_NAME: tags[TAG_NAME], TAG_ID: tags[TAG_ID]})
+    if at is None and not there:
+        return
+    role, schedule = end_resources(name=tags[TAG_NAME], deployment_id=tags[TAG_ID], region=api.region, at=at)
+    arn = _role_arn(api, role, machine)
+    if not any(found.alive for found in there):
+        own.create(schedule.properties, tags=_tags(machine, schedule), token=f"{tags[TAG_ID]}-{schedule.spec}")
+    own.update({}, {**schedule.properties, "role": arn})
+
+
+def _role_arn(api: Api, role: Resource, machine: Found) -> str:
+    """Return the ARN of the role, which is created if there is none."""
+    own = roles(api)
+    found = own.read({"id": role.properties["name"]})
+    if found is None:
+        found = own.create(role.properties, tags=_tags(machine, role), token="")
+    own.update(found.attributes, role.properties)
+    return found.attributes["arn"]
+
+
+def _tags(machine: Found, resource: Resource) -> dict[str, str]:
+    """Return the tags of what belongs to a machine's deployment."""
+    shared = {name: value for name, value in machine.tags.items() if name not in _OWN}
+    return {**shared, TAG_KEY: resource.key, TAG_SPEC: resource.spec}

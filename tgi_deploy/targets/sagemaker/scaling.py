@@ -1,0 +1,146 @@
+"""Autoscaling of an endpoint by the number of concurrent requests, through Application Auto Scaling.
+
+Properties: name (of the endpoint), least and most (machines), concurrency (requests at once of one machine, that the
+plan promises). The target carries the tags; its only policy is deleted with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.targets.aws.api import Api, carries, each
+from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
+from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tgi_deploy.targets.reply import Reply
+
+TARGET: Final = "scalable-target"
+SERVICE: Final = "application-autoscaling"
+_NAMESPACE: Final = "sagemaker"
+_DIMENSION: Final = "sagemaker:variant:DesiredInstanceCount"
+_POLICY: Final = "tgi-deploy"
+_TRACKING: Final = "TargetTrackingScaling"
+# Every 10 s: how many requests a model's container has in work (botocore, `MetricType`).
+_METRIC: Final = "SageMakerVariantConcurrentRequestsPerModelHighResolution"
+# Machines are added before the promised number of users is reached, because one takes minutes to start.
+SHARE: Final = 0.7
+# A machine that has just begun to serve, or has just lost its users, should not cause the next change.
+_OUT_S: Final = 300
+_IN_S: Final = 900
+_AT: Final = {"ServiceNamespace": _NAMESPACE, "ScalableDimension": _DIMENSION}
+
+
+@dataclass(frozen=True, slots=True)
+class ScalableTargets:
+    api: Api
+    rare: ClassVar = True
+    runs_engines: ClassVar = False
+    unrepeatable: ClassVar = False
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        deployment = tags.get(TAG_NAME)
+        asked = {"ResourceIds": [resource_id(endpoint_name(deployment))]} if deployment else {}
+        found = self._described("looking for what scales", **asked)
+        return tuple(item for item in found if carries(item.tags, tags))
+
+    def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- repeating this call changes nothing
+        self._registered(properties, Tags=dict(tags))
+        found = self.read({"id": resource_id(properties["name"])})
+        if found is None:
+            raise GoneError(f"registering {properties['name']} for scaling had no effect")
+        return found
+
+    def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
+        """Set the range and the policy."""
+        self._registered(properties)
+        configuration = {
+            "TargetValue": round(properties["concurrency"] * SHARE, 3),
+            "PredefinedMetricSpecification": {"PredefinedMetricType": _METRIC},
+            "ScaleOutCooldown": _OUT_S,
+            "ScaleInCooldown": _IN_S,
+        }
+        self.api.ask(
+            "put_scaling_policy",
+            "setting the policy of the number of machines",
+            lambda reply: reply.text("PolicyARN", prefix="arn:"),
+            service=SERVICE,
+            PolicyName=_POLICY,
+            PolicyType=_TRACKING,
+            ResourceId=attributes["id"],
+            TargetTrackingScalingPolicyConfiguration=configuration,
+            **_AT,
+        )
+
+    def _registered(self, properties: Mapping[str, Any], **more: Any) -> None:  # noqa: ANN401 -- the API's own
+        self.api.ask(
+            "register_scalable_target",
+            "letting AWS change the number of machines",
+            lambda reply: reply.text("ScalableTargetARN", prefix="arn:"),
+            service=SERVICE,
+            ResourceId=resource_id(properties["name"]),
+            MinCapacity=properties["least"],
+            MaxCapacity=properties["most"],
+            **_AT,
+            **more,
+        )
+
+    def read(self, attributes: Mapping[str, str]) -> Found | None:
+        found = self._described("reading what scales", ResourceIds=[attributes["id"]])
+        return found[0] if found else None
+
+    def delete(self, attributes: Mapping[str, str]) -> None:
+        self.api.remove(
+            "deregister_scalable_target",
+            "leaving the number of machines as it is",
+            service=SERVICE,
+            ResourceId=attributes["id"],
+            **_AT,
+        )
+
+    def _described(self, doing: str, **asked: Any) -> list[Found]:  # noqa: ANN401 -- the API's own
+        listed = self.api.list(
+            "describe_scalable_targets", doing, each("ScalableTargets", _target), service=SERVICE, **_AT, **asked
+        )
+        ours = (item for item in listed if item["id"].startswith(resource_id(PREFIX, variant="")))
+        known = [(item, self._tags(item["arn"])) for item in sorted(ours, key=lambda item: item["id"])]
+        return [self._found(item, tags) for item, tags in known if tags is not None]
+
+    def _tags(self, arn: str) -> dict[str, str] | None:
+        """Return its tags; None if it was deregistered in between. Targets of before 2023 have no ARN and no tags."""
+        if not arn:
+            return None
+        try:
+            return self.api.ask("list_tags_for_resource", "reading the tags of what scales",
+                                lambda reply: reply.table("Tags"), service=SERVICE, ResourceARN=arn)  # fmt: skip
+        except GoneError:
+            return None
+
+    def _found(self, item: dict[str, str], tags: dict[str, str]) -> Found:
+        return Found(
+            key=tags.get(TAG_KEY, TARGET),
+            kind=TARGET,
+            place=place_of(self.api.region),
+            attributes=item,
+            tags=tags,
+            state="available",
+        )
+
+
+def resource_id(endpoint: str, *, variant: str = VARIANT) -> str:
+    """Return how Application Auto Scaling calls an endpoint's variant."""
+    return f"endpoint/{endpoint}" + (f"/variant/{variant}" if variant else "")
+
+
+def _target(item: Reply) -> dict[str, str]:
+    return {
+        "id": item.text("ResourceId"),
+        "arn": item.optional_text("ScalableTargetARN"),
+        "created": item.moment("CreationTime"),
+        "least": str(item.integer("MinCapacity")),
+        "most": str(item.integer("MaxCapacity")),
+    }

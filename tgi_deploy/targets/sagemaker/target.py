@@ -1,0 +1,197 @@
+"""The target SageMaker: real-time endpoints, in one or more regions.
+
+Planning (`hosting`, in the catalog), what `render` writes and the account's checks come first; `launch`, `cloud` and
+`by_hand` act. A place is `sagemaker:REGION` (`names.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tgi_deploy.errors import InputError, error
+from tgi_deploy.targets.protocol import Invocation, Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of, region_of
+from tgi_deploy.targets.sagemaker.options import NAME, SageMakerOptions
+from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.plan_options import MOST_REPLICAS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.reconcile.ports import Cloud
+    from tgi_deploy.targets.protocol import (
+        AccountRequest,
+        Artifact,
+        ByHand,
+        Deployable,
+        Front,
+        Launch,
+        LaunchRequest,
+        Policy,
+        Surroundings,
+    )
+    from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
+    from tgi_deploy.values.base import Value
+    from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.ends import Spent
+    from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.serving import Address
+
+FACTS: Final = TargetFacts(
+    begins="starting an endpoint that costs money",
+    machine_kind="endpoint",
+    state_label="SageMaker's state of the endpoint",
+    who_connects="whoever may call sagemaker:InvokeEndpoint in the account can connect",
+    shows_at_once=True,
+    regions=True,
+    stops=False,
+    restarts=False,
+    reached="through SageMaker's runtime, for whoever may call sagemaker:InvokeEndpoint",
+    refuses=(
+        Refusal(
+            options=("hardware", "disk", "port", "driver"),
+            code="not_on_sagemaker",
+            why="SageMaker chooses the machine's disk, driver and port, and rents out its own machines only",
+            hint="leave it out; --instance ml.TYPE chooses a machine",
+        ),
+        Refusal(
+            options=("max_spend",),
+            code="limits_unsupported",
+            why="an endpoint has no program of this tool that would count what it costs",
+            hint="set its end with --ttl or --lease, which a schedule of AWS holds",
+        ),
+        Refusal(
+            options=("idle_timeout",),
+            code="limits_unsupported",
+            why="nothing in AWS deletes an endpoint that has no requests",
+            hint="set its end with --ttl or --lease, which a schedule of AWS holds",
+        ),
+    ),
+    service=NAME,
+    not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--market"}),
+    most_replicas=MOST_REPLICAS,
+)
+FORMS: Final = {"sagemaker": "a SageMaker endpoint for CloudFormation"}
+
+
+class SageMakerTarget(Frozen, frozen=True, kw_only=True):
+    """`cloud` returns a place's cloud, `catalog` opens the one with SageMaker's machines and prices."""
+
+    cloud_of: Callable[[str], SageMakerCloud]
+    catalog: Callable[[], Catalog]
+    default_region: Callable[[], str]
+    name: ClassVar = NAME
+    facts: ClassVar = FACTS
+    options: ClassVar[type[Value]] = SageMakerOptions
+    forms: ClassVar[Mapping[str, str]] = FORMS
+
+    def locations(self, named: tuple[str, ...]) -> tuple[str, ...]:
+        if "all" in named:
+            return tuple(map(place_of, self.catalog().regions()))
+        for region in named:
+            self.catalog().check_region(region)
+        return tuple(map(place_of, dict.fromkeys(named))) or (place_of(self.default_region()),)
+
+    def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's
+        """Return nothing to add: the catalog's offers count."""
+        return Supplied()
+
+    def refusal(self, plan: Plan) -> InputError | None:
+        """Return the error for a plan with other machines than SageMaker's, or with a folder of this computer."""
+        from tgi_deploy.targets.sagemaker.requests import not_hosted  # noqa: PLC0415 -- startup time
+
+        folder = plan.request.model.model.local_path
+        if folder is None:
+            return not_hosted(plan.chosen)
+        return InputError(
+            "local_model",
+            f"the model {folder} exists only on this computer: an endpoint can't load it",
+            hint="push it to the hub and use its id, also for files in S3, which --weights names",
+        )
+
+    def launch(
+        self,
+        around: Surroundings,
+        request: LaunchRequest,
+        *,
+        spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- --max-spend is refused
+    ) -> Launch:
+        from tgi_deploy.targets.sagemaker.launch import SageMakerLaunch  # noqa: PLC0415 -- planning loads nothing that acts
+
+        return SageMakerLaunch(around=around, request=request, cloud=self.cloud_of)
+
+    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
+        """Return the endpoint, in which SageMaker itself replaces the machines."""
+        from tgi_deploy.targets.sagemaker.front import EndpointFront  # noqa: PLC0415 -- planning loads nothing that acts
+
+        return EndpointFront(cloud=self.cloud_of(deployment.region))
+
+    def running(self, deployment: Deployment) -> int:
+        state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
+        return state.desired if state is not None else 0
+
+    def shortage(self, deployment: Deployment, more: int) -> Problem | None:
+        """Return why the number can't be changed now; whether there is a quota for it, AWS says when it is asked."""
+        asked = deployment.plan.requirements.replicas if deployment.plan else None
+        if asked and asked.most and asked.least < asked.most < self.running(deployment) + more:
+            between = f"AWS keeps the number of machines between {asked.least} and {asked.most}"
+            return error("replicas_out_of_range", between, hint="the same 'up' with another --replicas changes that")
+        state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
+        if state is not None and state.settled:
+            return None
+        status = state.status if state is not None else "gone"
+        return error("endpoint_busy", f"the endpoint is {status}", hint="try again once it is InService")
+
+    def answers(self, address: Address) -> bool:
+        state = self.cloud_of(address.invoked).state(_endpoint_in(address))
+        return state is not None and state.serves
+
+    def invoke(self, address: Address, body: bytes, *, streamed: bool) -> Invocation:
+        from tgi_deploy.targets.sagemaker.invoking import invoke  # noqa: PLC0415 -- few commands invoke
+
+        return invoke(self.cloud_of(address.invoked).api, _endpoint_in(address), body, streamed=streamed)
+
+    def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
+        from tgi_deploy.targets.sagemaker.invoking import invocation_lines  # noqa: PLC0415 -- few commands print them
+
+        return invocation_lines(region_of(address.invoked), _endpoint_in(address), body)
+
+    def cloud(self, place: str) -> Cloud:
+        return self.cloud_of(place)
+
+    def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
+        from tgi_deploy.targets.sagemaker.artifacts import written  # noqa: PLC0415 -- startup time
+
+        return written(form, deployable, templates_dir=templates_dir)
+
+    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
+        from tgi_deploy.targets.sagemaker.checks import examined  # noqa: PLC0415 -- only `doctor` examines
+
+        region = region_of(request.place) or request.place
+        return examined(self.cloud_of(place_of(region)).api, request.plan, request.options)
+
+    def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
+
+        return needed(read_actions(NAME), features, everything=everything)
+
+    def boundary(self) -> Policy:
+        from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
+
+        return bounding(read_actions(NAME))
+
+    @property
+    def by_hand(self) -> ByHand:
+        from tgi_deploy.targets.sagemaker import commands  # noqa: PLC0415 -- startup time
+
+        return commands
+
+
+def _endpoint_in(address: Address) -> str:
+    """Return the endpoint's name in the URL that it is invoked at."""
+    return address.url.partition("/endpoints/")[2].partition("/")[0]
