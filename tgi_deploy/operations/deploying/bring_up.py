@@ -116,7 +116,7 @@ def check_startable(target: Target, plan: Plan) -> None:
     if most > target.facts.most_replicas:
         raise InputError(
             "several_replicas",
-            f"starting {plan.request.model.name}: the plan has {most} replicas, and {target.name} runs one",
+            f"starting {plan.request.model.name}: the plan has {most} replicas, and --target {target.name} runs one",
             hint="leave --replicas out, or bring up each replica under a different --name",
         )
 
