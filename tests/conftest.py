@@ -161,19 +161,25 @@ def catalog() -> Catalog:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run `core`, on every processor, where neither paths nor groups are named. Its files lie in memory.
+    """Where no paths are named, run `core` unless groups are named, on every processor. Files of `core` lie in memory.
 
+    Other groups wait for processes of theirs: two workers more than there are processors keep all of them busy.
     xdist's workers parse the same command line, and come here too: none of them may start workers of its own.
     """
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
-        config.option.markexpr = "core"
-        if _has_room(_MEMORY):
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.option.markexpr = config.option.markexpr or "core"
+        only_core = config.option.markexpr == "core"
+        if only_core and _has_room(_MEMORY):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
-        if config.option.numprocesses is None and not hasattr(config, "workerinput"):
-            config.option.numprocesses = os.cpu_count()
+        if hasattr(config, "workerinput"):
+            config.option.loadgroup = not only_core
+            return
+        if config.option.numprocesses is None:
+            config.option.numprocesses = (os.cpu_count() or 2) + (0 if only_core else 2)
         if config.option.dist == "no":
-            config.option.dist = "loadfile"  # what a file's tests share is made once
-    if config.getoption("dist", "no") == "loadgroup":
+            # What a file's tests share is made once.
+            config.option.dist = "loadfile" if only_core else "loadgroup"
+    if config.option.dist == "loadgroup":
         config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
 
 
@@ -213,7 +219,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     for item in items:
         item.add_marker(_group(item))
-    if config.getoption("loadgroup", False):  # a worker's name for --dist loadgroup
+    if config.getoption("loadgroup", default=False):  # a worker's name for --dist loadgroup
         order = {item: _rank(item) for item in items}
         items.sort(key=order.__getitem__)
         for item in items:
