@@ -8,6 +8,7 @@ import gc
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _REAL = ("boot", "chromium", "cloud_init", "compose", "control_plane", "docker_engine")
 _CORE = frozenset({"unit", "contract"})
+_GROUPS = frozenset({"core", "sandbox"})
 _SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
 _MEMORY = "/dev/shm"  # noqa: S108 -- pytest makes a private folder in it
 _ROOM_BYTES = 4 * 2**30
@@ -161,7 +163,7 @@ def catalog() -> Catalog:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Where no paths are named, run `core` unless groups are named, on every processor. Files of `core` lie in memory.
+    """Where no paths are named, run `core` unless groups are named, on every processor, with files in memory.
 
     Other groups wait for processes of theirs: two workers more than there are processors keep all of them busy.
     xdist's workers parse the same command line, and come here too: none of them may start workers of its own.
@@ -169,7 +171,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
         config.option.markexpr = config.option.markexpr or "core"
         only_core = config.option.markexpr == "core"
-        if only_core and _has_room(_MEMORY):
+        if _GROUPS.intersection(re.findall(r"\w+", config.option.markexpr)) and _has_room(_MEMORY):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
         if hasattr(config, "workerinput"):
             config.option.loadgroup = not only_core
