@@ -226,7 +226,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=order.__getitem__)
         for item in items:
             if item.get_closest_marker("core") and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group(str(item.path)))
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def _rank(item: pytest.Item) -> int:
