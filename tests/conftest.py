@@ -8,6 +8,7 @@ import gc
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 _REAL = ("boot", "chromium", "cloud_init", "compose", "control_plane", "docker_engine")
 _CORE = frozenset({"unit", "contract"})
+_GROUPS = frozenset({"core", "sandbox"})
 _SCHEMAS = Path(__file__).parents[1] / "docs" / "schemas.json"
 _MEMORY = "/dev/shm"  # noqa: S108 -- pytest makes a private folder in it
 _ROOM_BYTES = 4 * 2**30
@@ -161,19 +163,25 @@ def catalog() -> Catalog:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run `core`, on every processor, where neither paths nor groups are named. Its files lie in memory.
+    """Where no paths are named, run `core` unless groups are named, on every processor, with files in memory.
 
+    Other groups wait for processes of theirs: two workers more than there are processors keep all of them busy.
     xdist's workers parse the same command line, and come here too: none of them may start workers of its own.
     """
-    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.markexpr:
-        config.option.markexpr = "core"
-        if _has_room(_MEMORY):
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS:
+        config.option.markexpr = config.option.markexpr or "core"
+        only_core = config.option.markexpr == "core"
+        if _GROUPS.intersection(re.findall(r"\w+", config.option.markexpr)) and _has_room(_MEMORY):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY)
-        if config.option.numprocesses is None and not hasattr(config, "workerinput"):
-            config.option.numprocesses = os.cpu_count()
+        if hasattr(config, "workerinput"):
+            config.option.loadgroup = not only_core
+            return
+        if config.option.numprocesses is None:
+            config.option.numprocesses = (os.cpu_count() or 2) + (0 if only_core else 2)
         if config.option.dist == "no":
-            config.option.dist = "loadfile"  # what a file's tests share is made once
-    if config.getoption("dist", "no") == "loadgroup":
+            # What a file's tests share is made once.
+            config.option.dist = "loadfile" if only_core else "loadgroup"
+    if config.option.dist == "loadgroup":
         config.option.loadscopereorder = False  # the order is that of pytest_collection_modifyitems
 
 
@@ -218,7 +226,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=order.__getitem__)
         for item in items:
             if item.get_closest_marker("core") and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group(str(item.path)))
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def _rank(item: pytest.Item) -> int:

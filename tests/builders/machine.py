@@ -104,7 +104,7 @@ class Machine:
             capture_output=True,
             text=True,
             env=self.surroundings(),
-            timeout=60,
+            timeout=300,
         )
 
     def command(self, *words: str) -> list[str]:

@@ -55,7 +55,7 @@ def warm_up():
         for module in pkgutil.walk_packages(import_module(layer).__path__, f"{layer}."):
             import_module(module.name)
     session = boto3.Session(aws_access_key_id="x", aws_secret_access_key="x", region_name="us-east-1")
-    for service in ("ec2", "ssm", "sts", "iam"):
+    for service in ("ec2", "ssm", "sts", "iam", "scheduler", "service-quotas"):
         session.client(service)
     with suppress(EndpointConnectionError):
         session.client("ec2", endpoint_url=NOBODY, config=Config(retries={"mode": "standard"})).describe_vpcs()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import time
+import resource
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +162,15 @@ def test_the_table_decides_what_is_not_restarted(boot, text: dict[str, Any], cod
 def test_a_long_line_is_processed_quickly(boot):
     """A failed start writes lines of tens of kilobytes, with colors and without."""
     line = "\x1b[2mweight\x1b[0m model.layers.0 " * 2000
-    began = time.monotonic()
+    began_s = processor_s()
     assert boot(engine_log=f"{line}\n" * 3 + "CUDA out of memory\n", engine_code=1).run("run-engine").returncode == 64
-    assert time.monotonic() - began < 20
+    assert processor_s() - began_s < 20
+
+
+def processor_s():
+    """Return the processor time of the programs that have been run: other programs may be busy."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
