@@ -12,8 +12,7 @@ from tgi_deploy.operations.deploying.heal import Healer, up_and_heal
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import UpRequest, up
 from tgi_deploy.operations.launching.target_options import supplied
-from tgi_deploy.operations.planning.lock import open_lock
-from tgi_deploy.operations.planning.locked import locked_request
+from tgi_deploy.operations.planning.locked import locked_model, locked_request
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.option_texts import wanted_ends
 from tgi_deploy.operations.planning.plan import judged, plan
@@ -210,8 +209,8 @@ def up_job(
 
     Raises InputError, ConflictError, NoPlanError, and what `on_plan` raises.
     """
-    model = texts.model if options.lock is None else open_lock(options.lock).texts.model
-    there = located(options.target, options.own, recorded(options.name or default_name(model or "")))
+    name = options.name or default_name(locked_model(options.lock, texts) if options.lock else texts.model)
+    there = located(options.target, options.own, recorded(name))
     texts, found = supplied(there, texts, catalog, environ, locked=options.lock is not None)
     made: Plan | NoFeasiblePlan
     if options.lock is None:

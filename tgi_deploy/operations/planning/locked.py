@@ -90,6 +90,12 @@ def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
     return differences(lock.plan, plan_document(made))
 
 
+def locked_model(path: Path, texts: OptionTexts) -> str:
+    """Return the locked model. Raises what `open_lock` and `refuse_options` raise."""
+    refuse_options(texts, "--lock", but=END_FIELDS)
+    return open_lock(path).texts.model
+
+
 def locked_request(path: Path, texts: OptionTexts, catalog: Catalog, *, force: bool) -> tuple[OptionTexts, Plan]:
     """Return the locked options with the limits given in addition, and the plan to deploy.
 
