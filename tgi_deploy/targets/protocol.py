@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     # Returns the desired deployment and its existing resources at the time of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
 
+
 class TargetOptions(TypedDict, total=False):
     """The options of all targets, for type checkers and editors; `options` of a target has what is done with them."""
 

@@ -8,8 +8,8 @@ what it has begun); mutable: replicas, and `tags` that are limits.
 
 * Creating a revision's machine creates its configuration and then the endpoint, or moves the endpoint to it.
 * Deleting it moves the endpoint back to the configuration of a former revision, if there is one, or else deletes the
-  endpoint; then it deletes the configuration. Of several machines, `find` returns the newest first: all of them, deleted
-  last to first, never move it back.
+  endpoint; then it deletes the configuration. Of several machines, `find` returns the newest first, so that deleting
+  all of them, last to first, never moves it back.
 """
 
 from __future__ import annotations
