@@ -147,14 +147,15 @@ def prove(endpoint: Endpoint, expected: ExpectedService, *, clock: Clock) -> Pro
 
 def _unproved(step: str) -> Problem:
     """Return the warning about a step that can't be taken through the cloud's API."""
+    code, subject = _UNPROVED.get(step, (f"{step}_unproved", step))
     return warning(
-        f"{step}_unproved",
-        f"the engine's {_SUBJECTS.get(step, step)} can't be asked through the cloud's API: that it runs this image with"
+        code,
+        f"the engine's {subject} can't be asked through the cloud's API: that it runs this image with"
         " these settings rests on what the cloud was asked for",
     )
 
 
-_SUBJECTS: Final = {"info": "own report of its model and limits"}
+_UNPROVED: Final = {"info": ("info_unproved", "own report of its model and limits")}
 
 
 def timed(clock: Clock, ask: Callable[[], _T]) -> tuple[_T, float]:

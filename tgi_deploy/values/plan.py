@@ -160,8 +160,8 @@ class Candidate(Value, frozen=True, kw_only=True):
 
     @property
     def rent_usd_per_hour(self) -> Decimal | None:
-        """Return the hourly bill; None for an owned machine."""
-        return None if self.offer.market == "owned" else self.cost.usd_per_hour
+        """Return the hourly bill, at its largest size if that changes by itself; None for an owned machine."""
+        return None if self.offer.market == "owned" else self.most_usd_per_hour or self.cost.usd_per_hour
 
 
 class ReplicaLoad(Document, frozen=True, kw_only=True):

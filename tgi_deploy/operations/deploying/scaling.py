@@ -106,9 +106,10 @@ def _with_size(deployment: Deployment, replicas: int) -> Deployment:
     lines = _sized(plan.cost.lines, before, replicas)
     price = plan.cost.usd_per_hour * replicas / before
     cost = replaced(plan.cost, lines=lines, usd_per_hour=price, usd_per_month=usd_per_month(price))
+    asked = plan.requirements.replicas
     pools = tuple(
         pool
-        if pool.machine_usd_per_hour is None
+        if pool.machine_usd_per_hour is None or asked.least < (asked.most or 0)  # then it is the bill of the most
         else replaced(pool, machine_usd_per_hour=pool.machine_usd_per_hour * replicas / before)
         for pool in revision.pools
     )

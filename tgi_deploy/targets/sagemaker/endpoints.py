@@ -7,9 +7,9 @@ autoscaled (whether the number of replicas is not ours to set), drain_s (how lon
 what it has begun); mutable: replicas, and `tags` that are limits.
 
 * Creating a revision's machine creates its configuration and then the endpoint, or moves the endpoint to it.
-* Deleting it moves the endpoint back to the configuration of another revision, if there is one, or else deletes the
-  endpoint; then it deletes the configuration. Of several machines, `find` returns the one in use first, so that all of
-  them, deleted last to first, never move it back.
+* Deleting it moves the endpoint back to the configuration of a former revision, if there is one, or else deletes the
+  endpoint; then it deletes the configuration. Of several machines, `find` returns the newest first, so that deleting
+  all of them, last to first, never moves it back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tgi_deploy.reconcile.errors import ExistsError, GoneError, InUseError
 from tgi_deploy.targets.aws.api import Api, before_visible, tag_list
 from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.listing import SERVICE, described, listed_with_tags, tags_of_arn
-from tgi_deploy.targets.sagemaker.names import VARIANT, endpoint_of, place_of
+from tgi_deploy.targets.sagemaker.names import VARIANT, endpoint_of, number_of, place_of
 from tgi_deploy.targets.sagemaker.state import EndpointState, read_endpoint
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found, key_of, machine_key
 
@@ -80,7 +80,7 @@ class Endpoints:
         known = {item.name for item in configurations}
         alone = (state for state in endpoints.values() if state.configuration not in known)
         found += [self._alone(state) for state in alone]
-        return tuple(sorted(found, key=lambda item: (item.attributes["unused"], item.id)))
+        return tuple(sorted(found, key=lambda item: -number_of(item.id)))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- these calls take no token; names are unique in a region
         """Create the configuration, then create or move the endpoint, unless earlier requests of ours have."""
@@ -216,7 +216,7 @@ class Endpoints:
     def _leave(self, state: EndpointState, name: str) -> None:
         """Move an endpoint back to another revision's configuration, or delete it."""
         if not state.settled and not state.failed:
-            raise InUseError(f"SageMaker is {state.status.lower()} the endpoint {state.name}, which can't be stopped")
+            raise InUseError(f"the endpoint {state.name} is {state.status}, and SageMaker deletes it only after that")
         other = None if state.failed else self._former(state, name)
         if other is None:
             self.api.remove("delete_endpoint", "deleting an endpoint", service=SERVICE, EndpointName=state.name)
@@ -225,13 +225,15 @@ class Endpoints:
         raise InUseError(f"the endpoint {state.name} goes back to {other}")
 
     def _former(self, state: EndpointState, name: str) -> str | None:
-        """Return the newest configuration of the same deployment but this one."""
+        """Return the configuration of the same deployment's last revision before this one."""
         deployment_id = state.tags.get(TAG_ID, "")
         listed = listed_with_tags(
             self.api, {TAG_ID: deployment_id}, "list_endpoint_configs", "EndpointConfigs", "EndpointConfig"
         )
-        others = [item for item in listed if item[0] != name and endpoint_of(item[0]) == state.name]
-        return max(others, key=lambda item: item[2])[0] if others and deployment_id else None
+        before = [
+            known for known, *_ in listed if endpoint_of(known) == state.name and number_of(known) < number_of(name)
+        ]
+        return max(before, key=number_of) if before and deployment_id else None
 
     def configuration(self, name: str) -> Configuration | None:
         def read(reply: Reply) -> tuple[str, str]:
@@ -280,7 +282,6 @@ class Endpoints:
                 "market": "on-demand",
                 "instance_type": state.instance_type if state is not None else "",
                 "address": self.address(item.endpoint) if alive else "",
-                "unused": "no" if state is not None and item.name in state.configurations else "yes",
             },
             tags=dict(item.tags),
             state=status,

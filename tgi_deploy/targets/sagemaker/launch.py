@@ -104,11 +104,16 @@ class SageMakerLaunch:
         least, most = self._range
         return self.plan.request.replicas.most is not None and most > least
 
-    def attempts(self, look: Look) -> Iterator[Attempt]:
-        """Yield the only one.
+    def check(self) -> None:
+        """Check the options, before anything is asked of AWS.
 
         Raises InputError `role_missing`, `token_readable`, `secret_missing`, `secret_unusable`.
         """
+        self._with_role()
+        self._secrets()
+
+    def attempts(self, look: Look) -> Iterator[Attempt]:
+        """Yield the only one."""
         deployment, seen = look()
         secrets, options = self._secrets(), self._with_role()
         deployable = self._deployable(deployment)

@@ -121,7 +121,9 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
     ) -> Launch:
         from tgi_deploy.targets.sagemaker.launch import SageMakerLaunch  # noqa: PLC0415 -- planning loads nothing that acts
 
-        return SageMakerLaunch(around=around, request=request, cloud=self.cloud_of)
+        made = SageMakerLaunch(around=around, request=request, cloud=self.cloud_of)
+        made.check()
+        return made
 
     def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
         """Return the endpoint, in which SageMaker itself replaces the machines."""

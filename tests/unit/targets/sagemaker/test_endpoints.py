@@ -226,6 +226,19 @@ def test_an_update_that_aws_rolls_back_leaves_the_former_revision_serving(accoun
     assert account.around.store.load("demo").active == 1
 
 
+def test_a_removal_during_an_update_never_moves_the_endpoint_back(account):
+    account.up()
+    account.hosting.looks = 5
+    account.kill_at(4)
+    with pytest.raises(KilledError):
+        account.up(plan=another())
+    account.kill_at(None)
+    assert account.hosting.endpoints["tgi-deploy-demo"]["status"] == "Updating"
+    account.down()
+    assert account.hosting.everything == {}
+    assert account.hosting.calls.count("update_endpoint") == 1
+
+
 def test_an_update_by_recreate_removes_the_endpoint_first(account):
     account.up()
     account.up(plan=another(), strategy="recreate")
