@@ -75,9 +75,4 @@ def test_the_schedule_deletes_an_endpoint_that_sagemaker_was_still_creating(fast
     assert hosting.list_models()["Models"]
     code, answer = run("down", "demo", "--yes")
     assert (code, answer["data"]["removed"]) == (0, ["demo"])
-<<<<<<< HEAD
-    assert not (hosting.list_models()["Models"])
-    assert not (hosting.list_endpoint_configs()["EndpointConfigs"])
-=======
     assert hosting.list_models()["Models"] == hosting.list_endpoint_configs()["EndpointConfigs"] == []
->>>>>>> refs/heads/sagemaker
