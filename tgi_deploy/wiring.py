@@ -153,10 +153,14 @@ def target_options(command: str) -> tuple[Option, ...]:
     return options_of((target.options for target in targets()), command)
 
 
+def rendering(form: str) -> Target:
+    """Return the target that renders a format."""
+    return next(target for target in targets() if form in target.forms)
+
+
 def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
     """Return a deployable rendered in one of the targets' formats."""
-    target = next(target for target in targets() if form in target.forms)
-    return target.artifact(form, deployable, templates_dir=templates_dir)
+    return rendering(form).artifact(form, deployable, templates_dir=templates_dir)
 
 
 def _ec2_target(setup: Setup | None, unsearched: dict[tuple[str, str], str]) -> Target:

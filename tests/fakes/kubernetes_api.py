@@ -5,6 +5,7 @@ passes `enter` and `leave`, where a test can count it, kill the caller, or make 
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Object = dict[str, Any]
+_GROUP = re.compile(r"/apis/[a-z.0-9]+(/v[0-9a-z]+)?")
 
 
 def failure(status: int, message: str, **details: Any) -> Answer:
@@ -41,11 +43,14 @@ def node(name: str = "node-1", *, gpus: int = 1, requested: int = 0, **changes: 
 class FakeCluster:
     """`objects`: (plural, name) → object. `refusals`: "METHOD plural" → the answer to such requests.
 
+    `groups`: the documents of API groups and their versions, by path.
+
     `denied` are the permissions that access reviews deny: "verb resource", or "verb resource/subresource". Pods of a
     Deployment run at once, unless `pod_status` is set. `logs` are by pod, `previous` those of the run before.
     """
 
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    groups: dict[str, Object] = field(default_factory=dict)
     nodes: list[Object] = field(default_factory=lambda: [node()])
     events: list[Object] = field(default_factory=list)
     refusals: dict[str, Answer] = field(default_factory=dict)
@@ -73,7 +78,7 @@ class FakeCluster:
         plural, name, rest = _parts(path)
         self.calls.append(f"{method} {plural}")
         self.queries.append(query)
-        refused = self.refusals.get(f"{method} {plural}")
+        refused = self._group(path) if _GROUP.fullmatch(path) else self.refusals.get(f"{method} {plural}")
         if refused is not None:
             return refused
         if method in {"PATCH", "POST"}:
@@ -92,6 +97,10 @@ class FakeCluster:
             return _ok(found) if found else failure(404, f'{plural} "{name}" not found')
         chosen = [item for item in self._every(plural).values() if _fits(item, query)]
         return _ok({"kind": "List", "items": chosen, "metadata": {}})
+
+    def _group(self, path: str) -> Answer:
+        found = self.groups.get(path)
+        return Answer(status=404, body=b"404 page not found\n") if found is None else _ok(found)
 
     def _post(self, plural: str, body: Object) -> Answer:
         if plural == "selfsubjectaccessreviews":

@@ -225,7 +225,8 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     check_name(name)
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
-        request = replaced(request, plan=keeping_size(request.plan, recorded))
+        plan = keeping_size(request.plan, recorded, goes_back=request.origin == "rollback")
+        request = replaced(request, plan=plan)
         launch = _launch_of(context, request)
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
@@ -272,7 +273,7 @@ def _change_in_place(
         deployment = restore_ceiling(context, recorded, deployment, seen)
     better = tuple(better_choice(deployment, request.plan))
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
-    deployment, sized = with_replicas(context, request.plan, deployment, dry_run=request.dry_run, wait=request.wait)
+    deployment, sized = with_replicas(context, request, deployment, dry_run=request.dry_run)
     remarks = (*moved, *sized, *with_networks(launch, seen, change, dry_run=request.dry_run), *better)
     if change.removed:
         return UpOutcome(deployment=deployment, changed=True, proposal=proposal, remarks=remarks)

@@ -134,7 +134,6 @@ def workload(
         nodes=nodes,
         ready_deadline_s=deployable.ready_deadline_s,
         weights_bytes=deployable.candidate.storage.weights_bytes,
-        replicas=deployable.candidate.replicas,
         revision=revision,
         requests=" ".join((metrics.path, *metrics.request_counters)) if metrics.path else "",
         **options,
