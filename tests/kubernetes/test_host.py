@@ -1,4 +1,4 @@
-"""Callers outside the cluster: only at a named host, with a certificate or the user's word."""
+"""Callers outside the cluster: only at a named host, with a certificate or the user's consent."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class Scaling(Protocol):
         """
 
     def autoscaler(self, deployment: Deployment) -> AutoscalerState | None:
-        """Return how what follows the load fares; None if nothing does."""
+        """Return the state of what follows the load; None if nothing does."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""Autoscalers in a cluster: what one could read, the handler of their objects, and how they fare."""
+"""Autoscalers in a cluster: what they can read, the handler of their objects, and their state."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _NEEDED: Final = ("AbleToScale", "ScalingActive", "Ready")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Available:
-    """What a cluster has. `serving` and `silent` are metrics APIs with and without the gauges; `keda`: is it there."""
+    """What a cluster has. `serving` and `silent` are metrics APIs with and without the gauges; `keda`: KEDA exists."""
 
     serving: tuple[Source, ...] = ()
     silent: tuple[Source, ...] = ()
@@ -193,7 +193,7 @@ def steps(
 
 
 def autoscaler_state(api: Api, deployment_id: str) -> AutoscalerState | None:
-    """Return how a Deployment's autoscaler fares; None without one."""
+    """Return the state of a Deployment's autoscaler; None without one."""
     live = live_autoscaler(api, deployment_id)
     if live is None:
         return None

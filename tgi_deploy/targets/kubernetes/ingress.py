@@ -51,7 +51,7 @@ def ingress_classes(api: Api) -> tuple[IngressClass, ...] | None:
 
 
 def chosen_class(known: tuple[IngressClass, ...] | None, wanted: str | None) -> IngressClass | None:
-    """Return the class that is named, or else the default; None if the cluster has none such, or does not say."""
+    """Return the class that is named, or else the default; None if there is none, or if that is unknown."""
     matches = (item for item in known or () if (item.name == wanted if wanted else item.is_default))
     return next(matches, None)
 

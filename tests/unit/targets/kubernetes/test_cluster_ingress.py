@@ -1,4 +1,4 @@
-"""Callers outside the cluster: what is refused without the user's word, and what an Ingress is given."""
+"""Callers outside the cluster: what is refused without the user's consent, and what an Ingress is given."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEY = {"api_key_from_env": "LLM_KEY"}
         ({"prometheus": "prometheus:9090"}, "bad_option_value", "not the address of a Prometheus"),
     ],
 )
-def test_a_host_needs_a_certificate_and_a_key_or_the_users_word(options: Any, code: str, words: str):
+def test_a_host_needs_a_certificate_and_a_key_or_the_users_consent(options: Any, code: str, words: str):
     with pytest.raises(InputError, match=words) as raised:
         KubernetesOptions(**options)
     assert raised.value.code == code
