@@ -20,6 +20,7 @@ from websockets.sync.client import connect
 from tgi_deploy.errors import InputError
 from tgi_deploy.sandbox.kubernetes import CERTIFICATE, ENGINE, KUBECONFIG, access
 from tgi_deploy.sandbox.kubernetes.plane import DEFAULT_NODES, start, stop
+from tgi_deploy.targets.kubernetes.transport import encoded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ class Plane:
     def ask(self, method, path, body=None, content_type="application/json"):
         """Return the status and the body of a reply."""
         http = PoolManager(ca_certs=str(self.home / CERTIFICATE), headers=self.headers, retries=False)
-        sent = None if body is None else json.dumps(body)
+        sent = None if body is None else encoded(body)
         reply = http.request(
             method, self.server + path, body=sent, headers={**self.headers, "Content-Type": content_type}
         )

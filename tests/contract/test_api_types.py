@@ -7,9 +7,8 @@ from typing import get_args, get_type_hints
 import pytest
 
 from tgi_deploy import wiring
-from tgi_deploy.targets.protocol import TargetOptions
 from tgi_deploy.values.plan_options import PLAN_OPTIONS
-from tgi_deploy.values.plan_request import PlanRequest
+from tgi_deploy.values.plan_request import PlanRequest, TargetOptions
 
 
 def test_a_plan_has_an_argument_for_each_option_and_no_other():

@@ -30,7 +30,6 @@ ALLOWED = {
     "tgi_deploy/wiring.py": ({"Tgi", "tgi"}, "names the engines, for all others"),
     "tgi_deploy/cli/plan.py": ({"max-batch-prefill-tokens"}, "a user pins a flag of the engine: help shows one"),
     "tgi_deploy/cli/predict.py": ({"tgi", "vllm"}, "a user chooses whose speed is predicted"),
-    "tgi_deploy/targets/docker/commands.py": ({"--host"}, "Docker's own option"),
     "tgi_deploy/targets/sagemaker/endpoints.py": ({"/invocations"}, "the path of SageMaker's own InvokeEndpoint"),
 }
 

@@ -6,6 +6,7 @@ A test sees every request before and after it is carried out, and can kill the c
 from __future__ import annotations
 
 import json
+import re
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Object = dict[str, Any]
+_GROUP = re.compile(r"/apis/[a-z.0-9]+(/v[0-9a-z]+)?")
 
 
 def failure(status: int, message: str, **details: Any) -> Answer:
@@ -42,18 +44,20 @@ def node(name: str = "node-1", *, gpus: int = 1, requested: int = 0, **changes: 
 class FakeCluster:
     """`objects`: (plural, name) → object. `refusals`: "METHOD plural" → the answer to such requests.
 
+    `groups`: the documents of API groups and their versions, by path.
+
     `denied` are the permissions that access reviews deny: "verb resource", or "verb resource/subresource". Pods of a
     Deployment run at once, unless `pod_status` is set. `log` is every pod's, `previous` that of the run before.
-    `groups` are the API groups that it lists. `on_request` and `on_reply` get each request as "METHOD plural", before
+    `on_request` and `on_reply` get each request as "METHOD plural", before
     and after it is carried out.
     """
 
     objects: dict[tuple[str, str], Object] = field(default_factory=dict)
+    groups: dict[str, Object] = field(default_factory=dict)
     nodes: list[Object] = field(default_factory=lambda: [node()])
     events: list[Object] = field(default_factory=list)
     refusals: dict[str, Answer] = field(default_factory=dict)
     denied: frozenset[str] = frozenset()
-    groups: tuple[str, ...] = ()
     pod_status: Object | None = None
     log: str = ""
     previous: str = ""
@@ -80,9 +84,8 @@ class FakeCluster:
         self.calls.append(asked)
         self.queries.append(dict(query or {}))
         self.on_request(asked)
-        answer = self.refusals.get(asked) or self._answer(
-            method, (plural, name, rest), self.queries[-1], dict(body or {}), content_type
-        )
+        refused = self._group(path) if _GROUP.fullmatch(path) else self.refusals.get(asked)
+        answer = refused or self._answer(method, (plural, name, rest), self.queries[-1], dict(body or {}), content_type)
         self.on_reply(asked)
         return answer
 
@@ -99,7 +102,8 @@ class FakeCluster:
         if method == "DELETE":
             return self._delete(plural, name, body)
         if plural == "apis":
-            return _ok({"kind": "APIGroupList", "groups": [{"name": group} for group in self.groups]})
+            listed = dict.fromkeys(of.split("/")[2] for of in self.groups)
+            return _ok({"kind": "APIGroupList", "groups": [{"name": group} for group in listed]})
         if rest == "log":
             return Answer(status=200, body=(self.previous if "previous" in query else self.log).encode())
         if name:
@@ -107,6 +111,10 @@ class FakeCluster:
             return _ok(found) if found else failure(404, f'{plural} "{name}" not found')
         chosen = [item for item in self._every(plural).values() if _fits(item, query)]
         return _ok({"kind": "List", "items": chosen, "metadata": {}})
+
+    def _group(self, path: str) -> Answer:
+        found = self.groups.get(path)
+        return Answer(status=404, body=b"404 page not found\n") if found is None else _ok(found)
 
     def _post(self, plural: str, body: Object) -> Answer:
         if plural == "selfsubjectaccessreviews":

@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
-from builders.control_plane import APPLY, eventually
+from builders.control_plane import eventually
 
 pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
 NAME = "llama3-13b"
@@ -247,16 +246,3 @@ def test_a_plan_is_made_for_the_cluster_and_the_namespace_that_are_named(namespa
     _, examined = run("doctor", *named[2:])
     found = {item["code"]: item["message"] for item in examined["data"]["findings"]}
     assert "the cluster has none known; it does not have the metrics server" in found["cluster_apis"]
-
-
-def test_rendered_manifests_pass_a_strict_dry_run(namespace, run):
-    code, rendered = run("render", NAME, "--hardware", "1xL40S", "--as", "kubernetes")
-    assert code == 0, rendered["errors"]
-    documents = list(yaml.safe_load_all(rendered["data"]["artifact"]["text"]))
-    assert [item["kind"] for item in documents] == list(PLURALS)
-    for item in documents:
-        plural, group = PLURALS[item["kind"]]
-        path = namespace.path(plural, item["metadata"]["name"], group)
-        how = "?fieldManager=tests&fieldValidation=Strict&dryRun=All"
-        assert namespace.plane.call("PATCH", path + how, item, APPLY)["kind"] == item["kind"]
-    assert labeled(namespace) == []

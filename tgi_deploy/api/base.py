@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.targets.protocol import Target, TargetOptions
+    from tgi_deploy.targets.protocol import Target
     from tgi_deploy.values.base import Value
-    from tgi_deploy.values.plan_request import PlanRequest
+    from tgi_deploy.values.plan_request import PlanRequest, TargetOptions
     from tgi_deploy.values.progress import ProgressEvent
 
     class UpRequest(PlanRequest, TargetOptions, total=False):

@@ -331,18 +331,22 @@ class Changing(Watching):
         return gc_result(found)
 
     def scale(
-        self, name: str, replicas: int, *, wait: bool = True, stops: Stops | None = None
+        self, name: str, replicas: int | str, *, wait: bool = True, stops: Stops | None = None
     ) -> Result[ScaleData, ScaleOutcome]:
-        """Change the number of replicas, and wait until all of them are ready."""
-        from tgi_deploy.operations.deploying.scaling import scale
+        """Change the number of replicas, and wait until all of them are ready.
+
+        Within a range such as `"1..4"`, the number follows the load from then on. Raises InputError `bad_option_value`.
+        """
+        from tgi_deploy.operations.deploying.scaling import number_or_range, scale
         from tgi_deploy.operations.removing.stopping import run_again
         from tgi_deploy.operations.results.changing import scale_result
 
-        again = f"tgi-deploy scale {name} {replicas}"
+        asked = number_or_range(str(replicas))
+        again = f"tgi-deploy scale {name} {asked.words}"
         found = run_again(
             self._look(),
             stops,
-            lambda guarded: scale(guarded, name, replicas, wait=wait),
+            lambda guarded: scale(guarded, name, asked, wait=wait),
             doing=again,
             advice=f"'{again}' resumes it, 'tgi-deploy status {name}' shows what exists",
         )

@@ -117,18 +117,26 @@ class Planning(Place):
         return supplied(target, texts_of(model, given), self._catalog(), os.environ)[0]
 
     def render(
-        self, model: str, form: str, *, name: str | None = None, **request: Unpack[PlanRequest]
+        self, model: str, form: str, *, name: str | None = None, **request: Unpack[UpRequest]
     ) -> Result[RenderData, Artifact]:
-        """Return one artifact of a plan as text; `forms` has the possible forms. Raises NoPlanError."""
+        """Return one artifact of a plan as text; `forms` has the possible forms. Raises NoPlanError.
+
+        Of the targets' options, it takes those that change the artifact (`target_options("render")`).
+        """
+        from tgi_deploy.operations.launching.target_options import own_options
         from tgi_deploy.operations.planning.artifacts import artifact_result
         from tgi_deploy.operations.planning.option_texts import texts_of
+        from tgi_deploy.values.base import replaced
 
+        known = {item.name for item in wiring.target_options("render")}
+        target = wiring.target_of_form(form)
+        own = own_options(target, wiring.targets(), {name: request.get(name) for name in known})
         return artifact_result(
             form,
-            texts_of(model, request),
-            self._catalog(wiring.target_of_form(form)),
+            texts_of(model, {name: value for name, value in request.items() if name not in known}),
+            self._catalog(target),
             os.environ,
-            write=lambda subject: wiring.written(form, subject, self._templates_dir),
+            write=lambda subject: wiring.written(form, replaced(subject, options=own), self._templates_dir),
             name=name,
             profiles_dir=self._profiles_dir,
         )

@@ -13,6 +13,7 @@ from tgi_deploy.cli.options import (
     out_option,
     profiles_dir_option,
     request_options,
+    target_options,
     templates_dir_option,
 )
 from tgi_deploy.cli.output import Result, printed
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 @click.option("--as", "kind", type=click.Choice(forms()), required=True, help="What to render.")
 @out_option
 @name_option
+@target_options("render")
 @profiles_dir_option
 @templates_dir_option
 def render_command(
@@ -47,10 +49,11 @@ def render_command(
     name: str | None,
     profiles_dir: Path | None,
     templates_dir: Path | None,
+    **own: Any,  # noqa: ANN401 -- the targets' options, each with its own type
 ) -> Result:
     """Plan MODEL and print one artifact of the plan; nothing else goes to stdout."""
     client = Client(profiles_dir=profiles_dir, templates_dir=templates_dir)
-    found = client.render(model, kind, name=name, **request)
+    found = client.render(model, kind, name=name, **request, **own)
     if out is None:
         return printed(found, found.outcome.text)
     write_file(out, found.outcome.text, what="the artifact")

@@ -10,24 +10,29 @@ from tgi_deploy.cli.frame import command
 from tgi_deploy.cli.options import cloud_options, name_argument
 from tgi_deploy.cli.output import Result, printed
 from tgi_deploy.text import plural
-from tgi_deploy.values.plan_options import MOST_REPLICAS
 
 if TYPE_CHECKING:
     from tgi_deploy.api import Client
+    from tgi_deploy.values.request import Replicas
 
 
-@command("scale", examples=("tgi-deploy scale llama3-13b 3", "tgi-deploy scale llama3-13b 1 --no-wait"))
+@command("scale", examples=("tgi-deploy scale llama3-13b 3", "tgi-deploy scale llama3-13b 1..4 --no-wait"))
 @name_argument
-@click.argument("replicas", type=click.IntRange(1, MOST_REPLICAS))
+@click.argument("replicas", metavar="N|MIN..MAX")
 @click.option("--wait/--no-wait", default=True, help="Wait until all replicas are ready.  [default: wait]")
 @cloud_options
-def scale_command(*, client: Client, name: str, replicas: int, wait: bool) -> Result:
+def scale_command(*, client: Client, name: str, replicas: str, wait: bool) -> Result:
     """Change the number of replicas; those that stay are not restarted, and in-flight requests finish.
 
-    Only on Kubernetes. During an update it exits with 4.
+    Within a range such as 1..4, the number follows the load. Only on Kubernetes, and on SageMaker, where 'up' sets
+    the range. During an update it exits with 4.
     """
     found = client.scale(name, replicas, wait=wait)
-    before = found.data.before
-    what = "nothing to do" if before == replicas else f"{plural(before, 'replica')} before"
+    before, now = found.outcome.before, found.outcome.replicas
+    what = "nothing to do" if before == now else f"{_words(before)} before"
     state = " ready" if wait else ""
-    return printed(found, f"{name} has {plural(replicas, 'replica')}{state}: {what}")
+    return printed(found, f"{name} has {_words(now)}{state}: {what}")
+
+
+def _words(replicas: Replicas) -> str:
+    return f"{replicas.words} replicas" if replicas.varies else plural(replicas.least, "replica")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.planner.time_to_ready import ready_deadline_s
+from tgi_deploy.planner.time_to_ready import ready_deadline_s, start_s
 from tgi_deploy.readiness.waiting import Probe
 from tgi_deploy.reconcile.executor import Executor
 from tgi_deploy.reconcile.retry import Pace
@@ -118,6 +118,10 @@ class Context:
     def ready_deadline_s(self, candidate: Candidate) -> int:
         """Return how long a candidate's engine may take to become ready."""
         return ready_deadline_s(candidate)
+
+    def starts_s(self, candidate: Candidate) -> int:
+        """Return how long it is expected to take."""
+        return start_s(candidate)
 
     def executor(self) -> Executor:
         return Executor(

@@ -72,8 +72,7 @@ def answer_problem(hosting: Hosting, speed: Performance | None, request: Request
 
 def scales_to(request: Request, supply: Supply) -> int | None:
     """Return the most replicas that the service may run; None if it never changes their number by itself."""
-    asked = request.replicas
-    return asked.most if supply.hosting is not None and asked.most is not None and asked.most > asked.least else None
+    return request.replicas.most if supply.hosting is not None and request.replicas.varies else None
 
 
 def notices(hosting: Hosting | None, chosen: Candidate, request: Request) -> Iterator[str]:

@@ -115,6 +115,11 @@ def phases_of_start(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
     return tuple(item for item in estimate(candidate) if not (owned and item.phase in _ONLY_RENTED))
 
 
+def start_s(candidate: Candidate) -> int:
+    """Return how long the engine is expected to take until it is ready, in whole seconds."""
+    return math.ceil(sum(item.expected_s for item in phases_of_start(candidate)))
+
+
 def ready_deadline_s(candidate: Candidate) -> int:
     """Return the engine's overall deadline: the sum of all phases' deadlines, in whole seconds."""
     return math.ceil(sum(item.deadline_s for item in estimate(candidate)))

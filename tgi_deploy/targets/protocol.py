@@ -6,12 +6,13 @@ regions; those of other targets begin with the target's name, as in `docker` and
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from urllib.parse import urlsplit
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.ends import Ends, Spent, WantedEnds
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.serving import Address
 
 if TYPE_CHECKING:
@@ -29,43 +30,11 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.plan import Candidate, Plan
-    from tgi_deploy.values.resource import ChangeSet, Found, Resource
+    from tgi_deploy.values.resource import AutoscalerState, ChangeSet, Found, Resource
     from tgi_deploy.values.serving import Traffic, TunnelEnd
 
     # Returns the desired deployment and its existing resources at the time of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
-
-
-class TargetOptions(TypedDict, total=False):
-    """The options of all targets, for type checkers and editors; `options` of a target has what is done with them."""
-
-    allow_cidr: Sequence[str]
-    expose_to_world: bool
-    subnet: str | None
-    ami: str | None
-    hub_token_parameter: str | None
-    hub_token_from_env: bool
-    api_key_parameter: str | None
-    api_key_from_env: str | None
-    tls: bool
-    certificate: str | None
-    certificate_key_from_env: str | None
-    certificate_key_parameter: str | None
-    plaintext: bool
-    tunnel: bool
-    instance_profile: str | None
-    external_ttl: bool
-    static_ip: bool
-    bind: str | None
-    front: Literal["proxy"] | None
-    kube_context: str | None
-    namespace: str | None
-    hub_token_secret: str | None
-    api_key_secret: str | None
-    weights_claim: str | None
-    role: str | None
-    create_role: bool
-    weights: str | None
 
 
 class Refusal(Frozen, frozen=True, kw_only=True):
@@ -87,7 +56,8 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
     parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
     `extra`: the package that the extra with the target's name installs; empty if none.
-    `most_replicas`: how many replicas a deployment may have. `stops`: what runs can be stopped and kept, `restarts`:
+    `most_replicas`: how many replicas a deployment may have; `range_of_revision`: only an update changes the range in
+    which their number follows the load. `stops`: what runs can be stopped and kept, `restarts`:
     it can be restarted.
     `reached`: who can reach an endpoint that has no port, after "reachable".
     `service`: the folder of profiles with its own machines, prices and images; empty for the provider's.
@@ -106,6 +76,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     unpriced: str = ""
     extra: str = ""
     most_replicas: int = 1
+    range_of_revision: bool = False
     stops: bool = True
     restarts: bool = True
     reached: str = "through a tunnel, for anyone who may open a session with it"
@@ -187,6 +158,9 @@ class Surroundings(Protocol):
     def ready_deadline_s(self, candidate: Candidate) -> int:
         """Return how long a candidate's engine may take to become ready."""
 
+    def starts_s(self, candidate: Candidate) -> int:
+        """Return how long it is expected to take."""
+
 
 class Launch(Protocol):
     """Launches a plan on a target."""
@@ -231,13 +205,25 @@ class Launch(Protocol):
 
 @runtime_checkable
 class Scaling(Protocol):
-    """A target whose deployments have any number of replicas: updating a machine's `replicas` changes it."""
+    """A target whose deployments have any number of replicas: updating a machine's `replicas` changes it.
+
+    A range of `Replicas` lets the number follow the load.
+    """
 
     def running(self, deployment: Deployment) -> int:
         """Return how many replicas it is to have at present."""
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
         """Return why there is no room for so many more; None if there is."""
+
+    def follow(self, deployment: Deployment, replicas: Replicas, options: Any) -> ChangeSet:  # noqa: ANN401 -- its own
+        """Return the steps to what follows the load within a range, or for one number, to nothing that does.
+
+        Raises DeployError `autoscaling_unavailable`, `replicas_out_of_range`.
+        """
+
+    def autoscaler(self, deployment: Deployment) -> AutoscalerState | None:
+        """Return the state of what follows the load; None if nothing does."""
 
 
 @runtime_checkable
@@ -324,7 +310,9 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long the engine may take to become
     ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot, `idle_s` from the last request,
     `lease_s` from the last renewal; the first to pass ends the machine. `log_filter` lets the machine judge a failed
-    start. `tls_image` is the proxy that answers over TLS before the engine; None: the engine answers over plain HTTP.
+    start. `replicas` is the range in which the number may follow the load, `concurrency` the load of those that are
+    planned, `starts_s` how long one is expected to take to become ready. `options` are the target's own, None for its
+    defaults. `tls_image` is the proxy that answers over TLS before the engine; None: the engine answers by plain HTTP.
     `certificate` is the user's own, in PEM with its chain; None: the machine makes one. `tunneled`: only programs of
     the machine reach it.
     """
@@ -346,6 +334,10 @@ class Deployable(Frozen, frozen=True, kw_only=True):
     certificate: str | None = None
     certificate_key_parameter: str | None = None
     tunneled: bool = False
+    replicas: Replicas = Replicas()
+    concurrency: int = 1
+    starts_s: int = 600
+    options: Any = None
 
     @property
     def parameters(self) -> tuple[str, ...]:

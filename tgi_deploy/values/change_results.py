@@ -126,11 +126,16 @@ class SwitchData(Value, frozen=True, kw_only=True):
 
 
 class ScaleData(Value, frozen=True, kw_only=True):
-    """`data` of `scale`. `before` is the number on record; `ready` is null with --no-wait."""
+    """`data` of `scale`. `before` is the number on record; `ready` is null with --no-wait.
+
+    Of a range, `replicas` is the least and `most` the largest number; `most` is null for one number.
+    """
 
     name: str
     before: int
+    before_most: int | None = None
     replicas: int
+    most: int | None = None
     endpoint: str | None
     ready: ReadyData | None
 

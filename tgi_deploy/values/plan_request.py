@@ -1,4 +1,4 @@
-"""The options of a plan as keyword arguments, for type checkers and editors: each row of `values/plan_options.py`."""
+"""Options as keyword arguments, for type checkers and editors: those of a plan, and those of targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Assignments = Texts | Mapping[str, str | float]
 
 
 class PlanRequest(TypedDict, total=False):
-    """Numbers may be strings, as on the command line. None: not given."""
+    """Each row of `values/plan_options.py`. Numbers may be strings, as on the command line. None: not given."""
 
     budget: Number
     max_spend: Number
@@ -50,3 +50,40 @@ class PlanRequest(TypedDict, total=False):
     env: Assignments
     port: Whole
     allow_turing: bool
+
+
+class TargetOptions(TypedDict, total=False):
+    """Every field of the `options` of a target."""
+
+    allow_cidr: Sequence[str]
+    expose_to_world: bool
+    subnet: str | None
+    ami: str | None
+    hub_token_parameter: str | None
+    hub_token_from_env: bool
+    api_key_parameter: str | None
+    api_key_from_env: str | None
+    tls: bool
+    certificate: str | None
+    certificate_key_from_env: str | None
+    certificate_key_parameter: str | None
+    plaintext: bool
+    tunnel: bool
+    instance_profile: str | None
+    external_ttl: bool
+    static_ip: bool
+    bind: str | None
+    front: Literal["proxy"] | None
+    prometheus: str | None
+    host: str | None
+    ingress_class: str | None
+    tls_secret: str | None
+    cluster_issuer: str | None
+    kube_context: str | None
+    namespace: str | None
+    hub_token_secret: str | None
+    api_key_secret: str | None
+    weights_claim: str | None
+    role: str | None
+    create_role: bool
+    weights: str | None

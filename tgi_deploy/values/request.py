@@ -46,6 +46,16 @@ class Replicas(Value, frozen=True, kw_only=True):
     least: int = 1
     most: int | None = None
 
+    @property
+    def varies(self) -> bool:
+        """Whether it is a range, within which targets that can do so let the number follow the load."""
+        return self.most is not None and self.most > self.least
+
+    @property
+    def words(self) -> str:
+        """The form of `--replicas`."""
+        return "auto" if self.most is None else f"{self.least}..{self.most}" if self.varies else str(self.least)
+
 
 class Limit(Value, frozen=True, kw_only=True):
     """A speed limit. If the user did not set it (`default`), missing it is reported; otherwise it rejects."""

@@ -210,6 +210,15 @@ class ReplicaState(Value, frozen=True, kw_only=True):
     created: str = ""
 
 
+class AutoscalerState(Value, frozen=True, kw_only=True):
+    """What changes the number of replicas by itself, and its bounds. `problem`: why it does not work, or empty."""
+
+    id: str
+    least: int
+    most: int
+    problem: str = ""
+
+
 class MachineState(Value, frozen=True, kw_only=True):
     """A machine's state as reported by its cloud. `address` is the engine's, in the form for `probe`.
 

@@ -15,6 +15,7 @@ from msgspec import UnsetType
 from tgi_deploy.values.base import UNSET, Fact, Value
 from tgi_deploy.values.deployment import DeploymentStatus, RecordState, RevisionState, Strategy
 from tgi_deploy.values.plan_document import Choice
+from tgi_deploy.values.resource import AutoscalerState
 
 
 class EndData(Value, frozen=True, kw_only=True):
@@ -160,6 +161,7 @@ class DeploymentStatusData(Value, frozen=True, kw_only=True):
     probe: ProbeData | None
     spent_usd: Decimal | None
     starting: Starting | None
+    autoscaler: AutoscalerState | None = None
 
 
 class StatusData(Value, frozen=True, kw_only=True):

@@ -19,6 +19,8 @@ CERTIFICATE_NOTE: Final = "certificate"
 PUBLIC_KEY_NOTE: Final = "public_key"
 TUNNEL_NOTE: Final = "tunnel"  # of a machine whose engine is reached only through a tunnel to it
 INVOKED_NOTE: Final = "invoked"  # of a machine whose engine is reached only through its cloud's API
+# Of a machine that callers elsewhere reach by another URL than this tool does.
+PUBLIC_URL_NOTE: Final = "public_url"
 YES: Final = "yes"
 UNREAD: Final = "unread"  # the machine has not reported its certificate yet
 CERTIFICATE_LINE: Final = "[tgi-deploy] certificate"  # how a console's line about the certificate begins
@@ -150,6 +152,11 @@ class Metrics(Value, frozen=True, kw_only=True):
     queued: str | None = None
     running: str | None = None
     kv_used: str | None = None
+
+    @property
+    def load(self) -> tuple[str, ...]:
+        """The names of the gauges of all requests, waiting and running; empty if one is missing."""
+        return () if self.queued is None or self.running is None else (self.queued, self.running)
 
 
 class Access(Value, frozen=True, kw_only=True):

@@ -20,7 +20,12 @@ def prefix(tmp_path, monkeypatch):
 def test_pip_of_this_very_python_installs_the_packages():
     words = shlex.split(extras.install_command("sandbox"))
     assert words[:4] == [sys.executable, "-m", "pip", "install"]
-    assert [word.partition("[")[0].partition(">")[0] for word in words[4:]] == ["moto", "psutil", "pyyaml", "websockets"]
+    assert [word.partition("[")[0].partition(">")[0] for word in words[4:]] == [
+        "moto",
+        "psutil",
+        "pyyaml",
+        "websockets",
+    ]
 
 
 def test_an_installation_of_pipx_is_added_to_by_pipx(prefix):

@@ -68,6 +68,15 @@ def _replica_lines(status: Status) -> Iterator[str]:
         yield f"            {printable(state.why)}"
 
 
+def _autoscaler_lines(status: Status) -> Iterator[str]:
+    """Yield what changes the number of replicas, and why it does not."""
+    found = status.autoscaler
+    if found is not None:
+        yield f"  scaling   {found.least} to {found.most} replicas, with the load, by {found.id}"
+        if found.problem:
+            yield f"            it does not work: {printable(found.problem)}"
+
+
 def _cost_words(status: Status) -> str:
     """Return the current hourly price, and the total spent under this name."""
     estimated = status.deployment is not None and status.deployment.estimated
@@ -86,6 +95,7 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     if recorded is not None:
         lines.append(f"  revision  {_revision_words(recorded, recorded.current)}")
     lines.extend(_replica_lines(status))
+    lines.extend(_autoscaler_lines(status))
     if url is not None:
         answer = "not checked: no machine runs" if probe is None else str(probe)
         lines.append(f"  endpoint  {url}  {answer}")

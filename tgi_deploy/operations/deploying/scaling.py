@@ -1,7 +1,7 @@
 """The number of replicas of a running deployment: `scale`, and `up` with another --replicas.
 
-The revision stays the same, so that nothing restarts. The number is recorded before the call: the same command again
-finishes a killed one.
+The revision stays the same, so that nothing restarts. Within a range, the target lets the number follow the load. Both
+are recorded before the call: the same command again finishes a killed one.
 """
 
 from __future__ import annotations
@@ -12,40 +12,47 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.current_state import at_hand
 from tgi_deploy.operations.deploying.readiness import wait
+from tgi_deploy.operations.planning.option_texts import replicas_of
 from tgi_deploy.operations.watching.ledger import RESIZED
 from tgi_deploy.operations.watching.limits import LeaseKeeper
 from tgi_deploy.planner.time_to_ready import planned_again
 from tgi_deploy.reconcile.executor import event_data
 from tgi_deploy.targets.protocol import Scaling
-from tgi_deploy.values.base import replaced
+from tgi_deploy.text import quoted
+from tgi_deploy.values.base import as_value, replaced
+from tgi_deploy.values.plan_options import MOST_REPLICAS
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.values.supply import usd_per_month
 
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.readiness.waiting import ReadyReport
+    from tgi_deploy.targets.protocol import LaunchRequest
+    from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
+    from tgi_deploy.values.plan_document import PlanDocument, PlannedCost
     from tgi_deploy.values.supply import CostLine
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaleOutcome:
-    """`before` is the number on record; `ready` is None if nothing was waited for."""
+    """`before` is the number or range on record; `ready` is None if nothing was waited for."""
 
     deployment: Deployment
-    before: int
-    replicas: int
+    before: Replicas
+    replicas: Replicas
     ready: ReadyReport | None = None
 
 
-def scale(context: Context, name: str, replicas: int, *, wait: bool = True) -> ScaleOutcome:
-    """Change the number of replicas, and wait until all of them are ready.
+def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True) -> ScaleOutcome:
+    """Change the number of replicas or its range, and wait until all of them are ready.
 
     Raises:
         InputError: `unknown_deployment`, `not_scalable`.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `no_free_gpus`, `cluster_quota`: nothing has changed; NotHealthyError for replicas that do
-            not become ready: the others serve.
+        DeployError: `no_free_gpus`, `cluster_quota`, `autoscaling_unavailable`: nothing has changed; NotHealthyError
+            for replicas that do not become ready: the others serve.
     """
     with context.store.lock(name, command=context.command):
         recorded = at_hand(context, name).recorded
@@ -55,20 +62,50 @@ def scale(context: Context, name: str, replicas: int, *, wait: bool = True) -> S
                 f"'{name}' has no record on this computer, which has what a replica needs",
                 hint="use the computer that brought it up; the same 'up' here takes it over if nothing differs",
             )
-        return resized(context, recorded, replicas, wait=wait)
+        own = as_value(recorded.current.options, context.target(recorded.target).options, "options")
+        return resized(context, recorded, replicas, own, wait=wait)
 
 
-def resized(context: Context, deployment: Deployment, replicas: int, *, wait: bool) -> ScaleOutcome:
-    """Give a recorded deployment that many replicas. Raises like `scale`."""
-    before, machine = size_of(deployment), deployment.machine
-    _check_room(context, deployment, replicas)
-    deployment = context.executor().save(_with_size(deployment, replicas))
+def resized(
+    context: Context, deployment: Deployment, replicas: Replicas, options: Value, *, wait: bool
+) -> ScaleOutcome:
+    """Give a recorded deployment that many replicas. `options` are the target's. Raises like `scale`."""
+    target, machine, executor = _scaling(context, deployment), deployment.machine, context.executor()
+    recorded, range_stays = bounds_of(deployment), context.target(deployment.target).facts.range_of_revision
+    before = one(size_of(deployment)) if range_stays else recorded
+    _check_room(target, deployment, replicas.least)
+    changes = target.follow(deployment, replicas, options)
+    sized = _with_size(deployment, replicas, recorded if range_stays else replicas)
+    deployment = executor.execute(executor.save(sized), changes)
+    if machine is not None and not replicas.varies:
+        context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas.least})
     if machine is not None:
-        context.cloud(machine.place).handler(machine.kind).update(machine.attributes, {"replicas": replicas})
         data = event_data(machine, machine.attributes, deployment)
-        context.executor().event(deployment, RESIZED, f"{before} replicas became {replicas}", data=data)
+        executor.event(deployment, RESIZED, f"{before.words} replicas became {replicas.words}", data=data)
     ready = _all_ready(context, deployment) if wait else None
     return ScaleOutcome(deployment=deployment, before=before, replicas=replicas, ready=ready)
+
+
+def bounds_of(deployment: Deployment) -> Replicas:
+    """Return the recorded range; one number where nothing follows the load."""
+    asked = deployment.plan.requirements.replicas if deployment.plan else Replicas()
+    return asked if asked.varies else one(size_of(deployment))
+
+
+def number_or_range(text: str) -> Replicas:
+    """Raises InputError `bad_option_value`."""
+    found = replicas_of(text, MOST_REPLICAS)
+    if found is None:
+        raise InputError(
+            "bad_option_value",
+            f"{quoted(text)} is not a number of replicas",
+            hint="write a number or a range: tgi-deploy scale NAME 2, or tgi-deploy scale NAME 1..4",
+        )
+    return found
+
+
+def one(number: int) -> Replicas:
+    return Replicas(least=number, most=number)
 
 
 def size_of(deployment: Deployment) -> int:
@@ -76,45 +113,72 @@ def size_of(deployment: Deployment) -> int:
     return deployment.plan.chosen.replicas if deployment.plan else 1
 
 
-def keeping_size(plan: Plan, recorded: Deployment | None) -> Plan:
-    """Return the plan for as many replicas as recorded, if they are enough and the request allows that many."""
-    size = 0 if recorded is None else size_of(recorded)
-    if not plan.chosen.replicas <= size <= (plan.request.replicas.most or size):
+def keeping_size(
+    plan: Plan, recorded: Deployment | None, *, goes_back: bool = False, range_of_revision: bool = False
+) -> Plan:
+    """Return the plan for as many replicas as recorded, if they are enough and the request allows that many.
+
+    A recorded range stays where the request leaves the number open, unless it is the revision's (`TargetFacts`).
+    `goes_back`: to an earlier revision, whatever its size.
+    """
+    kept = bounds_of(recorded) if recorded and not range_of_revision else Replicas()
+    if kept.varies and (goes_back or plan.request.replicas.most is None):
+        number = min(max(plan.chosen.replicas, kept.least), kept.most or 0)
+        return replaced(_planned(plan, number), request=replaced(plan.request, replicas=kept))
+    if plan.request.replicas.varies and not range_of_revision:
         return plan
-    cost = replaced(plan.chosen.cost, lines=_sized(plan.chosen.cost.lines, plan.chosen.replicas, size))
-    return replaced(plan, chosen=replaced(plan.chosen, replicas=size, cost=cost))
+    size = 0 if recorded is None else size_of(recorded)
+    enough = plan.chosen.replicas <= size <= (plan.request.replicas.most or size)
+    return _planned(plan, size) if enough else plan
+
+
+def _planned(plan: Plan, number: int) -> Plan:
+    cost = replaced(plan.chosen.cost, lines=_sized(plan.chosen.cost.lines, plan.chosen.replicas, number))
+    return replaced(plan, chosen=replaced(plan.chosen, replicas=number, cost=cost))
 
 
 def with_replicas(
-    context: Context, plan: Plan, deployment: Deployment, *, dry_run: bool, wait: bool
+    context: Context, request: LaunchRequest, deployment: Deployment, *, dry_run: bool
 ) -> tuple[Deployment, tuple[Problem, ...]]:
-    """Give an existing deployment the plan's number of replicas; return the record and a remark."""
-    before, replicas = size_of(deployment), plan.chosen.replicas
-    if before == replicas or deployment.plan is None:
+    """Give an existing deployment the plan's number or range of replicas; return the record and a remark."""
+    asked, target = request.plan.request.replicas, context.target(deployment.target)
+    if deployment.plan is None or not isinstance(target, Scaling):
+        return deployment, ()
+    replicas = asked if asked.varies else one(request.plan.chosen.replicas)
+    live = target.autoscaler(deployment)
+    before = Replicas(least=live.least, most=live.most) if live else one(size_of(deployment))
+    if before == replicas:
         return deployment, ()
     if dry_run:
-        return deployment, (warning("replicas_changed", f"{before} replicas would become {replicas}"),)
-    deployment = resized(context, deployment, replicas, wait=wait).deployment
-    return deployment, (warning("replicas_changed", f"{before} replicas became {replicas}"),)
+        return deployment, (warning("replicas_changed", f"{before.words} replicas would become {replicas.words}"),)
+    deployment = resized(context, deployment, replicas, request.options, wait=request.wait).deployment
+    return deployment, (warning("replicas_changed", f"{before.words} replicas became {replicas.words}"),)
 
 
-def _with_size(deployment: Deployment, replicas: int) -> Deployment:
+def _with_size(deployment: Deployment, replicas: Replicas, range_: Replicas) -> Deployment:
+    """Return the record and bill of a number within `replicas`, and of the range."""
     revision = deployment.current
     if revision.plan is None:
         return deployment
     plan, before = revision.plan, revision.plan.chosen.replicas
-    lines = _sized(plan.cost.lines, before, replicas)
-    price = plan.cost.usd_per_hour * replicas / before
-    cost = replaced(plan.cost, lines=lines, usd_per_hour=price, usd_per_month=usd_per_month(price))
-    asked = plan.requirements.replicas
+    number = min(max(before, replicas.least), replicas.most or replicas.least)
     pools = tuple(
         pool
-        if pool.machine_usd_per_hour is None or asked.least < (asked.most or 0)  # then it is the bill of the most
-        else replaced(pool, machine_usd_per_hour=pool.machine_usd_per_hour * replicas / before)
+        if pool.machine_usd_per_hour is None or plan.requirements.replicas.varies  # then it is the bill of the most
+        else replaced(pool, machine_usd_per_hour=pool.machine_usd_per_hour * number / before)
         for pool in revision.pools
     )
-    sized = replaced(plan, chosen=replaced(plan.chosen, replicas=replicas), cost=cost)
+    asked, chosen = plan.requirements, replaced(plan.chosen, replicas=number)
+    if range_.varies or asked.replicas.varies:
+        asked = replaced(asked, replicas=range_)
+    sized = replaced(plan, chosen=chosen, cost=_cost_of(plan, number), requirements=asked)
     return deployment.with_revision(replaced(revision, plan=sized, pools=pools))
+
+
+def _cost_of(plan: PlanDocument, number: int) -> PlannedCost:
+    price = plan.cost.usd_per_hour * number / plan.chosen.replicas
+    lines = _sized(plan.cost.lines, plan.chosen.replicas, number)
+    return replaced(plan.cost, lines=lines, usd_per_hour=price, usd_per_month=usd_per_month(price))
 
 
 def _sized(lines: tuple[CostLine, ...], before: int, after: int) -> tuple[CostLine, ...]:
@@ -122,7 +186,7 @@ def _sized(lines: tuple[CostLine, ...], before: int, after: int) -> tuple[CostLi
     return tuple(replaced(line, usd_per_hour=line.usd_per_hour * after / before) for line in lines)
 
 
-def _check_room(context: Context, deployment: Deployment, replicas: int) -> None:
+def _scaling(context: Context, deployment: Deployment) -> Scaling:
     target = context.target(deployment.target)
     if not isinstance(target, Scaling):
         raise InputError(
@@ -130,6 +194,10 @@ def _check_room(context: Context, deployment: Deployment, replicas: int) -> None
             f"'{deployment.name}' has one machine on {target.name}, where a deployment has one replica",
             hint="bring up each replica under a different --name",
         )
+    return target
+
+
+def _check_room(target: Scaling, deployment: Deployment, replicas: int) -> None:
     more = replicas - target.running(deployment)
     shortage = target.shortage(deployment, more) if more > 0 else None
     if shortage is not None:

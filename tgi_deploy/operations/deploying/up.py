@@ -225,7 +225,9 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     check_name(name)
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
-        request = replaced(request, plan=keeping_size(request.plan, recorded))
+        back, facts = request.origin == "rollback", context.target(request.target).facts
+        plan = keeping_size(request.plan, recorded, goes_back=back, range_of_revision=facts.range_of_revision)
+        request = replaced(request, plan=plan)
         launch = _launch_of(context, request)
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
@@ -272,7 +274,7 @@ def _change_in_place(
         deployment = restore_ceiling(context, recorded, deployment, seen)
     better = tuple(better_choice(deployment, request.plan))
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
-    deployment, sized = with_replicas(context, request.plan, deployment, dry_run=request.dry_run, wait=request.wait)
+    deployment, sized = with_replicas(context, request, deployment, dry_run=request.dry_run)
     remarks = (*moved, *sized, *with_networks(launch, seen, change, dry_run=request.dry_run), *better)
     proposed = proposal if change.removed else None
     return UpOutcome(deployment=deployment, changed=bool(change.removed), proposal=proposed, remarks=remarks)

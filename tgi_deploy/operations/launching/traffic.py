@@ -14,6 +14,7 @@ from tgi_deploy.values.serving import (
     API_KEY_PARAMETER_NOTE,
     BIND_NOTE,
     CERTIFICATE_NOTE,
+    PUBLIC_URL_NOTE,
     TUNNEL_NOTE,
     Traffic,
     reach_of,
@@ -30,6 +31,9 @@ def traffic_of(deployment: Deployment) -> Traffic | None:
     record = deployment.machine
     if record is None or deployment.endpoint is None:
         return None
+    public = record.notes.get(PUBLIC_URL_NOTE, "")
+    if public:
+        return Traffic(reach="public", api_key=asks_for_key(record), encrypted=public.startswith("https:"))
     host = record.notes.get(BIND_NOTE) or _host(deployment.endpoint)
     encrypted = is_encrypted(record) or deployment.endpoint.startswith("https://")
     return Traffic(reach=reach_of(host), api_key=asks_for_key(record), encrypted=encrypted)

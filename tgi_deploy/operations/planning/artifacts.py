@@ -10,7 +10,7 @@ from tgi_deploy.errors import warning
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.option_texts import wanted_ends
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.planner.time_to_ready import ready_deadline_s
+from tgi_deploy.planner.time_to_ready import ready_deadline_s, start_s
 from tgi_deploy.targets.protocol import Deployable
 from tgi_deploy.values.base import Result, as_dict
 from tgi_deploy.values.names import default_name
@@ -66,4 +66,7 @@ def deployable(
         lease_s=ends.lease_s,
         region=chosen.offer.region,
         ready_deadline_s=ready_deadline_s(chosen),
+        replicas=plan.request.replicas,
+        concurrency=plan.request.concurrency,
+        starts_s=start_s(chosen),
     )

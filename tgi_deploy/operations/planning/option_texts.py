@@ -383,14 +383,18 @@ def _choice(setting: Setting, row: PlanOption) -> str:
     )
 
 
+def replicas_of(text: str, most: int) -> Replicas | None:
+    """Return a number or a range of at most that many; None if the text is neither."""
+    match = _REPLICAS.fullmatch(text)
+    found = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    return Replicas(least=found[0], most=found[1]) if 1 <= found[0] <= found[1] <= most else None
+
+
 def _replicas(setting: Setting, row: PlanOption) -> Replicas:
     text = setting.value or ""
-    if text == "auto":
-        return Replicas()
-    match = _REPLICAS.fullmatch(text)
-    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if 1 <= least <= most <= row.most:
-        return Replicas(least=least, most=most)
+    found = Replicas() if text == "auto" else replicas_of(text, int(row.most))
+    if found is not None:
+        return found
     raise InputError(
         "bad_option_value",
         f"{setting.named(row.flag)}: {quoted(text)} is not a number of replicas",

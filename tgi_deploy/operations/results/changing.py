@@ -145,8 +145,10 @@ def proof_data(proof: Proof) -> ProofData:
 def scale_result(found: ScaleOutcome) -> Result[ScaleData, ScaleOutcome]:
     data = ScaleData(
         name=found.deployment.name,
-        before=found.before,
-        replicas=found.replicas,
+        before=found.before.least,
+        before_most=found.before.most if found.before.varies else None,
+        replicas=found.replicas.least,
+        most=found.replicas.most if found.replicas.varies else None,
         endpoint=found.deployment.endpoint,
         ready=_ready(found.ready),
     )

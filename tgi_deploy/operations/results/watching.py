@@ -246,6 +246,7 @@ def status_data(status: Status) -> DeploymentStatusData:
         probe=_probe(status.probe),
         spent_usd=None if status.spent is None else status.spent.usd,
         starting=status.starting,
+        autoscaler=status.autoscaler,
     )
 
 

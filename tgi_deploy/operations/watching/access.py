@@ -18,7 +18,7 @@ from tgi_deploy.targets.protocol import Invoking, Tunneling
 from tgi_deploy.values.container import served_as
 from tgi_deploy.values.deployment import TaggedDeployment
 from tgi_deploy.values.results import AccessData
-from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_KEY_NOTE, Address, TunnelEnd, url_of
+from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_KEY_NOTE, PUBLIC_URL_NOTE, Address, TunnelEnd, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,10 @@ def access(context: Context, name: str) -> AccessData:
 def access_to(context: Context, deployment: Deployment) -> AccessData:
     """Raises InputError `unknown_engine`, DeployError `no_endpoint`."""
     address, record = reached(context, deployment)
-    if context.loopback and address.tunnel is not None:
+    public = record.notes.get(PUBLIC_URL_NOTE)
+    if public:
+        address = Address(url=public)
+    elif context.loopback and address.tunnel is not None:
         address = _direct(context, address.tunnel)
     url = address.url
     engine, service = context.engine_of(deployment), deployment.service
@@ -77,6 +80,8 @@ def _direct(context: Context, end: TunnelEnd) -> Address:
 def _tunnel(context: Context, address: Address, record: ResourceRecord) -> str:
     """Return the command that opens a tunnel; empty where none is needed."""
     target = context.target_at(record.place)
+    if PUBLIC_URL_NOTE in record.notes:
+        return ""
     if address.tunnel is None and isinstance(target, Tunneling):
         return ""
     port = urlsplit(address.url).port or 80

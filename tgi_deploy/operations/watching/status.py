@@ -25,6 +25,7 @@ from tgi_deploy.operations.watching.starting import console_of, starting
 from tgi_deploy.readiness.spot import notice_of
 from tgi_deploy.reconcile.ends import ends_of, moment_of
 from tgi_deploy.reconcile.observe import owners_of
+from tgi_deploy.targets.protocol import Scaling
 from tgi_deploy.values.names import is_name
 from tgi_deploy.values.resource import FOREIGN_RULES, RECLAIMED, TAG_ID, TAG_NAME, UNENFORCED, MachineState, revision_of
 from tgi_deploy.values.results import Replica, Starting
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ends import End
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
-    from tgi_deploy.values.resource import Found, ReplicaState
+    from tgi_deploy.values.resource import AutoscalerState, Found, ReplicaState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +54,7 @@ class Status:
     could not be queried. `ends` are all limits of its machine, the earliest first. `spot_notice` says that the cloud is
     reclaiming a spot machine, and how that is known. `late`: its machine was requested a moment ago and may not be
     visible yet. Only the status of a single deployment has `starting` (the progress of an engine that does not answer),
-    `spent` (the cost of its name so far) and `proved_at` (when it was last brought up and proved).
+    `spent` (the cost of its name so far), `proved_at` (when it was last brought up and proved) and `autoscaler`.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Status:
     proved_at: datetime | None = None
     late: bool = False
     unasked: DeployError | None = None
+    autoscaler: AutoscalerState | None = None
 
     @property
     def url(self) -> str | None:
@@ -137,7 +139,20 @@ def status(context: Context, name: str) -> Status:
     if sight.recorded is None:
         return found
     proved = [event.at for event in context.store.events(name) if event.code == "ready"]
-    return replace(found, spent=spent_by(context, sight.recorded), proved_at=max(proved, default=None))
+    return replace(
+        found,
+        spent=spent_by(context, sight.recorded),
+        proved_at=max(proved, default=None),
+        autoscaler=_autoscaler(context, sight.recorded),
+    )
+
+
+def _autoscaler(context: Context, recorded: Deployment) -> AutoscalerState | None:
+    """Return what lets the number of replicas follow the load, where the record has a range."""
+    target = context.target(recorded.target)
+    if not isinstance(target, Scaling) or recorded.plan is None or not recorded.plan.requirements.replicas.varies:
+        return None
+    return target.autoscaler(recorded)
 
 
 def statuses(context: Context, *, unasked: dict[str, DeployError] | None = None) -> list[Status]:

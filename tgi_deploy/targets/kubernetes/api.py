@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import LostReplyError
+from tgi_deploy.reconcile.errors import GoneError, LostReplyError
 from tgi_deploy.targets.kubernetes.errors import NOT_FOUND, refused
 from tgi_deploy.targets.kubernetes.manifests import TOOL
 from tgi_deploy.targets.reply import Reply, ReplyError
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _APPLY: Final = "application/apply-patch+yaml"
 _MERGE: Final = "application/merge-patch+json"
+# The reply for a group of kinds that the cluster lacks, instead of an object.
+_NO_SUCH_KIND: Final = b"404 page not found"
 _PAGE: Final = 500
 _STRICTLY: Final = {"fieldManager": TOOL, "fieldValidation": "Strict"}
 
@@ -115,6 +117,10 @@ class Api:
     ) -> _T | None:
         answer = self.sender.send(method, path, doing=doing, **how)
         changing = method != "GET"
+        if answer.status == NOT_FOUND and answer.body.strip() == _NO_SUCH_KIND:
+            if missing:
+                return None
+            raise GoneError(f"{doing}: the cluster has no such kind of object")
         try:
             reply = Reply.of(bounded_json.parse(answer.body))
             if answer.succeeded:

@@ -7,13 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.reconcile.observe import search
+from tgi_deploy.targets.kubernetes.autoscalers import Autoscalers
 from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.front import Services
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
-from tgi_deploy.targets.kubernetes.objects import Objects
+from tgi_deploy.targets.kubernetes.objects import Dependents, Objects
 from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, pod_console, replicas_of
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, SERVICE
+from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, ENFORCER, INGRESS, KINDS, SERVICE
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, MachineState
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Api], Objects]]] = {
     DEPLOYMENT: Workloads,
     ENFORCER: Enforcers,
     SERVICE: Services,
+    INGRESS: partial(Dependents, kind=INGRESS),
+    **{kind: partial(Autoscalers, kind=kind) for kind in AUTOSCALERS},
 }
 
 

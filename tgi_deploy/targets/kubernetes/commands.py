@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.targets.kubernetes.manifests import CONTAINER, HTTP, label, object_name
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, KINDS
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, KINDS, OWN_KINDS
 from tgi_deploy.targets.protocol import Commands
 from tgi_deploy.values.resource import TAG_NAME
 
@@ -36,10 +36,10 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
     known = machine_id if machine_id.startswith(f"{DEPLOYMENT}/") else f"{DEPLOYMENT}/{object_name(name)}"
     kubectl, own = _kubectl(place), shlex.quote(known)
     filtered = f"--selector {label(TAG_NAME)}={name}"
-    every = f"{','.join(KINDS)} {filtered}"
+    every = f"{','.join(OWN_KINDS)} {filtered}"
     smi = (f"exec {own} -- nvidia-smi",) if nvidia else ()
     looks = (
-        f"get {','.join(KINDS)},pod {filtered}",
+        f"get {','.join(OWN_KINDS)},pod {filtered}",
         f"describe pod {filtered}",
         f"logs --tail 200 {own}",
         *smi,

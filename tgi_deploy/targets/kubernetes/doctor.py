@@ -5,14 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tgi_deploy.errors import DeployError, error, ok, warning
+from tgi_deploy.targets.kubernetes.autoscalers import available
 from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.ingress import chosen_class, ingress_classes
 from tgi_deploy.targets.kubernetes.limits import RBAC
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes, supplied
 from tgi_deploy.targets.kubernetes.quotas import HINT, limits
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.errors import Problem
@@ -75,6 +77,8 @@ FOR_LIMITS: Final = (
     *(Access(verb, RBAC, resource) for resource in ("roles", "rolebindings") for verb in ("create", "patch")),
 )
 
+FOR_AUTOSCALING: Final = tuple(Access(verb, "autoscaling", "horizontalpodautoscalers") for verb in _CHANGED)
+
 
 def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator[Problem]:
     """Yield the findings. What can't be examined is one, too."""
@@ -83,15 +87,11 @@ def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator
     except DeployError as problem:  # then no other request has a chance
         yield replaced(problem.problem, severity="error")
         return
-    for check in (
-        _limits(api),
-        _namespace(api),
-        _gpus(api, catalog),
-        _plugins(api, catalog),
-        _quotas(api),
-        _claim(api, options.weights_claim),
-        _additions(api),
-    ):
+    checks = (
+        *(_limits(api), _namespace(api), _gpus(api, catalog), _plugins(api, catalog), _quotas(api)),
+        *(_claim(api, options.weights_claim), _additions(api), _autoscaling(api, catalog), _ingress(api)),
+    )
+    for check in checks:
         try:
             yield from check
         except DeployError as problem:
@@ -216,6 +216,50 @@ def _claim(api: Api, name: str | None) -> Iterator[Problem]:
         yield ok("weights_claim", f"the claim {name} has a volume")
     else:
         yield _storage_class(api, name, claim.optional_part("spec").optional_text("storageClassName"))
+
+
+def _autoscaling(api: Api, catalog: Catalog) -> Iterator[Problem]:
+    """Yield whether the number of replicas can follow the load."""
+    gauges = catalog.engine.metrics(catalog.release(catalog.default_release)).load
+    found = available(api, gauges)
+    how = [f"the metrics API for {source}" for source in found.serving] + ["KEDA, with --prometheus"] * found.keda
+    missing = [item.words for item in FOR_AUTOSCALING if not _allowed(api, item)] if how or found.source else []
+    if missing:
+        yield warning(
+            "autoscaling_unavailable",
+            f"--replicas MIN..MAX will be refused: these credentials may not {', '.join(missing)}",
+            hint="ask the administrator for a Role with these verbs",
+        )
+    elif how:
+        yield ok("cluster_autoscaling", f"the number of replicas can follow the load, by {' or '.join(how)}")
+    else:
+        yield _without_autoscaling(gauges, silent=found.source is not None)
+
+
+def _without_autoscaling(gauges: Sequence[str], *, silent: bool) -> Problem:
+    names = " and ".join(gauges)
+    if silent:
+        return warning(
+            "metrics_missing",
+            f"--replicas MIN..MAX needs {names}, which the cluster's metrics API does not have yet",
+            hint="have Prometheus scrape the engines' pods, and the adapter serve these metrics",
+        )
+    return warning(
+        "autoscaling_unavailable",
+        f"--replicas MIN..MAX will be refused: no metrics API serves {names}, and KEDA is not installed",
+        hint="install KEDA or an adapter such as prometheus-adapter",
+    )
+
+
+def _ingress(api: Api) -> Iterator[Problem]:
+    """Yield which IngressClass --host would use."""
+    known = ingress_classes(api)
+    chosen = chosen_class(known, None)
+    names = ", ".join(item.name for item in known or ())
+    if chosen is not None:
+        yield ok("cluster_ingress", f"--host uses the IngressClass {chosen.name} of {chosen.controller}")
+    elif names:
+        yield ok("cluster_ingress", f"--host needs --ingress-class, because none is the default: {names}")
 
 
 def _storage_class(api: Api, claim: str, wanted: str) -> Problem:

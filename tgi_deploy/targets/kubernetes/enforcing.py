@@ -14,7 +14,7 @@ from tgi_deploy.targets.kubernetes.limits import CONTAINER, DEPENDENT_PATHS, POD
 from tgi_deploy.targets.kubernetes.manifests import REQUESTS, label
 from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
 from tgi_deploy.targets.kubernetes.pods import Pod, replicas_of
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, name_of
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, REPLICAS, START, name_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_KEY, TAG_NAME, TAG_SPEC, UNENFORCED
 
@@ -129,13 +129,17 @@ class Workloads(Objects):
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:
         name, value = READS_TAGS
-        return Objects.create(self, properties, tags={**tags, name: value}, token=token)
+        found = Objects.create(self, properties, tags={**tags, name: value}, token=token)
+        if START in properties:
+            self._resize(self.path(found.id), properties[START])
+        return found
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
         """Change the number of replicas, or the `tags` that are limits; the first limit needs what enforces it."""
         path, tags = self.path(attributes["id"]), properties.get("tags")
         if tags is None:
-            self._resize(path, properties["replicas"])
+            if REPLICAS in properties:
+                self._resize(path, properties[REPLICAS])
             return
         live = self.api.get(path, "reading the deployment", lambda item: (item.content, self.found(item)))
         if live is None:

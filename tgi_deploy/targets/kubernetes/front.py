@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from tgi_deploy.targets.kubernetes.autoscalers import set_bounds
+from tgi_deploy.targets.kubernetes.autoscaling import started_with
 from tgi_deploy.targets.kubernetes.manifests import REVISION, label, object_name
 from tgi_deploy.targets.kubernetes.objects import Objects
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, SERVICE
@@ -61,10 +63,11 @@ class Services(Objects):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceFront:
-    """`room` returns how many more replicas of a plan the nodes have room for."""
+    """`room` returns how many more replicas of a plan the nodes have room for, `running` how many there are now."""
 
     api: Api
     room: Callable[[PlanDocument], int]
+    running: Callable[[Deployment], int]
     stable: ClassVar = True
     cuts: ClassVar = False
 
@@ -72,7 +75,8 @@ class ServiceFront:
         plan = deployment.wanted.plan
         if plan is None:
             return "the record lacks what the new one needs"
-        needed, fits = plan.chosen.replicas, self.room(plan)
+        replicas, fits = plan.requirements.replicas, self.room(plan)
+        needed = started_with(replicas, plan.chosen.replicas, self.running(deployment) if replicas.varies else 0)
         asked = f"{plural(needed, 'replica')} of {plan.chosen.num_shard} x {plan.chosen.accelerator}"
         return f"{asked} would need room, and the cluster has it for {fits} more" if fits < needed else ""
 
@@ -85,6 +89,9 @@ class ServiceFront:
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
         Services(self.api).select(object_name(deployment.name), revision_of(machine.key) or 1)
+        plan = deployment.wanted.plan
+        if plan is not None and plan.requirements.replicas.varies:
+            set_bounds(self.api, machine.attributes["id"], plan.requirements.replicas)
         return None
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's

@@ -5,26 +5,37 @@ from __future__ import annotations
 import base64
 import hmac
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import DeployError, InputError, Problem, error
+from tgi_deploy.errors import DeployError, InputError, Problem, error, warning
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import expiry
 from tgi_deploy.targets.container import api_key_variable, check_key_variable
 from tgi_deploy.targets.deployable import HUB_TOKEN, check
 from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
+from tgi_deploy.targets.kubernetes.autoscalers import chosen_source
+from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_resource, requests_each, started_with
 from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.ingress import (
+    chosen_class,
+    ingress_classes,
+    ingress_findings,
+    ingress_manifest,
+    ingress_resource,
+)
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
-from tgi_deploy.targets.kubernetes.nodes import short_of_gpus
+from tgi_deploy.targets.kubernetes.nodes import room, short_of_gpus
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.quotas import short_of_quota
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, resources
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, REPLICAS, START, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
+from tgi_deploy.text import plural
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
-from tgi_deploy.values.serving import API_KEY_NOTE, TUNNEL_NOTE, YES, Traffic
+from tgi_deploy.values.serving import API_KEY_NOTE, PUBLIC_URL_NOTE, TUNNEL_NOTE, YES, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,7 +48,10 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
     from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
     from tgi_deploy.values.deployment import Deployment
-    from tgi_deploy.values.resource import ChangeSet, Found
+    from tgi_deploy.values.request import Replicas
+    from tgi_deploy.values.resource import ChangeSet, Found, Resource
+
+_SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,12 +74,14 @@ class KubernetesLaunch:
 
     @property
     def traffic(self) -> Traffic:
-        """Through the API server it is encrypted; inside the cluster it is not."""
+        """Through the API server it is encrypted; inside the cluster it is not. Others come through the Ingress."""
+        if self.options.host:
+            return Traffic(reach="public", api_key=self._key_secret is not None, encrypted=self.options.encrypted)
         return Traffic(reach="loopback" if self._tunneled else "private", api_key=self._key_secret is not None)
 
     @property
     def plaintext(self) -> bool:
-        return False
+        return self.options.plaintext
 
     @property
     def tls(self) -> bool:
@@ -73,25 +89,37 @@ class KubernetesLaunch:
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        named = {"weights_claim": self.options.weights_claim, "api_key_secret": self._key_secret}
+        options = self.options
+        named = {
+            "weights_claim": options.weights_claim,
+            "api_key_secret": self._key_secret,
+            "host": options.public_url,
+            "ingress_class": options.ingress_class,
+            "tls_secret": options.tls_secret,
+            "cluster_issuer": options.cluster_issuer,
+        }
         return {name: value for name, value in named.items() if value}
 
     @property
     def rare_kinds(self) -> bool:
-        return self.request.ends != WantedEnds()
+        return self.request.ends != WantedEnds() or self._replicas.varies or self.options.host is not None
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
         """Yield the only one.
 
         Raises InputError `local_model`, `accelerator_not_in_cluster`, `api_key_unsupported`,
-        `api_key_unknown`, `bad_env`, `secret_missing`, `secret_unusable`.
+        `api_key_unknown`, `bad_env`, `secret_missing`, `secret_unusable`; DeployError `autoscaling_unavailable`.
         """
         deployment, seen = look()
         self._check_key()
         wanted, place = self._workload(deployment), Place.of(self.place)
-        found = resources(wanted, place, deployment.wanted.number, self._notes)
-        ends = self._ends(deployment, seen, diff(found, deployment.resources, seen))
+        found = resources(wanted, place, deployment.wanted.number, self._notes, autoscaled=self._replicas.varies)
         documents = manifests(wanted)
+        more = tuple(self._dependents(documents[0], place, wanted.replicas))
+        found, documents = (*found, *more), (*documents, *(item.properties["manifest"] for item in more))
+        if self._replicas.varies:
+            del documents[0]["spec"]["replicas"]
+        ends = self._ends(deployment, seen, diff(found, deployment.resources, seen))
         if ends.any or any(item.kind == ENFORCER for item in seen):
             limits = enforcer(documents[0], place)
             found, documents = (limits, *found), (*limits.properties["manifests"], *documents)
@@ -100,11 +128,45 @@ class KubernetesLaunch:
             place=self.place,
             pool=self.place,
             zone=self.place,
-            cidrs=(),
+            cidrs=tuple(filter(None, (self.options.public_url,))),
             wanted=found,
             changes=diff(found, deployment.resources, seen),
             artifacts=((FILE, as_yaml(documents)),),
             ends=ends,
+        )
+
+    def _dependents(self, engine: Mapping[str, Any], place: Place, start: int) -> Iterator[Resource]:
+        """Yield what few deployments have: the Ingress, and what follows the load."""
+        if self.options.host:
+            yield ingress_resource(ingress_manifest(engine, self.options, self._controller), place)
+        if self._replicas.varies:
+            yield autoscaler_resource(self._autoscaler(start), engine, place)
+
+    @property
+    def _replicas(self) -> Replicas:
+        return self.request.plan.request.replicas
+
+    def _start(self, name: str) -> int:
+        """Return how many replicas a new Deployment starts with."""
+        planned = self.request.plan.chosen.replicas
+        if not self._replicas.varies:
+            return planned
+        cloud = self.cloud(self.place)
+        running = (cloud.replicas(found.id) for found in cloud.handler(DEPLOYMENT).find({TAG_NAME: name}))
+        return started_with(self._replicas, planned, max(running, default=0))
+
+    def _autoscaler(self, start: int) -> Autoscaler:
+        """Return what follows the load. Until the revision serves, it takes away none of those that it starts with."""
+        plan, prometheus = self.request.plan, self.options.prometheus or ""
+        gauges = plan.chosen.engine.metrics.load
+        least = start if self._tunneled else self._replicas.least
+        return Autoscaler(
+            source=chosen_source(self.cloud(self.place).api, gauges, prometheus)[0],
+            replicas=replaced(self._replicas, least=least),
+            gauges=gauges,
+            each=requests_each(plan.request.concurrency, plan.chosen.replicas),
+            ready_s=self.around.starts_s(plan.chosen),
+            prometheus=prometheus,
         )
 
     def _ends(self, deployment: Deployment, seen: Sequence[Found], changes: ChangeSet) -> Ends:
@@ -138,7 +200,10 @@ class KubernetesLaunch:
             if _creates(attempt.changes):
                 yield from self._without_gpus(attempt, tags[TAG_NAME])
                 yield from self._without_quota(attempt, tags[TAG_NAME])
+                yield from self._growth_findings(attempt, tags[TAG_NAME])
             yield from self._missing(attempt)
+            if self.options.host:
+                yield from ingress_findings(self.cloud(self.place).api, self.options.ingress_class)
             yield from self._key_findings()
             for step in attempt.changes.steps:
                 if step.action == "create" and step.resource is not None:
@@ -149,19 +214,40 @@ class KubernetesLaunch:
     def _without_gpus(self, attempt: Attempt, name: str) -> Iterator[Problem]:
         candidate = attempt.candidate
         chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
-        short = short_of_gpus(self.nodes(name), chip, number, candidate.replicas)
+        short = short_of_gpus(self.nodes(name), chip, number, _number_of(_machine_of(attempt)))
         if short is not None:
             yield short
 
     def _without_quota(self, attempt: Attempt, name: str) -> Iterator[Problem]:
-        (machine,) = (item for item in attempt.wanted if item.kind == DEPLOYMENT)
+        machine = _machine_of(attempt)
         pod = Reply.of(machine.properties["manifest"]["spec"]["template"]["spec"])
-        yield from short_of_quota(self.cloud(self.place).api, pod, attempt.candidate.replicas, replaces=name)
+        yield from short_of_quota(self.cloud(self.place).api, pod, _number_of(machine), replaces=name)
+
+    def _growth_findings(self, attempt: Attempt, name: str) -> Iterator[Problem]:
+        """Yield what keeps the number of replicas from following the load, though not from starting."""
+        most, candidate = self._replicas.most, attempt.candidate
+        if not self._replicas.varies or most is None:
+            return
+        gauges, prometheus = candidate.engine.metrics.load, self.options.prometheus or ""
+        if not chosen_source(self.cloud(self.place).api, gauges, prometheus)[1]:
+            yield warning(
+                "metrics_missing",
+                f"no metrics API has {' and '.join(gauges)} yet: an adapter knows a metric once Prometheus has "
+                "scraped a pod",
+                hint=f"'tgi-deploy status {name}' shows later whether the replicas follow the load",
+            )
+        fits = room(self.nodes(name), candidate.offer.instance_type.accelerator.name, candidate.num_shard)
+        if fits < most:
+            yield warning(
+                "no_room_to_grow",
+                f"the nodes have room for {fits} of at most {plural(most, 'replica')}",
+                hint="more start only once there are nodes for them",
+            )
 
     def _missing(self, attempt: Attempt) -> Iterator[Problem]:
         api = self.cloud(self.place).api
         needed = attempt.candidate.engine.container.secrets or self.options.hub_token_secret
-        secret, claim = self.options.hub_token_secret or HUB_TOKEN_SECRET, self.options.weights_claim
+        secret = self.options.hub_token_secret or HUB_TOKEN_SECRET
         path = api.path("/api/v1", "secrets", secret)
         if needed and api.get(path, "looking for the Secret", lambda _found: True) is None:
             words = " ".join(api.place.words)
@@ -170,12 +256,39 @@ class KubernetesLaunch:
                 f"there is no Secret {secret} in {api.place.namespace}",
                 hint=f"'kubectl {words} create secret generic {secret} --from-file={HUB_TOKEN}=FILE' creates it",
             )
-        path = api.path("/api/v1", "persistentvolumeclaims", claim or "")
-        if claim and api.get(path, "looking for the claim", lambda _found: True) is None:
+        yield from self._without_certificate()
+        yield from self._claim_findings(attempt)
+
+    def _without_certificate(self) -> Iterator[Problem]:
+        api, name = self.cloud(self.place).api, self.options.tls_secret
+        if name is None or self.options.cluster_issuer:
+            return
+        if api.get(api.path("/api/v1", "secrets", name), "looking for the certificate", lambda _found: True) is None:
+            words = " ".join(api.place.words)
+            yield error(
+                "secret_not_in_cluster",
+                f"there is no Secret {name} in {api.place.namespace}",
+                hint=f"'kubectl {words} create secret tls {name} --cert=FILE --key=FILE' creates it",
+            )
+
+    def _claim_findings(self, attempt: Attempt) -> Iterator[Problem]:
+        api, claim = self.cloud(self.place).api, self.options.weights_claim
+        if not claim:
+            return
+        path = api.path("/api/v1", "persistentvolumeclaims", claim)
+        modes = api.get(path, "looking for the claim", _modes)
+        number = max(_number_of(_machine_of(attempt)), self._replicas.most or 0)
+        if modes is None:
             yield error(
                 "claim_missing",
                 f"there is no PersistentVolumeClaim {claim} in {api.place.namespace}",
                 hint="create it, or leave --weights-claim out to keep the weights on the node's disk",
+            )
+        elif number > 1 and modes and not _SHARED_MODES & set(modes):
+            yield warning(
+                "claim_of_one_node",
+                f"the volume of {claim} can be on one node at a time ({', '.join(modes)}); {number} replicas need it",
+                hint="use a claim with ReadWriteMany, or leave --weights-claim out",
             )
 
     @property
@@ -229,7 +342,14 @@ class KubernetesLaunch:
     def _notes(self) -> Mapping[str, str]:
         tunnel = {TUNNEL_NOTE: YES} if self._tunneled else {}
         variable = self.options.api_key_from_env
-        return {**tunnel, **({API_KEY_NOTE: variable} if variable else {})}
+        url = self.options.public_url
+        return {**tunnel, **({API_KEY_NOTE: variable} if variable else {}), **({PUBLIC_URL_NOTE: url} if url else {})}
+
+    @property
+    def _controller(self) -> str:
+        """The controller that serves the Ingress; empty if that is unknown."""
+        found = chosen_class(ingress_classes(self.cloud(self.place).api), self.options.ingress_class)
+        return found.controller if found else ""
 
     def _workload(self, deployment: Deployment) -> Workload:
         candidate = self.request.plan.chosen
@@ -250,6 +370,7 @@ class KubernetesLaunch:
             hub_token_secret=self.options.hub_token_secret or HUB_TOKEN_SECRET,
             api_key=None if self._key_secret is None else (api_key_variable(candidate.engine), self._key_secret),
             weights_claim=self.options.weights_claim or "",
+            replicas=self._start(deployment.name),
         )
 
     def _selector(self, name: str, accelerator: str) -> NodeSelector:
@@ -261,6 +382,22 @@ class KubernetesLaunch:
 def _is_encoded(key: Secret, data: str) -> bool:
     """Return whether a Secret's data is this key, as the API encodes it."""
     return hmac.compare_digest(base64.b64encode(key.reveal().encode()).decode(), data)
+
+
+def _modes(claim: Reply) -> tuple[str, ...]:
+    """Return how nodes may use a claim's volume; empty if unknown."""
+    spec = claim.optional_part("spec")
+    return spec.texts("accessModes") if spec.has("accessModes") else ()
+
+
+def _machine_of(attempt: Attempt) -> Resource:
+    return next(item for item in attempt.wanted if item.kind == DEPLOYMENT)
+
+
+def _number_of(machine: Resource) -> int:
+    """Return how many replicas a Deployment starts with."""
+    found: int = machine.properties.get(START) or machine.properties[REPLICAS]
+    return found
 
 
 def _creates(changes: ChangeSet) -> bool:

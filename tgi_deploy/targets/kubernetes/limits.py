@@ -20,7 +20,7 @@ from tgi_deploy.targets.kubernetes.manifests import (
     unexpanded,
     user_security,
 )
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, KINDS, PATHS, SERVICE, object_path
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, OWN_KINDS, PATHS, SERVICE, object_path
 from tgi_deploy.templating import render_text
 from tgi_deploy.values.resource import TAG_PREFIX, Resource, digest, revision_key
 
@@ -93,7 +93,7 @@ def _rules(engine: Mapping[str, Any]) -> list[Manifest]:
     read = {DEPLOYMENT: ("get",)}
     return [
         _rule("/api/v1", "endpoints", _name_of(SERVICE, engine), "get"),
-        *(_rule(*PATHS[kind], _name_of(kind, engine), *read.get(kind, ()), "delete") for kind in KINDS),
+        *(_rule(*PATHS[kind], _name_of(kind, engine), *read.get(kind, ()), "delete") for kind in OWN_KINDS),
     ]
 
 
@@ -110,7 +110,7 @@ def _job_name(name: str, job: Manifest) -> str:
 
 def _job(engine: Mapping[str, Any], namespace: str) -> Manifest:
     name = engine["metadata"]["name"]
-    rest = (kind for kind in reversed(KINDS) if kind not in {DEPLOYMENT, ENFORCER})
+    rest = (kind for kind in reversed(OWN_KINDS) if kind not in {DEPLOYMENT, ENFORCER})
     paths = [object_path(kind, namespace, _name_of(kind, engine)) for kind in (DEPLOYMENT, *rest, ENFORCER)]
     pod, requests = engine["spec"]["template"]["spec"], engine["metadata"].get("annotations", {}).get(REQUESTS, "")
     container = {

@@ -146,7 +146,6 @@ def workload(
         ready_deadline_s=deployable.ready_deadline_s,
         weights_bytes=deployable.candidate.storage.weights_bytes,
         answer_s=_longest_answer_s(deployable.candidate),
-        replicas=deployable.candidate.replicas,
         revision=revision,
         requests=" ".join((metrics.path, *metrics.request_counters)) if metrics.path else "",
         **options,

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tgi_deploy.errors import ConflictError
+from tgi_deploy.errors import ConflictError, DeployError
+from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, PATHS, name_of
+from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, INGRESS, PATHS, SERVICE, name_of
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 _LABELS: Final = (TAG_NAME, TAG_ID)
 _OURS: Final = label(TAG_PREFIX)
+# What owns them, which has the same name.
+_OWNERS: Final = {
+    INGRESS: (SERVICE, "v1", "Service"),
+    **dict.fromkeys(AUTOSCALERS, (DEPLOYMENT, "apps/v1", "Deployment")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ class Objects:
         present = self.api.get(self.path(name), f"looking for the {self.kind}", self.found)
         if present is not None:
             return same(present, tags)
-        return self._apply(name, properties["manifest"], tags, f"creating the {self.kind}")
+        return self.apply(name, properties["manifest"], tags, f"creating the {self.kind}")
 
     def rehearse(self, properties: Mapping[str, Any]) -> None:
         """Have the cluster check the creation without creating anything. Raises what it would refuse."""
@@ -68,7 +75,7 @@ class Objects:
 
         found = self.api.get(self.path(name), f"reading the {self.kind}", read)
         if found is not None:
-            self._apply(name, *found, f"updating the {self.kind}")
+            self.apply(name, *found, f"updating the {self.kind}")
 
     def wanted(self, manifest: Manifest, live: Reply) -> Manifest:  # noqa: ARG002 -- a Service's depends on it
         """Return what is applied in place of what is live."""
@@ -85,7 +92,7 @@ class Objects:
         if self.read(attributes) is not None:
             self.api.delete(self.path(attributes["id"]), f"deleting the {self.kind}", uid=attributes.get("uid", ""))
 
-    def _apply(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str], doing: str) -> Found:
+    def apply(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str], doing: str) -> Found:
         return self.api.apply(self.path(name), doing, tagged(manifest, tags), self.found)
 
     def path(self, name: str = "") -> str:
@@ -115,6 +122,35 @@ class Objects:
             alive=not ending,
             is_machine=self.runs_engines,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Dependents(Objects):
+    """Objects that few deployments have, and that the cluster deletes together with another object of ours."""
+
+    rare: ClassVar[bool] = True
+
+    def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
+        """Return what exists, which nobody without permission has created here."""
+        try:
+            return Objects.find(self, tags)
+        except GoneError:  # the cluster has no such kind
+            return ()
+        except DeployError as error:
+            if error.code != FORBIDDEN_CODE:
+                raise
+            return ()
+
+    def apply(self, name: str, manifest: Mapping[str, Any], tags: Mapping[str, str], doing: str) -> Found:
+        return Objects.apply(self, name, self._owned(manifest, name), tags, doing)
+
+    def _owned(self, manifest: Mapping[str, Any], name: str) -> Manifest:
+        kind, version, api_kind = _OWNERS[self.kind]
+        path = self.api.path(*PATHS[kind], name)
+        uid = self.api.get(path, f"reading the {kind}", lambda item: item.part("metadata").text("uid"))
+        owner = {"apiVersion": version, "kind": api_kind, "name": name, "uid": uid}
+        metadata = {**manifest["metadata"], **({"ownerReferences": [owner]} if uid else {})}
+        return {**manifest, "metadata": metadata}
 
 
 def tagged(manifest: Mapping[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:

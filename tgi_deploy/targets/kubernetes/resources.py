@@ -17,14 +17,27 @@ DEPLOYMENT: Final = "deployment"
 SERVICE: Final = "service"
 BUDGET: Final = "poddisruptionbudget"
 ENFORCER: Final = "serviceaccount"
+HPA: Final = "horizontalpodautoscaler"
+SCALED_OBJECT: Final = "scaledobject"
+INGRESS: Final = "ingress"
 # By the paths of the API, in order of creation: limits are enforced from before the Deployment exists until it is gone.
 PATHS: Final = {
     ENFORCER: ("/api/v1", "serviceaccounts"),
     DEPLOYMENT: ("/apis/apps/v1", "deployments"),
     SERVICE: ("/api/v1", "services"),
     BUDGET: ("/apis/policy/v1", "poddisruptionbudgets"),
+    INGRESS: ("/apis/networking.k8s.io/v1", "ingresses"),
+    HPA: ("/apis/autoscaling/v2", "horizontalpodautoscalers"),
+    SCALED_OBJECT: ("/apis/keda.sh/v1alpha1", "scaledobjects"),
 }
 KINDS: Final = tuple(PATHS)
+# Properties of a Deployment with its number of replicas: whenever it is applied, or only when it is created.
+REPLICAS: Final = "replicas"
+START: Final = "start"
+AUTOSCALERS: Final = (HPA, SCALED_OBJECT)
+# These belong to the Service: the cluster deletes them with it.
+OWNED_KINDS: Final = (INGRESS, *AUTOSCALERS)
+OWN_KINDS: Final = tuple(kind for kind in KINDS if kind not in OWNED_KINDS)
 
 
 def object_path(kind: str, namespace: str, name: str) -> str:
@@ -37,16 +50,22 @@ def name_of(object_id: str) -> str:
     return object_id.rpartition("/")[2]
 
 
-def resources(wanted: Workload, place: Place, revision: int, notes: Mapping[str, str]) -> tuple[Resource, ...]:
-    """Return the Deployment, which claims the name, its Service and its budget."""
+def resources(
+    wanted: Workload, place: Place, revision: int, notes: Mapping[str, str], *, autoscaled: bool = False
+) -> tuple[Resource, ...]:
+    """Return the Deployment, which claims the name, its Service and its budget.
+
+    `autoscaled`: its number of replicas is set when it is created, and not again.
+    """
     manifest = deployment(wanted)
     replicas = manifest["spec"].pop("replicas")
+    number = START if autoscaled else REPLICAS
     workload = Resource(
         key=machine_key(DEPLOYMENT, revision),
         kind=DEPLOYMENT,
         place=str(place),
-        properties={**_properties(manifest), "replicas": replicas},
-        mutable=("replicas",),
+        properties={**_properties(manifest), number: replicas},
+        mutable=(number,),
         notes=notes,
         is_machine=True,
     )

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.plan_document import PlanDocument
+    from tgi_deploy.values.request import Replicas
+    from tgi_deploy.values.resource import AutoscalerState, ChangeSet
     from tgi_deploy.values.serving import TunnelEnd
 
 FACTS: Final = TargetFacts(
@@ -117,6 +119,19 @@ class KubernetesTarget:
 
         return room(self._nodes_now(place), plan.chosen.accelerator, plan.chosen.num_shard)
 
+    def follow(self, deployment: Deployment, replicas: Replicas, options: KubernetesOptions) -> ChangeSet:
+        from tgi_deploy.targets.kubernetes.autoscalers import steps  # noqa: PLC0415 -- planning loads nothing that acts
+
+        engine, plan = self.catalog().engine, deployment.plan
+        gauges = () if plan is None else engine.metrics(self.catalog().release(plan.engine.version)).load
+        return steps(self.cloud(deployment.region), deployment, replicas, gauges, options.prometheus or "")
+
+    def autoscaler(self, deployment: Deployment) -> AutoscalerState | None:
+        from tgi_deploy.targets.kubernetes.autoscalers import autoscaler_state  # noqa: PLC0415 -- as above
+
+        machine = deployment.machine
+        return None if machine is None else autoscaler_state(self.cloud(machine.place).api, machine.attributes["id"])
+
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
         from tgi_deploy.targets.kubernetes.nodes import short_of_gpus  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.kubernetes.quotas import short_of_quota  # noqa: PLC0415
@@ -175,7 +190,9 @@ class KubernetesTarget:
         place = deployment.region
         if not Place.of(place).context:
             return None
-        return ServiceFront(api=self.cloud(place).api, room=lambda wanted: self._room(place, wanted))
+        return ServiceFront(
+            api=self.cloud(place).api, room=lambda wanted: self._room(place, wanted), running=self.running
+        )
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:  # noqa: ARG002 -- it has no template
         from tgi_deploy.targets.kubernetes.artifacts import written  # noqa: PLC0415 -- startup time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import ssl
 import subprocess
 import tempfile
@@ -38,7 +39,18 @@ _PLUGIN_S: Final = 60.0
 _MOST_BYTES: Final = 64 * bounded_files.MIB
 _VERSIONS: Final = frozenset({"client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"})
 # Credentials are asked for again this long before they expire.
+# A character beyond U+FFFF as JSON escapes it, or any other escape.
+_ESCAPED: Final = re.compile(r"\\(?:(ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|.)")
 _EARLY: Final = timedelta(minutes=1)
+
+
+def encoded(body: Mapping[str, Any]) -> bytes:
+    """Return a body as JSON that is YAML, too, as which the API server reads what is applied.
+
+    There, an escaped pair of surrogates is no character.
+    """
+    text = json.dumps(body).replace("\x7f", "\\u007f")
+    return _ESCAPED.sub(lambda found: json.loads(f'"{found[0]}"') if found[1] else found[0], text).encode()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +103,7 @@ class Transport:
                 method,
                 url,
                 headers=headers,
-                body=None if body is None else json.dumps(body).encode(),
+                body=None if body is None else encoded(body),
                 preload_content=False,
                 redirect=False,
             )

@@ -40,7 +40,7 @@ class EndpointFront:
         asked = wanted.plan.requirements.replicas if wanted.plan else None
         found = targets.read({"id": resource_id(name)})
         service = wanted.service
-        if asked is None or asked.most is None or asked.most <= asked.least or service is None or not service.promise:
+        if asked is None or not asked.varies or service is None or not service.promise:
             if found is not None:
                 targets.delete(found.attributes)
             return None

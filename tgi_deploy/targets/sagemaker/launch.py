@@ -84,8 +84,7 @@ class SageMakerLaunch:
 
     @property
     def marks(self) -> Mapping[str, Any]:
-        least, most = self._range
-        scaled = {"autoscaling": f"{least}..{most}"} if self._autoscaled else {}
+        scaled = {"autoscaling": self.plan.request.replicas.words} if self._autoscaled else {}
         named = {name: getattr(self.options, name) for name in ("role", "create_role", "weights", "hub_token_from_env")}
         return {**{name: value for name, value in named.items() if value}, **scaled}
 
@@ -94,15 +93,9 @@ class SageMakerLaunch:
         return self.options.create_role or self.request.ends != WantedEnds() or self._autoscaled
 
     @property
-    def _range(self) -> tuple[int, int]:
-        asked = self.plan.request.replicas
-        return asked.least, asked.most or asked.least
-
-    @property
     def _autoscaled(self) -> bool:
         """Whether a range is asked for; without one, the plan decides once."""
-        least, most = self._range
-        return self.plan.request.replicas.most is not None and most > least
+        return self.plan.request.replicas.varies
 
     def check(self) -> None:
         """Check the options, before anything is asked of AWS.

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.targets.aws.api import Api, carries, each
 from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
-from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, Found
+from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, AutoscalerState, Found
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tgi_deploy.targets.reply import Reply
+    from tgi_deploy.values.request import Replicas
 
 TARGET: Final = "scalable-target"
 SERVICE: Final = "application-autoscaling"
@@ -129,6 +130,17 @@ class ScalableTargets:
             tags=tags,
             state="available",
         )
+
+
+def state_of(api: Api, endpoint: str, wanted: Replicas) -> AutoscalerState:
+    """Return the state of what changes an endpoint's number of machines within the range of the last `up`."""
+    name = resource_id(endpoint)
+    found = ScalableTargets(api).read({"id": name})
+    problem = "AWS does not change the number: the endpoint is not registered for scaling"
+    if found is not None:
+        live = f"{found.attributes['least']}..{found.attributes['most']}"
+        problem = "" if live == wanted.words else f"AWS keeps the number within {live}"
+    return AutoscalerState(id=name, least=wanted.least, most=wanted.most or wanted.least, problem=problem)
 
 
 def resource_id(endpoint: str, *, variant: str = VARIANT) -> str:

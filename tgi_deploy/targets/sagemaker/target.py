@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tgi_deploy.errors import InputError, error
+from tgi_deploy.errors import DeployError, InputError, error
 from tgi_deploy.targets.protocol import Invocation, Refusal, Supplied, TargetFacts, no_spending
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of, region_of
 from tgi_deploy.targets.sagemaker.options import NAME, SageMakerOptions
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.plan_options import MOST_REPLICAS
+from tgi_deploy.values.request import Replicas
+from tgi_deploy.values.resource import AutoscalerState, ChangeSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,6 +75,7 @@ FACTS: Final = TargetFacts(
     service=NAME,
     not_changed=frozenset({"--ami", "--disk", "--hub-token-parameter", "--market"}),
     most_replicas=MOST_REPLICAS,
+    range_of_revision=True,
 )
 FORMS: Final = {"sagemaker": "a SageMaker endpoint for CloudFormation"}
 
@@ -135,17 +138,32 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
         return state.desired if state is not None else 0
 
-    def shortage(self, deployment: Deployment, more: int) -> Problem | None:
+    def shortage(self, deployment: Deployment, more: int) -> Problem | None:  # noqa: ARG002 -- as above
         """Return why the number can't be changed now; whether there is a quota for it, AWS says when it is asked."""
-        asked = deployment.plan.requirements.replicas if deployment.plan else None
-        if asked and asked.most and asked.least < asked.most < self.running(deployment) + more:
-            between = f"AWS keeps the number of machines between {asked.least} and {asked.most}"
-            return error("replicas_out_of_range", between, hint="the same 'up' with another --replicas changes that")
         state = self.cloud_of(deployment.region).state(endpoint_name(deployment.name))
         if state is not None and state.settled:
             return None
         status = state.status if state is not None else "gone"
         return error("endpoint_busy", f"the endpoint is {status}", hint="try again once it is InService")
+
+    def follow(self, deployment: Deployment, replicas: Replicas, options: Value) -> ChangeSet:  # noqa: ARG002 -- the protocol's
+        """Return nothing to do: AWS keeps to the range of the last `up`. Raises DeployError `replicas_out_of_range`."""
+        kept = _range_of(deployment)
+        if replicas.varies or (kept.varies and not kept.least <= replicas.least <= (kept.most or 0)):
+            now = f"stays within {kept.words}" if kept.varies else "does not follow the load"
+            raise DeployError(
+                "replicas_out_of_range",
+                f"the number of machines of '{deployment.name}' {now}, which only 'up' changes",
+                hint=f"run the same 'up' with --replicas {replicas.words}",
+            )
+        return ChangeSet(steps=())
+
+    def autoscaler(self, deployment: Deployment) -> AutoscalerState | None:
+        from tgi_deploy.targets.sagemaker.scaling import state_of  # noqa: PLC0415 -- planning loads nothing that acts
+
+        kept = _range_of(deployment)
+        name = endpoint_name(deployment.name)
+        return state_of(self.cloud_of(deployment.region).api, name, kept) if kept.varies else None
 
     def answers(self, address: Address) -> bool:
         state = self.cloud_of(address.invoked).state(_endpoint_in(address))
@@ -192,6 +210,10 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         from tgi_deploy.targets.sagemaker import commands  # noqa: PLC0415 -- startup time
 
         return commands
+
+
+def _range_of(deployment: Deployment) -> Replicas:
+    return deployment.plan.requirements.replicas if deployment.plan else Replicas()
 
 
 def _endpoint_in(address: Address) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
+from builders.hostile import HOSTILE
 from fakes.kubernetes_api import FakeCluster, failure, node
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
@@ -14,7 +17,7 @@ from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, room, supplied
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.transport import Answer
+from tgi_deploy.targets.kubernetes.transport import Answer, encoded
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC
 from tgi_deploy.wiring import open_catalog
 
@@ -316,3 +319,27 @@ def test_the_console_has_the_pods_events_before_its_log():
         "[tgi-deploy] phase=pulling image=x:1",
         "engine",
     ]
+
+
+def test_a_body_is_the_same_as_json_and_as_yaml():
+    """The server reads what is applied as YAML, where an escaped pair of surrogates is an error."""
+    body = {"args": [*HOSTILE, "\\ud83d\\ude80 🚀", "delete\x7f"]}
+    assert json.loads(encoded(body)) == body
+    assert yaml.safe_load(encoded(body)) == body
+
+
+def test_a_group_of_kinds_that_the_cluster_lacks_has_no_objects():
+    """Its reply is a line of text, not an object."""
+    cluster = FakeCluster(refusals={"GET scaledobjects": Answer(status=404, body=b"404 page not found\n")})
+    handler = cloud(cluster).handler("scaledobject")
+    assert handler.find({TAG_NAME: "demo"}) == ()
+    assert handler.read({"id": "scaledobject/tgi-deploy-demo"}) is None
+
+
+@pytest.mark.parametrize("kind", ["ingress", "horizontalpodautoscaler", "scaledobject"])
+def test_without_permission_for_kinds_that_few_have_everything_else_is_found(kind: str):
+    plurals = {"ingress": "ingresses"}
+    cluster = FakeCluster(refusals={f"GET {plurals.get(kind, f'{kind}s')}": failure(403, "it is forbidden")})
+    there = cloud(cluster)
+    assert there.find({TAG_NAME: "demo"}) == ()
+    assert there.unsearched == {}

@@ -48,6 +48,7 @@ def test_a_usable_cluster_has_no_error_and_nothing_is_changed():
     found = findings(there)
     assert {code: severity for code, (severity, _) in found.items()} == {
         "cluster_access": "ok", "cluster_apis": "ok", "cluster_gpus": "ok", "cluster_quota": "ok",
+        "autoscaling_unavailable": "warning",
     }  # fmt: skip
     assert {call.partition(" ")[0] for call in there.calls} == {"GET", "POST"}
     assert {call for call in there.calls if call.startswith("POST")} == {"POST selfsubjectaccessreviews"}
@@ -107,7 +108,9 @@ def test_a_node_whose_gpu_is_not_offered_lacks_the_device_plugin():
 
 
 def test_what_else_the_cluster_serves_is_named():
-    _, message = findings(cluster(groups=("apps", "keda.sh", "karpenter.sh")))["cluster_apis"]
+    _, message = findings(cluster(groups={f"/apis/{name}": {} for name in ("apps", "keda.sh", "karpenter.sh")}))[
+        "cluster_apis"
+    ]
     has, lacks = message.split(";")
     assert has.endswith("has KEDA, Karpenter")
     assert "an adapter of external metrics" in lacks
@@ -162,3 +165,41 @@ def test_the_claim_for_weights_is_examined(there: dict[tuple[str, str], Any], co
 def test_a_cluster_that_rejects_the_credentials_is_one_finding():
     there = cluster(refusals={"POST selfsubjectaccessreviews": failure(401, "Unauthorized")})
     assert [(code, severity) for code, (severity, _) in findings(there).items()] == [("cluster_login", "error")]
+
+
+GAUGES = ("tgi_queue_size", "tgi_batch_current_size")
+
+
+def metrics(group: str, prefix: str, names: tuple[str, ...] = GAUGES) -> dict[str, Any]:
+    """Return the documents of a metrics API."""
+    version = f"{group}/v1beta1"
+    listed = [{"name": f"{prefix}{name}"} for name in names]
+    return {
+        f"/apis/{group}": {"preferredVersion": {"groupVersion": version}},
+        f"/apis/{version}": {"resources": listed},
+    }
+
+
+@pytest.mark.parametrize(
+    ("groups", "denied", "code", "words"),
+    [
+        ({}, "", "autoscaling_unavailable", "KEDA is not installed"),
+        (metrics("custom.metrics.k8s.io", "pods/"), "", "cluster_autoscaling", "the metrics API for pods"),
+        (metrics("external.metrics.k8s.io", ""), "", "cluster_autoscaling", "the metrics API for external"),
+        (metrics("custom.metrics.k8s.io", "pods/", ()), "", "metrics_missing", "does not have yet"),
+        ({"/apis/keda.sh/v1alpha1": {}}, "", "cluster_autoscaling", "--prometheus"),
+        ({"/apis/keda.sh/v1alpha1": {}}, "patch", "autoscaling_unavailable", "patch horizontalpodautoscalers"),
+    ],
+)
+def test_it_names_what_lets_the_replicas_follow_the_load(groups: dict[str, Any], denied: str, code: str, words: str):
+    found = findings(cluster(groups=groups, denied=frozenset({f"{denied} horizontalpodautoscalers"})))
+    assert words in found[code][1]
+
+
+@pytest.mark.parametrize(
+    ("default", "words"), [("true", "nginx of k8s.io/ingress-nginx"), ("false", "--ingress-class")]
+)
+def test_it_names_the_ingress_class_that_a_host_would_have(default: str, words: str):
+    note = {"ingressclass.kubernetes.io/is-default-class": default}
+    there = {"metadata": {"name": "nginx", "annotations": note}, "spec": {"controller": "k8s.io/ingress-nginx"}}
+    assert words in findings(cluster(objects={("ingressclasses", "nginx"): there}))["cluster_ingress"][1]

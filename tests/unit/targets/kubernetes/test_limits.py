@@ -18,7 +18,7 @@ from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.limits import enforcer, limit_manifests
 from tgi_deploy.targets.kubernetes.manifests import deployment, workload
 from tgi_deploy.targets.kubernetes.place import Place
-from tgi_deploy.targets.kubernetes.resources import KINDS, PATHS
+from tgi_deploy.targets.kubernetes.resources import KINDS, OWN_KINDS, PATHS
 from tgi_deploy.templating import render_text
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC
 
@@ -88,7 +88,7 @@ def test_it_deletes_everything_else_last_what_allows_it_to():
     rest = (budget, service, account)
     assert first == f"/apis/apps/v1/namespaces/team-a/deployments/{NAME}"
     assert rest[-1] == f"/api/v1/namespaces/team-a/serviceaccounts/{NAME}"
-    assert {path.split("/")[-2] for path in (first, *rest)} == {plural for _, plural in PATHS.values()}
+    assert {path.split("/")[-2] for path in (first, *rest)} == {PATHS[kind][1] for kind in OWN_KINDS}
 
 
 def test_limits_are_enforced_from_before_the_deployment_exists_until_it_is_gone():
@@ -167,12 +167,16 @@ def program(tmp_path: Path) -> dict[str, Any]:
         ({"tgi-deploy/expires": "2026-01-09T12:00:01+00:00"}, None),
         ({"tgi-deploy/expires": "2026-01-09T12:00:00+00:00 7200"}, "expires"),
         ({"tgi-deploy/expires": "none", "tgi-deploy/lease-until": "2026-01-09T11:00:00+00:00"}, "lease-until"),
+        ({"tgi-deploy/ttl-s": "3600"}, "expires"),
+        ({"tgi-deploy/ttl-s": "3601"}, None),
+        ({"tgi-deploy/ttl-s": "3600", "tgi-deploy/expires": "none"}, None),
+        ({"tgi-deploy/lease-s": "60", "tgi-deploy/lease-until": "2026-01-09T13:00:00+00:00"}, None),
     ],
 )
 def test_a_limit_is_reached_at_its_time_by_the_api_servers_clock(
     program: dict[str, Any], annotations: dict[str, str], limit: str | None
 ):
-    assert program["reached"](annotations, NOW) == limit
+    assert program["reached"](annotations, NOW, "2026-01-09T11:00:00Z") == limit
 
 
 def test_an_idle_timeout_is_refused_where_the_engine_counts_no_requests():

@@ -99,6 +99,10 @@ def another(**changes: Any) -> Any:
     return replaced(first, chosen=chosen, request=replaced(first.request, env={"MAX_BATCH_SIZE": "7"}))
 
 
+def exactly(number: int) -> Replicas:
+    return Replicas(least=number, most=number)
+
+
 def ranged(least: int, most: int, replicas: int = 1) -> Any:
     first = plan()
     asked = replaced(first.request, replicas=Replicas(least=least, most=most))
@@ -358,8 +362,8 @@ def test_limits_that_nothing_would_hold_are_refused_for_a_running_endpoint(accou
 
 def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     account.up()
-    done = scale(account.context, "demo", 3)
-    assert (done.before, done.replicas) == (1, 3)
+    done = scale(account.context, "demo", exactly(3))
+    assert (done.before, done.replicas) == (exactly(1), exactly(3))
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
     assert done.deployment.usd_per_hour == 3 * plan().chosen.cost.usd_per_hour
     account.up(plan=ranged(3, 3, 3))
@@ -429,12 +433,33 @@ def test_a_range_lets_aws_change_the_number_which_up_does_not_reset(account):
     assert account.hosting.everything == {}
 
 
-def test_a_number_outside_the_range_is_refused(account):
-    account.up(plan=ranged(1, 4))
+@pytest.mark.parametrize("asked", [(5, 5), (1, 1), (2, 6)])
+def test_a_number_outside_the_range_and_another_range_are_refused(account, asked):
+    account.up(plan=ranged(2, 4, 2))
     with pytest.raises(DeployError) as caught:
-        scale(account.context, "demo", 5)
-    assert (caught.value.code, account.hosting.endpoints["tgi-deploy-demo"]["count"]) == ("replicas_out_of_range", 1)
-    assert scale(account.context, "demo", 4).replicas == 4
+        scale(account.context, "demo", Replicas(least=asked[0], most=asked[1]))
+    assert (caught.value.code, account.hosting.endpoints["tgi-deploy-demo"]["count"]) == ("replicas_out_of_range", 2)
+
+
+def test_a_number_within_the_range_leaves_the_range(account):
+    account.up(plan=ranged(1, 4))
+    done = scale(account.context, "demo", exactly(4))
+    assert (done.before, done.replicas) == (exactly(1), exactly(4))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 4
+    found = status(account.context, "demo").autoscaler
+    assert (found.least, found.most, found.problem) == (1, 4, "")
+    account.up(plan=ranged(1, 4))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 4
+
+
+def test_status_says_that_aws_does_not_keep_to_the_range(account):
+    account.up(plan=ranged(1, 4))
+    (target,) = account.hosting.scaled.values()
+    target["most"] = 8
+    found = status(account.context, "demo").autoscaler
+    assert (found.least, found.most, found.problem) == (1, 4, "AWS keeps the number within 1..8")
+    account.hosting.scaled.clear()
+    assert "not registered" in status(account.context, "demo").autoscaler.problem
 
 
 def test_an_update_of_a_scaled_endpoint_keeps_its_number(account):

@@ -135,7 +135,7 @@ def life(tmp_path: Path) -> Life:
 
 def test_a_plain_deployment_needs_the_features_of_every_one(life: Life):
     life.up(SageMakerOptions(role=ROLE))
-    scale(life.context, "demo", 2)
+    scale(life.context, "demo", Replicas(least=2, most=2))
     life.down()
     assert len(life.hosting.sent) > 20
     assert life.refused() <= SEARCHES

@@ -1,0 +1,56 @@
+"""Callers outside the cluster: only at a named host, with a certificate or the user's consent."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+pytestmark = [pytest.mark.control_plane, pytest.mark.xdist_group("control_plane")]
+NAME, OWN = "llama3-13b", "tgi-deploy-llama3-13b"
+UP = ("up", NAME, "--target", "kubernetes", "--yes")
+NETWORKING = "/apis/networking.k8s.io/v1"
+
+
+@contextmanager
+def ingress_class(namespace):
+    """Have the cluster know ingress-nginx, whose controller these tests need not run."""
+    path, name = f"{NETWORKING}/ingressclasses", "nginx"
+    spec = {"controller": "k8s.io/ingress-nginx"}
+    namespace.plane.call("POST", path, {"metadata": {"name": name}, "spec": spec})
+    try:
+        yield name
+    finally:
+        namespace.plane.call("DELETE", f"{path}/{name}")
+
+
+def test_a_host_leads_to_the_service_until_down(namespace, run):
+    host = ("--host", "llm.example.com", "--cluster-issuer", "letsencrypt", "--expose-to-world")
+    with ingress_class(namespace) as name:
+        code, refused = run(*UP, *host)
+        assert (code, refused["errors"][0]["code"]) == (1, "ingress_class_missing")
+        code, made = run(*UP, *host, "--ingress-class", name)
+        assert code == 0, made["errors"]
+        path = namespace.path("ingresses", OWN, NETWORKING)
+        live = namespace.plane.call("GET", path)
+        assert live["spec"]["ingressClassName"] == name
+        assert live["spec"]["tls"] == [{"hosts": ["llm.example.com"], "secretName": f"{OWN}-tls"}]
+        notes = live["metadata"]["annotations"]
+        assert notes["cert-manager.io/cluster-issuer"] == "letsencrypt"
+        assert notes["nginx.ingress.kubernetes.io/proxy-read-timeout"] == "3600"
+        (owner,) = live["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"]) == ("Service", OWN)
+        (rule,) = live["spec"]["rules"]
+        backend = rule["http"]["paths"][0]["backend"]["service"]
+        assert namespace.plane.call("GET", namespace.path("services", backend["name"]))["spec"]["type"] == "ClusterIP"
+        code, opened = run("open", NAME)
+        assert (code, opened["data"]["url"], opened["data"]["tunnel"]) == (0, "https://llm.example.com", "")
+        assert run("ask", NAME, "Hello")[0] == 0
+        code, changed = run(*UP, *host[:2], "--plaintext", "--expose-to-world", "--ingress-class", name)
+        assert code == 0, changed["errors"]
+        assert "tls" not in namespace.plane.call("GET", path)["spec"]
+        code, opened = run("open", NAME)
+        assert (code, opened["data"]["url"]) == (0, "http://llm.example.com")
+        assert "unencrypted" in opened["data"]["unencrypted"]
+        assert run("down", NAME, "--yes")[0] == 0
+        assert namespace.plane.ask("GET", path)[0] == 404

@@ -1,0 +1,98 @@
+"""The Ingress of a deployment, for callers outside the cluster: only with `--host`, over TLS unless the user declines.
+
+https://kubernetes.io/docs/concepts/services-networking/ingress/
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tgi_deploy.catalog.store import Store
+from tgi_deploy.errors import error
+from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
+from tgi_deploy.targets.kubernetes.manifests import HTTP, SHARED_NAME
+from tgi_deploy.targets.kubernetes.resources import INGRESS
+from tgi_deploy.values.resource import Resource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tgi_deploy.errors import Problem
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.kubernetes.manifests import Manifest
+    from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.kubernetes.place import Place
+
+_CLASSES: Final = "/apis/networking.k8s.io/v1/ingressclasses"
+_DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
+_ISSUER: Final = "cert-manager.io/cluster-issuer"
+
+
+class IngressClass(NamedTuple):
+    name: str
+    controller: str
+    is_default: bool
+
+
+def ingress_classes(api: Api) -> tuple[IngressClass, ...] | None:
+    """Return the cluster's; None if the credentials may not list them."""
+    try:
+        found = api.items(_CLASSES, "looking for IngressClasses")
+    except ClusterRefusedError:
+        return None
+    return tuple(
+        IngressClass(
+            name=item.part("metadata").text("name"),
+            controller=item.optional_part("spec").optional_text("controller"),
+            is_default=item.part("metadata").optional_part("annotations").optional_text(_DEFAULT_CLASS) == "true",
+        )
+        for item in found
+    )
+
+
+def chosen_class(known: tuple[IngressClass, ...] | None, wanted: str | None) -> IngressClass | None:
+    """Return the class that is named, or else the default; None if there is none, or if that is unknown."""
+    matches = (item for item in known or () if (item.name == wanted if wanted else item.is_default))
+    return next(matches, None)
+
+
+def ingress_findings(api: Api, wanted: str | None) -> Iterator[Problem]:
+    """Yield why no controller would serve the Ingress."""
+    known = ingress_classes(api)
+    if known is None or chosen_class(known, wanted) is not None:
+        return
+    names = ", ".join(item.name for item in known)
+    has = f"it has {names}" if names else "it has none"
+    what = f"no IngressClass {wanted}" if wanted else "no default IngressClass"
+    yield error(
+        "ingress_class_missing",
+        f"the cluster has {what}, so that no controller would serve the host: {has}",
+        hint="name one with --ingress-class CLASS" if names else "install an ingress controller, or leave --host out",
+    )
+
+
+def ingress_manifest(engine: Mapping[str, Any], options: KubernetesOptions, controller: str) -> Manifest:
+    """Return the Ingress to the Service of a Deployment. `controller` is that of its class, empty if unknown."""
+    name = engine["metadata"]["labels"][SHARED_NAME]
+    rows = Store.behind().json("kubernetes/ingress.json")["controllers"]
+    annotations = dict(next((row["annotations"] for row in rows if row["controller"] == controller), {}))
+    if options.cluster_issuer:
+        annotations[_ISSUER] = options.cluster_issuer
+    backend = {"service": {"name": name, "port": {"name": HTTP}}}
+    rule = {"host": options.host, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+    secret = options.tls_secret or f"{name}-tls"
+    tls = {"tls": [{"hosts": [options.host], "secretName": secret}]} if options.encrypted else {}
+    by_class = {"ingressClassName": options.ingress_class} if options.ingress_class else {}
+    labels = dict(engine["metadata"]["labels"])
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "Ingress",
+        "metadata": {"name": name, "labels": labels, **({"annotations": annotations} if annotations else {})},
+        "spec": {**by_class, "rules": [rule], **tls},
+    }
+
+
+def ingress_resource(manifest: Manifest, place: Place) -> Resource:
+    """Return the resource, which all revisions share: it leads to the Service."""
+    properties = {"name": manifest["metadata"]["name"], "manifest": manifest}
+    return Resource(key=INGRESS, kind=INGRESS, place=str(place), properties=properties, mutable=("manifest",))
