@@ -35,6 +35,7 @@ ALLOWED = {
     "cli/sandbox.py": "prints the variables that lead AWS's own tools to the sandbox",
     "diagnosis/lines.py": LINES,
     "operations/watching/runbook.py": "a page shows how to run the same container by hand",
+    "values/plan_request.py": "the options of targets, as arguments of the Python API",
     "wiring.py": "composes the targets",
 }
 

@@ -113,19 +113,18 @@ def size_of(deployment: Deployment) -> int:
     return deployment.plan.chosen.replicas if deployment.plan else 1
 
 
-def keeping_size(
-    plan: Plan, recorded: Deployment | None, *, goes_back: bool = False, range_of_revision: bool = False
-) -> Plan:
+def keeping_size(context: Context, request: LaunchRequest, recorded: Deployment | None, *, back: bool = False) -> Plan:
     """Return the plan for as many replicas as recorded, if they are enough and the request allows that many.
 
     A recorded range stays where the request leaves the number open, unless it is the revision's (`TargetFacts`).
-    `goes_back`: to an earlier revision, whatever its size.
+    `back`: to an earlier revision, whatever its size.
     """
-    kept = bounds_of(recorded) if recorded and not range_of_revision else Replicas()
-    if kept.varies and (goes_back or plan.request.replicas.most is None):
+    plan, of_revision = request.plan, context.target(request.target).facts.range_of_revision
+    kept = bounds_of(recorded) if recorded and not of_revision else Replicas()
+    if kept.varies and (back or plan.request.replicas.most is None):
         number = min(max(plan.chosen.replicas, kept.least), kept.most or 0)
         return replaced(_planned(plan, number), request=replaced(plan.request, replicas=kept))
-    if plan.request.replicas.varies and not range_of_revision:
+    if plan.request.replicas.varies and not of_revision:
         return plan
     size = 0 if recorded is None else size_of(recorded)
     enough = plan.chosen.replicas <= size <= (plan.request.replicas.most or size)

@@ -225,9 +225,7 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     check_name(name)
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
-        back, facts = request.origin == "rollback", context.target(request.target).facts
-        plan = keeping_size(request.plan, recorded, goes_back=back, range_of_revision=facts.range_of_revision)
-        request = replaced(request, plan=plan)
+        request = replaced(request, plan=keeping_size(context, request, recorded, back=request.origin == "rollback"))
         launch = _launch_of(context, request)
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)

@@ -77,7 +77,9 @@ FOR_LIMITS: Final = (
     *(Access(verb, RBAC, resource) for resource in ("roles", "rolebindings") for verb in ("create", "patch")),
 )
 
-FOR_AUTOSCALING: Final = tuple(Access(verb, "autoscaling", "horizontalpodautoscalers") for verb in _CHANGED)
+# Only for a range of replicas: by a metrics API, or else by KEDA.
+_BY_METRICS: Final = ("autoscaling", "horizontalpodautoscalers")
+_BY_KEDA: Final = ("keda.sh", "scaledobjects")
 
 
 def examined(api: Api, options: KubernetesOptions, catalog: Catalog) -> Iterator[Problem]:
@@ -223,7 +225,8 @@ def _autoscaling(api: Api, catalog: Catalog) -> Iterator[Problem]:
     gauges = catalog.engine.metrics(catalog.release(catalog.default_release)).load
     found = available(api, gauges)
     how = [f"the metrics API for {source}" for source in found.serving] + ["KEDA, with --prometheus"] * found.keda
-    missing = [item.words for item in FOR_AUTOSCALING if not _allowed(api, item)] if how or found.source else []
+    needed = (Access(verb, *(_BY_METRICS if found.source else _BY_KEDA)) for verb in _CHANGED)
+    missing = [item.words for item in needed if not _allowed(api, item)] if how or found.source else []
     if missing:
         yield warning(
             "autoscaling_unavailable",

@@ -130,7 +130,9 @@ class KubernetesTarget:
         from tgi_deploy.targets.kubernetes.autoscalers import autoscaler_state  # noqa: PLC0415 -- as above
 
         machine = deployment.machine
-        return None if machine is None else autoscaler_state(self.cloud(machine.place).api, machine.attributes["id"])
+        if machine is None or "id" not in machine.attributes:
+            return None
+        return autoscaler_state(self.cloud(machine.place).api, machine.attributes["id"])
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
         from tgi_deploy.targets.kubernetes.nodes import short_of_gpus  # noqa: PLC0415 -- startup time

@@ -50,7 +50,13 @@ def encoded(body: Mapping[str, Any]) -> bytes:
     There, an escaped pair of surrogates is no character.
     """
     text = json.dumps(body).replace("\x7f", "\\u007f")
-    return _ESCAPED.sub(lambda found: json.loads(f'"{found[0]}"') if found[1] else found[0], text).encode()
+    return _ESCAPED.sub(lambda found: _character(found[1]) if found[1] else found[0], text).encode()
+
+
+def _character(pair: str) -> str:
+    """Return the character of an escaped pair of surrogates, which a backslash separates."""
+    high, low = (int(half[1:], 16) for half in pair.split("\\"))
+    return chr(0x10000 + ((high - 0xD800) << 10) + low - 0xDC00)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

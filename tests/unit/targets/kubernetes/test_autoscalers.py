@@ -9,7 +9,7 @@ from fakes.kubernetes_api import FakeCluster
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.kubernetes.api import Api
-from tgi_deploy.targets.kubernetes.autoscalers import chosen_source
+from tgi_deploy.targets.kubernetes.autoscalers import autoscaler_state, chosen_source
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_manifest, requests_each, started_with
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.values.request import Replicas
@@ -111,3 +111,35 @@ def test_without_a_source_the_reason_and_the_next_step_are_named(groups: Any, pr
     with pytest.raises(DeployError, match=words) as raised:
         source(groups, prometheus)
     assert (raised.value.code, bool(raised.value.hint)) == ("autoscaling_unavailable", True)
+
+
+def autoscaler(kind: str, bounds: tuple[str, str], *conditions: tuple[str, str]) -> dict[tuple[str, str], Any]:
+    """Return one with conditions that are not met, as (type, reason)."""
+    listed = [{"type": name, "status": "False", "reason": reason, "message": "why"} for name, reason in conditions]
+    spec = dict(zip(bounds, (1, 4), strict=True))
+    found = {"metadata": {"name": "d", "uid": "u"}, "spec": spec, "status": {"conditions": listed}}
+    return {(f"{kind}s", "d"): found}
+
+
+HPA, SCALED = ("minReplicas", "maxReplicas"), ("minReplicaCount", "maxReplicaCount")
+
+
+@pytest.mark.parametrize(
+    ("objects", "problem"),
+    [
+        (autoscaler("horizontalpodautoscaler", HPA, ("ScalingActive", "FailedGetPodsMetric")), "FailedGetPodsMetric"),
+        (autoscaler("horizontalpodautoscaler", HPA, ("ScalingLimited", "DesiredWithinRange")), ""),
+        (autoscaler("scaledobject", SCALED, ("Active", "ScalerNotActive")), ""),
+        (autoscaler("scaledobject", SCALED, ("Ready", "ScaledObjectCheckFailed")), "ScaledObjectCheckFailed"),
+    ],
+)
+def test_the_reason_of_one_that_does_not_work_is_the_clusters(objects: Any, problem: str):
+    api = Api(place=Place.of("kubernetes:team-a@dev"), sender=FakeCluster(objects=objects))
+    found = autoscaler_state(api, "deployment/d")
+    assert found is not None
+    assert (found.least, found.most, found.problem) == (1, 4, f"{problem}: why" if problem else "")
+
+
+def test_a_deployment_without_one_has_no_state():
+    api = Api(place=Place.of("kubernetes:team-a@dev"), sender=FakeCluster())
+    assert autoscaler_state(api, "deployment/d") is None

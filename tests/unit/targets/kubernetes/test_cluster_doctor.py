@@ -188,11 +188,13 @@ def metrics(group: str, prefix: str, names: tuple[str, ...] = GAUGES) -> dict[st
         (metrics("external.metrics.k8s.io", ""), "", "cluster_autoscaling", "the metrics API for external"),
         (metrics("custom.metrics.k8s.io", "pods/", ()), "", "metrics_missing", "does not have yet"),
         ({"/apis/keda.sh/v1alpha1": {}}, "", "cluster_autoscaling", "--prometheus"),
-        ({"/apis/keda.sh/v1alpha1": {}}, "patch", "autoscaling_unavailable", "patch horizontalpodautoscalers"),
+        ({"/apis/keda.sh/v1alpha1": {}}, "patch", "autoscaling_unavailable", "patch scaledobjects"),
+        (metrics("custom.metrics.k8s.io", "pods/"), "get", "autoscaling_unavailable", "get horizontalpodautoscalers"),
     ],
 )
 def test_it_names_what_lets_the_replicas_follow_the_load(groups: dict[str, Any], denied: str, code: str, words: str):
-    found = findings(cluster(groups=groups, denied=frozenset({f"{denied} horizontalpodautoscalers"})))
+    kinds = ("horizontalpodautoscalers", "scaledobjects")
+    found = findings(cluster(groups=groups, denied=frozenset(f"{denied} {kind}" for kind in kinds)))
     assert words in found[code][1]
 
 
