@@ -62,5 +62,10 @@ def test_problems_of_a_page_are_found(tmp_path):
 
 def test_the_recording_ends_with_nothing_left():
     shown = html.unescape((ROOT / "docs" / "recording.svg").read_text(encoding="utf-8")).replace("\xa0", " ")
-    for words in ("tgi-deploy up llama3-13b", "is ready at http", "tokens/s", "a final search found nothing left of it"):
+    for words in (
+        "tgi-deploy up llama3-13b",
+        "is ready at http",
+        "tokens/s",
+        "a final search found nothing left of it",
+    ):
         assert words in shown
