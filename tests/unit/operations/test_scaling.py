@@ -9,6 +9,7 @@ from fakes.surroundings import Surroundings, plan, request
 from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.operations.deploying.scaling import keeping_size, number_or_range, scale
 from tgi_deploy.operations.deploying.up import up
+from tgi_deploy.targets.kubernetes.target import FACTS
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Rollout
 from tgi_deploy.values.request import Replicas
@@ -40,8 +41,8 @@ def running(around, replicas):
 def test_a_number_that_is_allowed_and_enough_is_kept(around, asked, planned, stays):
     wanted = plan(chosen=candidate(replicas=planned))
     wanted = replaced(wanted, request=replaced(wanted.request, replicas=asked))
-    assert keeping_size(wanted, running(around, 3), goes_back=False).chosen.replicas == stays
-    assert keeping_size(wanted, None, goes_back=False).chosen.replicas == planned
+    assert keeping_size(wanted, running(around, 3), FACTS).chosen.replicas == stays
+    assert keeping_size(wanted, None, FACTS).chosen.replicas == planned
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_a_range_on_record_stays_unless_the_request_names_another(around, asked,
     revision = replaced(before.current, plan=replaced(before.plan, requirements=requirements))
     wanted = plan(chosen=candidate(replicas=planned))
     wanted = replaced(wanted, request=replaced(wanted.request, replicas=asked))
-    kept = keeping_size(wanted, before.with_revision(revision), goes_back=goes_back)
+    kept = keeping_size(wanted, before.with_revision(revision), FACTS, back=goes_back)
     assert (kept.request.replicas.least, kept.request.replicas.most or 4) == range_
     assert kept.chosen.replicas == starts
 

@@ -27,7 +27,7 @@ from tgi_deploy.values.supply import usd_per_month
 if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.readiness.waiting import ReadyReport
-    from tgi_deploy.targets.protocol import LaunchRequest
+    from tgi_deploy.targets.protocol import LaunchRequest, TargetFacts
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import Plan
@@ -113,13 +113,13 @@ def size_of(deployment: Deployment) -> int:
     return deployment.plan.chosen.replicas if deployment.plan else 1
 
 
-def keeping_size(context: Context, request: LaunchRequest, recorded: Deployment | None, *, back: bool = False) -> Plan:
+def keeping_size(plan: Plan, recorded: Deployment | None, facts: TargetFacts, *, back: bool = False) -> Plan:
     """Return the plan for as many replicas as recorded, if they are enough and the request allows that many.
 
-    A recorded range stays where the request leaves the number open, unless it is the revision's (`TargetFacts`).
+    A recorded range stays where the request leaves the number open, unless it is the revision's by `facts`.
     `back`: to an earlier revision, whatever its size.
     """
-    plan, of_revision = request.plan, context.target(request.target).facts.range_of_revision
+    of_revision = facts.range_of_revision
     kept = bounds_of(recorded) if recorded and not of_revision else Replicas()
     if kept.varies and (back or plan.request.replicas.most is None):
         number = min(max(plan.chosen.replicas, kept.least), kept.most or 0)

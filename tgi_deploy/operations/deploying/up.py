@@ -225,13 +225,13 @@ def up(context: Context, request: UpRequest) -> UpOutcome:
     check_name(name)
     with context.store.lock(name, command=context.command):
         recorded = context.store.load(name)
-        request = replaced(request, plan=keeping_size(context, request, recorded, back=request.origin == "rollback"))
+        facts = context.target(request.target).facts
+        request = replaced(request, plan=keeping_size(request.plan, recorded, facts, back=request.origin == "rollback"))
         launch = _launch_of(context, request)
         plaintext = accepts_plaintext(launch, recorded)
         launch.traffic.check(plaintext=plaintext)
         recorded = unless_removed(context, recorded, dry_run=request.dry_run)
-        if recorded is not None and not request.dry_run:
-            recorded = finish(context, recorded).deployment
+        recorded = recorded if recorded is None or request.dry_run else finish(context, recorded).deployment
         places = tuple(dict.fromkeys((*regions_of(request.plan, launch), *context.where(recorded))))
         everything = look(context, name, recorded, places, side=launch.rare_kinds)
         seen = settle_claim(context, name, recorded, everything)
