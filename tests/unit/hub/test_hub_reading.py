@@ -13,7 +13,7 @@ from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
 from tgi_deploy.hub.client import HuggingFaceHub
 from tgi_deploy.hub.models import HubModels
-from tgi_deploy.sandbox.engine.__main__ import _catalog as engine_catalog
+from tgi_deploy.sandbox.engine.__main__ import models_of
 from tgi_deploy.wiring import open_catalog
 
 SHAPES = json.loads((profiles_dir() / "models" / "shapes.json").read_text())["shapes"]
@@ -307,11 +307,11 @@ def test_the_stub_server_serves_cached_models(place):
     planned = place.resolve("acme/llama")
     place.now_s += 100 * DAY_S
     environ = {KEPT_MODELS: str(place.folder / "cache")}
-    assert engine_catalog(environ).resolve("acme/llama") == planned
+    assert models_of(environ).resolve("acme/llama") == planned
     with pytest.raises(InputError):
-        engine_catalog({}).resolve("acme/llama")
+        models_of({}).resolve("acme/llama")
     with pytest.raises(InputError) as caught:
-        engine_catalog(environ).resolve("acme/other")
+        models_of(environ).resolve("acme/other")
     assert caught.value.code == "hub_offline"
 
 

@@ -101,7 +101,7 @@ def test_the_question_before_an_update_names_the_pods_own_time_for_open_requests
     asked = []
     cluster.up("awq", confirm=lambda proposal: asked.append(proposal.update))
     (update,) = asked
-    assert (update.strategy, update.drain_s, update.silent_s) == ("rolling", 431, 0)
+    assert (update.strategy, update.drain_s, update.downtime_s) == ("rolling", 431, 0)
 
 
 def kill_at(cluster, ordinal, *, rolling):

@@ -89,11 +89,15 @@ def _speed(text: str) -> float:
     return speed
 
 
+def models_of(environ: Mapping[str, str]) -> Catalog:
+    """Return the catalog with the hub models that were planned before, because the stub also replaces the hub."""
+    kept = environ.get(KEPT_MODELS)
+    return Catalog.open(more=KeptModels(Path(kept)) if kept else None, engines=(Tgi(),))
+
+
 def _container(options: argparse.Namespace) -> Container:
     environ: Mapping[str, str] = json.load(sys.stdin.buffer) if options.environment_from_stdin else os.environ
-    # Previously planned hub models are part of the catalog, because the stub also replaces the hub.
-    kept = os.environ.get(KEPT_MODELS)
-    catalog = Catalog.open(more=KeptModels(Path(kept)) if kept else None, engines=(Tgi(),))
+    catalog = models_of(os.environ)
     release = catalog.release(options.version)
     if not isinstance(release, TgiRelease):
         raise TypeError("the catalog was opened for another engine")

@@ -55,7 +55,7 @@ def identity(api: Api) -> Problem:
     try:
         return api.ask("get_caller_identity", "reading your identity", read, service="sts")
     except DeployError as problem:
-        return _unanswered("identity", problem)
+        return _unanswered(problem)
 
 
 def findings(api: Api, plan: Plan, options: SageMakerOptions) -> tuple[Problem, ...]:
@@ -83,7 +83,7 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
         message = f"the account has no policy {boundary.name!r}, which every created role carries"
         yield error("boundary_missing", message, f"run once, as an administrator of the account: {boundary.creation}")
     except DeployError as problem:
-        yield _unanswered("boundary", problem)
+        yield _unanswered(problem)
 
 
 def _account(reply: Reply) -> tuple[str, str]:
@@ -156,7 +156,7 @@ def _quota(api: Api, plan: Plan) -> Iterator[Problem]:
     try:
         limits = _quotas(api)
     except DeployError as problem:
-        yield _unanswered("quota", problem)
+        yield _unanswered(problem)
         return
     for kind in pools(plan.chosen, plan.fallbacks):
         quota = limits.get(kind)
@@ -175,7 +175,7 @@ def _usable(api: Api) -> Problem:
     try:
         usable = sorted(quota.kind for quota in _quotas(api).values() if quota.limit > 0)
     except DeployError as problem:
-        return _unanswered("quota", problem)
+        return _unanswered(problem)
     if not usable:
         hint = "request one in the console of Service Quotas (Amazon SageMaker, 'ml.TYPE for endpoint usage')"
         return warning("quota_exceeded", f"no quota for endpoint usage in {api.region} is above 0", hint)
@@ -239,9 +239,9 @@ def _on_demand(text: str) -> Decimal:
     return found
 
 
-def _unanswered(what: str, problem: DeployError) -> Problem:
+def _unanswered(problem: DeployError) -> Problem:
     """Return the finding for an unanswered question: bad credentials are an error, anything else is unknown."""
     if problem.code in _BROKEN:
         return problem.problem
     remedy = POLICY if isinstance(problem, PermissionDeniedError) else problem.hint
-    return warning(f"{what}_unknown", problem.message, remedy)
+    return warning("not_checked", problem.message, remedy)
