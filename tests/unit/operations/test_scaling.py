@@ -66,6 +66,17 @@ def test_a_range_on_record_stays_unless_the_request_names_another(around, asked,
     assert kept.chosen.replicas == starts
 
 
+@pytest.mark.parametrize(("asked", "back"), [(Replicas(), False), (Replicas(least=1, most=1), True)])
+def test_a_range_that_belongs_to_the_revision_is_not_kept(around, asked, back):
+    before = running(around, 3)
+    requirements = replaced(before.plan.requirements, replicas=Replicas(least=2, most=4))
+    revision = replaced(before.current, plan=replaced(before.plan, requirements=requirements))
+    wanted = replaced(plan(), request=replaced(plan().request, replicas=asked))
+    of_revision = replaced(FACTS, range_of_revision=True)
+    kept = keeping_size(wanted, before.with_revision(revision), of_revision, back=back)
+    assert kept.request.replicas == asked
+
+
 @pytest.mark.parametrize(("text", "found"), [("3", (3, 3)), ("1..4", (1, 4)), ("2..2", (2, 2))])
 def test_a_number_or_a_range_is_read(text, found):
     assert (number_or_range(text).least, number_or_range(text).most) == found
