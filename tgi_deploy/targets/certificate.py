@@ -76,12 +76,14 @@ def check_extra(option: str) -> None:
 def check_key(own: OwnCertificate, key: str, variable: str) -> None:
     """Raise InputError `bad_certificate` unless the variable has the private key of the certificate."""
     from cryptography import x509  # noqa: PLC0415 -- an extra
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 -- an extra
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415 -- an extra
 
     try:
         public = load_pem_private_key(key.encode(), password=None).public_key()
-    except (TypeError, ValueError):  # TypeError: it needs a passphrase
-        why, hint = "it is not a private key in PEM without a passphrase", f'export {variable}="$(cat privkey.pem)"'
+    except (TypeError, UnsupportedAlgorithm, ValueError):  # TypeError: it needs a passphrase
+        why = "it is not a supported private key in PEM without a passphrase"
+        hint = f'export {variable}="$(cat privkey.pem)"'
         raise InputError("bad_certificate", f"reading the key in {variable}: {why}", hint=hint) from None
     if _spki(public) != _spki(x509.load_pem_x509_certificate(own.pem.encode()).public_key()):
         raise InputError(
@@ -106,7 +108,13 @@ def read_certificate(path: Path, now: datetime, *, key_option: str) -> OwnCertif
         raise _refused(path, "it contains a private key, which must not get into a plan", hint)
     chain = _parsed(path, text)
     _check(path, chain[0], now)
-    return _own(chain)
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 -- an extra
+
+    try:
+        return _own(chain)
+    except (UnsupportedAlgorithm, ValueError):
+        why = "its public key is of a kind that is not supported"
+        raise _refused(path, why, hint="use a certificate with a P-256 or RSA key") from None
 
 
 def read_chain(pem: str) -> OwnCertificate:

@@ -156,7 +156,7 @@ def _content(raw: object) -> bytes:
         with tarfile.open(fileobj=io.BytesIO(raw if isinstance(raw, bytes) else b"")) as archive:
             file = archive.extractfile(next(iter(archive)))
             return file.read(_MOST_BYTES) if file is not None else b""
-    except (StopIteration, tarfile.TarError):
+    except (KeyError, StopIteration, tarfile.TarError):  # KeyError: a link to a file that it lacks
         raise ReplyError("it is not a file") from None
 
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import re
 import ssl
+import subprocess
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,7 +16,7 @@ from builders.boot_kinds import KINDS
 from builders.certificates import issued
 
 from tgi_deploy.errors import InputError
-from tgi_deploy.targets.certificate import read_certificate
+from tgi_deploy.targets.certificate import check_key, read_certificate
 from tgi_deploy.targets.ec2.launch import tls_image
 from tgi_deploy.targets.ec2.launch_template import LaunchTemplates
 from tgi_deploy.targets.ec2.options import Ec2Options
@@ -70,6 +71,19 @@ def test_an_unusable_file_is_refused(read, text, words):
         read(text())
     assert raised.value.code == "bad_certificate"
     assert raised.value.hint
+
+
+def test_a_key_on_an_unknown_curve_is_refused(read, tmp_path):
+    """A curve that OpenSSL has and the package that reads certificates does not."""
+    key, pem = tmp_path / "odd.key", tmp_path / "odd.pem"
+    subject = ("-subj", "/CN=x", "-addext", "subjectAltName=DNS:llm.example.com")
+    made = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime239v1", "-nodes", *subject)
+    subprocess.run([*made, "-keyout", str(key), "-out", str(pem)], check=True, capture_output=True)
+    with pytest.raises(InputError) as raised:
+        read_certificate(pem, datetime.now(UTC), key_option="")
+    assert raised.value.code == "bad_certificate"
+    with pytest.raises(InputError, match="not a supported private key"):
+        check_key(read(issued().chain), key.read_text(), "TLS_KEY")
 
 
 def test_a_key_in_the_file_is_not_quoted(read):
