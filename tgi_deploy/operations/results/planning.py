@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.plan_files import PlanFiles
-    from tgi_deploy.targets.protocol import Target
+    from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.owned import Owned
     from tgi_deploy.values.plan import NoPlanError, Plan
     from tgi_deploy.values.plan_document import FilesData, PlanDocument
@@ -39,10 +39,12 @@ def plan_result(
 
     Raises NoPlanError, and InputError for options that make no sense.
     """
+    asked = texts
     texts, found = supplied(target, texts, catalog, environ)
+    catalog = catalog.with_added(found.added)
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
-        raise _without(made, texts, catalog, into, target)
+        raise _without(made, asked if found.added else texts, catalog, into, target)
     refusal = target.refusal(made)
     if refusal is not None and made.chosen.offer.market != "owned":
         raise refusal
@@ -51,7 +53,13 @@ def plan_result(
     if into is not None:
         into.lock_plan(made, texts, printed, catalog)
         files = into.draw(made, texts, catalog)
-    return result_of_plan(made, printed, catalog, explain=explain, notices=found.notices, files=files)
+    return result_of_plan(made, printed, catalog, explain=explain, notices=_notices(found, made), files=files)
+
+
+def _notices(found: Supplied, made: Plan) -> tuple[Problem, ...]:
+    """Return the target's notices, and the price of the machines that it first has to add."""
+    new = found.added.get(made.chosen.offer.instance_type.name)
+    return found.notices if new is None else (*found.notices, new.notice(made.chosen.machines))
 
 
 def _without(
