@@ -93,7 +93,7 @@ class Catalog:
         return cls(Store.behind(user_dir), more, engines, default_region)
 
     def with_added(self, machines: Mapping[str, AddedMachine]) -> Catalog:
-        """Return the same catalog with the prices of owned hardware that a cluster first has to add."""
+        """Return the same catalog with the prices of owned hardware that a cluster can add."""
         if not machines:
             return self
         found = copy(self)
@@ -253,7 +253,7 @@ class Catalog:
     def owned_supply(self, *, release: str, hardware: str) -> Supply:
         """Return offers for owned machines, like `2xRTX-4090`, or several separated by commas.
 
-        Only those that are `added` have a price.
+        Only those that first have to be added have a price.
 
         Raises:
             InputError: `bad_option_value`, `unknown_accelerator`, `unknown_engine_version`.
@@ -269,10 +269,10 @@ class Catalog:
         )
 
     def _owned_offer(self, machine: InstanceType) -> Offer:
-        offer, added = Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None), self.added
-        if machine.name not in added:
+        offer = Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
+        new = self.added.get(machine.name)
+        if new is None or not new.needed:
             return offer
-        new = added[machine.name]
         return replaced(
             offer,
             usd_per_hour=new.usd_per_hour,

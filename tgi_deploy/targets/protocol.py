@@ -90,7 +90,7 @@ class Supplied(Frozen, frozen=True, kw_only=True):
     `hardware` in the form of `--hardware`, empty to use the catalog's offers. `place` is the location if known in
     advance, `local` whether it is this computer; `devices` are accelerator ids, None if not detected. `machines`: how
     many of the largest `hardware` of one accelerator there are, for several replicas; None if not counted.
-    `added`: the part of `hardware` that the target first has to add, at a price.
+    `added`: what of `hardware` the target can add, at a price.
     """
 
     hardware: str = ""

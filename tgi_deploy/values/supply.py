@@ -101,6 +101,7 @@ class AddedMachine(Value, frozen=True, kw_only=True):
     """A machine that a cluster adds by its `pool` when a pod needs it, at its on-demand price.
 
     `spot_usd_per_hour` is an estimate; None if the pool never rents it so. `most`: how many more the pool may add.
+    `needed`: no machine of the kind has room now.
     """
 
     pool: str
@@ -114,6 +115,7 @@ class AddedMachine(Value, frozen=True, kw_only=True):
     estimated: bool
     spot_usd_per_hour: Decimal | None
     most: int
+    needed: bool = True
 
     @property
     def hardware(self) -> str:

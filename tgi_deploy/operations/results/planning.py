@@ -59,7 +59,7 @@ def plan_result(
 def _notices(found: Supplied, made: Plan) -> tuple[Problem, ...]:
     """Return the target's notices, and the price of the machines that it first has to add."""
     new = found.added.get(made.chosen.offer.instance_type.name)
-    return found.notices if new is None else (*found.notices, new.notice(made.chosen.machines))
+    return found.notices if new is None or not new.needed else (*found.notices, new.notice(made.chosen.machines))
 
 
 def _without(

@@ -165,11 +165,12 @@ def _gpus(api: Api, catalog: Catalog) -> Iterator[Problem]:
     nodes = read_nodes(api, Cards.packaged(), catalog, ours=is_any_deployment)
     found = supplied(nodes, str(api.place), catalog, growth(api, Cards.packaged(), catalog))
     gpus = sum(node.gpus for node in nodes)
-    free = [name for name in found.hardware.split(",") if name not in found.added]
+    added = {name: item for name, item in found.added.items() if item.needed}
+    free = [name for name in found.hardware.split(",") if name not in added]
     most = f"the most that one has free: {','.join(free) or 'none'}"
     yield ok("cluster_gpus", f"the nodes offer {gpus} GPUs; {most}", gpus=gpus)
-    if found.added:
-        new = (f"{name} ({item.instance_type}, {rate(item.usd_per_hour)})" for name, item in found.added.items())
+    if added:
+        new = (f"{name} ({item.instance_type}, {rate(item.usd_per_hour)})" for name, item in added.items())
         yield ok("cluster_pools", f"Karpenter's NodePools may add nodes with {', '.join(new)}")
     yield from found.notices
 

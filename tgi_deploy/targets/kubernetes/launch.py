@@ -248,8 +248,8 @@ class KubernetesLaunch:
         elif budget is not None and price > budget:
             yield error(
                 "over_budget",
-                f"no node has room, and {plural(nodes, 'new node')} of {new.instance_type} cost {rate(price)}: "
-                f"the budget is {rate(budget)}",
+                f"no node has room, and {plural(nodes, 'new node')} ({new.instance_type}, {rate(price)} in all) would "
+                f"exceed the budget of {rate(budget)}",
                 hint="raise --budget, or free a GPU: 'kubectl describe nodes' shows who requests what",
             )
         else:

@@ -9,7 +9,7 @@ from tgi_deploy.errors import InputError, error, warning
 from tgi_deploy.targets.kubernetes.manifests import label
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.text import plural, printable, rate
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.base import Frozen, replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
@@ -177,10 +177,10 @@ def supplied(nodes: Sequence[Node], place: str, catalog: Catalog, new: Growth) -
     if not most and not new.machines:
         raise _none_free(nodes, new.notices)
     there = [f"{number}x{card}" for card, number in sorted(most.items())]
-    added = {name: item for name, item in sorted(new.machines.items()) if name not in there}
+    added = {name: replaced(item, needed=name not in there) for name, item in sorted(new.machines.items())}
     machines = (-(-_free(nodes, card) // number) for card, number in most.items())
     return Supplied(
-        hardware=",".join((*there, *added)),
+        hardware=",".join((*there, *(name for name, item in added.items() if item.needed))),
         machines=max((*machines, *(min(item.most, MOST_REPLICAS) for item in added.values()))),
         place=place,
         added=added,

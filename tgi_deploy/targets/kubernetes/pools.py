@@ -164,6 +164,8 @@ def _left(limits: Mapping[str, object], used: Mapping[str, object]) -> dict[str,
 def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], cards: Cards) -> str:
     if item.part("metadata").has("deletionTimestamp"):
         return "it is being deleted"
+    if item.part("spec").has("replicas"):
+        return "it has a fixed number of nodes"
     conditions = {
         one.text("type"): one.optional_text("status")
         for one in item.optional_part("status").optional_parts("conditions")

@@ -53,7 +53,7 @@ FACTS: Final = TargetFacts(
         Refusal(
             options=("max_spend",),
             code="limits_unsupported",
-            why="the plan has no price: the nodes are yours",
+            why="nothing counts what the cluster's nodes cost",
             hint="set its end with --ttl, --idle-timeout or --lease",
         ),
     ),
