@@ -14,6 +14,7 @@ from tgi_deploy.reconcile.errors import GoneError
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
 from tgi_deploy.targets.kubernetes.nodes import untolerated
 from tgi_deploy.targets.kubernetes.quotas import amount
+from tgi_deploy.targets.reply import Reply, ReplyError
 from tgi_deploy.text import printable
 from tgi_deploy.values.base import Frozen
 from tgi_deploy.values.supply import AddedMachine
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.cards import Cards
-    from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.supply import Offer
 
@@ -78,8 +78,10 @@ class Pool(Frozen, frozen=True, kw_only=True):
     def room(self, hardware: InstanceType, resource: str) -> int:
         """Return how many machines its limits leave room for."""
         size = {"cpu": hardware.vcpus, "memory": hardware.ram_bytes, resource: hardware.accelerator_count, "nodes": 1}
-        counts = (int(max(left, Decimal(0)) // size[name]) for name, left in self.left.items() if size.get(name))
-        return min((_MOST, *counts))
+        limited = (
+            (min(left, Decimal(_MOST * size[name])), size[name]) for name, left in self.left.items() if name in size
+        )
+        return min((_MOST, *(int(left // each) if each else _MOST for left, each in limited)))
 
 
 class Growth(Frozen, frozen=True, kw_only=True):
@@ -98,21 +100,25 @@ class Growth(Frozen, frozen=True, kw_only=True):
 
 
 def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
-    """Return what the NodePools may add now. A cluster without Karpenter has none; neither has one that hides them."""
+    """Return what the NodePools may add now: nothing in a cluster without Karpenter, or if they can't be read."""
     doing = "looking for Karpenter's NodePools"
     try:
-        found = api.items(api.path(cards.karpenter["api"], "nodepools", everywhere=True), doing)
+        listed = api.items(api.path(cards.karpenter["api"], "nodepools", everywhere=True), doing)
+        found = [_pool(item, cards) for item in listed]
     except GoneError:
         return Growth()
     except ClusterRefusedError as refused:
-        unknown = warning("not_checked", f"{refused.message}: planning without new nodes", hint=refused.hint)
-        return Growth(notices=(unknown,))
+        return _unread(refused.message, refused.hint)
+    except ReplyError as malformed:
+        return _unread(f"{doing}: {malformed}", "'kubectl get nodepools -o yaml' shows them")
     kinds = [item for item in catalog.instance_types().values() if item.status == "offered" and _is_whole(item)]
-    pools = [
-        pool for pool in (_pool(item, cards) for item in found) if any(_markets(pool, item, cards) for item in kinds)
-    ]
+    pools = [pool for pool in found if any(_markets(pool, item, cards) for item in kinds)]
     pools.sort(key=lambda pool: (-pool.weight, pool.name))
     return _growth_of(pools, catalog, cards, _region(api, cards) if pools else "")
+
+
+def _unread(why: str, hint: str | None) -> Growth:
+    return Growth(notices=(warning("not_checked", f"{why}: planning without new nodes", hint=hint),))
 
 
 def _growth_of(pools: Sequence[Pool], catalog: Catalog, cards: Cards, region: str) -> Growth:
@@ -157,8 +163,19 @@ def _requirement(item: Reply) -> Requirement:
 
 
 def _left(limits: Mapping[str, object], used: Mapping[str, object]) -> dict[str, Decimal]:
-    """Return what is left of each limit; quantities of a custom resource are texts or numbers, as its author wrote."""
-    return {name: amount(str(limit)) - amount(str(used.get(name, "0"))) for name, limit in limits.items()}
+    """Return what is left of each limit: at least 0, and 0 if the amounts can't be read.
+
+    Quantities of a custom resource are texts or numbers, as its author wrote them.
+    """
+    return {name: _difference(str(limit), str(used.get(name, "0"))) for name, limit in limits.items()}
+
+
+def _difference(limit: str, used: str) -> Decimal:
+    try:
+        found = amount(limit) - amount(used)
+    except ArithmeticError:  # larger than any number
+        return Decimal(0)
+    return max(found, Decimal(0)) if found.is_finite() else Decimal(0)
 
 
 def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], cards: Cards) -> str:
@@ -186,7 +203,7 @@ def _odd(need: Requirement, cards: Cards) -> str:
     karpenter = cards.karpenter
     known = need.label in karpenter["labels"]
     if known and need.least > 1:
-        return f"its minValues demand that pods leave several values of {need.label} open"
+        return f"its minValues demand that pods leave several values of {printable(need.label)} open"
     if (known and need.allows(None) is None) or (not known and need.label.startswith(f"{karpenter['node_class']}/")):
         return f"its requirement on {printable(need.label)} is not understood"
     return ""

@@ -113,12 +113,13 @@ def test_the_pools_of_the_cases_fit_karpenters_own_schema(path: Path):
 def test_without_karpenter_or_without_permission_no_node_is_added():
     absent = FakeCluster(refusals={"GET nodepools": replace(failure(404, ""), body=b"404 page not found\n")})
     hidden = FakeCluster(refusals={"GET nodepools": failure(403, "nodepools.karpenter.sh is forbidden")})
+    malformed = cluster({"metadata": {"name": "gpu"}, "spec": {"template": "\u202e"}})
     found = [
         growth(Api(place=Place.of(PLACE), sender=server), Cards.packaged(), open_catalog())
-        for server in (absent, hidden)
+        for server in (absent, hidden, malformed)
     ]
-    assert [item.machines for item in found] == [{}, {}]
-    assert [[notice.code for notice in item.notices] for item in found] == [[], ["not_checked"]]
+    assert [item.machines for item in found] == [{}, {}, {}]
+    assert [[notice.code for notice in item.notices] for item in found] == [[], ["not_checked"], ["not_checked"]]
 
 
 def planned(server: FakeCluster, **options: str) -> Any:
