@@ -9,7 +9,7 @@ from tgi_deploy.operations.launching.target_options import supplied
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.values.base import UNSET, Result, plain
+from tgi_deploy.values.base import UNSET, Result, plain, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan_document import PlanData
 
@@ -51,9 +51,14 @@ def plan_result(
     files: FilesData | None = None
     printed = plan_document(made)
     if into is not None:
-        into.lock_plan(made, texts, printed, catalog)
+        into.lock_plan(made, _locked(texts, found, made), printed, catalog)
         files = into.draw(made, texts, catalog)
     return result_of_plan(made, printed, catalog, explain=explain, notices=_notices(found, made), files=files)
+
+
+def _locked(texts: OptionTexts, found: Supplied, made: Plan) -> OptionTexts:
+    """Return the request for a lock: of machines with today's prices, which a lock does not have, only the chosen."""
+    return replaced(texts, hardware=made.chosen.offer.instance_type.name) if found.added else texts
 
 
 def _notices(found: Supplied, made: Plan) -> tuple[Problem, ...]:

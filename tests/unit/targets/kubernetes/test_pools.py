@@ -17,8 +17,10 @@ from fakes.surroundings import Surroundings, request
 from tgi_deploy.errors import DeployError, InputError, Problem, error
 from tgi_deploy.operations.deploying.up import UpOutcome, up
 from tgi_deploy.operations.launching.target_options import supplied
+from tgi_deploy.operations.planning.locked import locked_request
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.plan_files import PlanFiles
 from tgi_deploy.operations.results.planning import plan_result
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cards import Cards
@@ -122,9 +124,9 @@ def test_without_karpenter_or_without_permission_no_node_is_added():
     assert [[notice.code for notice in item.notices] for item in found] == [[], ["not_checked"], ["not_checked"]]
 
 
-def planned(server: FakeCluster, **options: str) -> Any:
+def planned(server: FakeCluster, files: PlanFiles | None = None, **options: str) -> Any:
     texts = OptionTexts(model="llama3-8b", **options)
-    return plan_result(target_of(server), texts, open_catalog(), {}, explain=False)
+    return plan_result(target_of(server), texts, open_catalog(), {}, explain=False, into=files)
 
 
 def test_a_plan_names_the_new_node_with_its_price():
@@ -157,6 +159,16 @@ def test_a_pool_above_the_budget_is_no_plan():
     assert "over_budget" in caught.value.message
     assert caught.value.hint is not None
     assert caught.value.hint.endswith("tgi-deploy plan --target kubernetes llama3-8b --budget 1.87")
+
+
+def test_a_lock_of_a_plan_with_a_new_node_is_not_stale(tmp_path: Path):
+    server, lock = cluster(pool(requirements=[])), tmp_path / "plan.lock"
+    files = PlanFiles(lock=lock, report=None, targets=())
+    result = planned(server, files, budget="5")
+    texts, made = locked_request(lock, OptionTexts(model=""), open_catalog(), force=False)
+    chosen = result.data.plan.chosen
+    assert texts.hardware == made.chosen.offer.instance_type.name == chosen.instance_type
+    assert (made.chosen.num_shard, made.chosen.quantize) == (chosen.num_shard, chosen.quantize)
 
 
 def test_an_unusable_pool_is_named_where_no_node_has_gpus():
