@@ -232,12 +232,15 @@ class KubernetesLaunch:
             yield short
             yield from self.growth().notices
         else:
-            lacking = _number_of(machine) - room_on(nodes, new.instance_type, number)
-            yield from self._with_new(new, -(-lacking * number // new.accelerator_count))
+            there = room_on(nodes, new.instance_type, number)
+            most = (self._replicas.most or 0) if self._replicas.varies else 0
+            each = new.accelerator_count // number
+            start, largest = (-(-(count - there) // each) for count in (_number_of(machine), most))
+            yield from self._with_new(new, start, max(start, min(largest, new.most)))
 
-    def _with_new(self, new: AddedMachine, nodes: int) -> Iterator[Problem]:
-        """Yield what new nodes cost, unless the pool may not add as many, or they are over the budget."""
-        budget, price = self.request.plan.request.budget_usd_per_hour, new.usd_per_hour * nodes
+    def _with_new(self, new: AddedMachine, nodes: int, most: int) -> Iterator[Problem]:
+        """Yield what new nodes cost, unless the pool may not add as many, or `most` of them are over the budget."""
+        budget, price = self.request.plan.request.budget_usd_per_hour, new.usd_per_hour * most
         if nodes > new.most:
             yield error(
                 "no_free_gpus",
@@ -248,7 +251,7 @@ class KubernetesLaunch:
         elif budget is not None and price > budget:
             yield error(
                 "over_budget",
-                f"no node has room, and {plural(nodes, 'new node')} ({new.instance_type}, {rate(price)} in all) would "
+                f"no node has room, and {plural(most, 'new node')} ({new.instance_type}, {rate(price)} in all) would "
                 f"exceed the budget of {rate(budget)}",
                 hint="raise --budget, or free a GPU: 'kubectl describe nodes' shows who requests what",
             )

@@ -261,6 +261,20 @@ def test_a_node_that_filled_up_after_planning_is_replaced_within_the_budget(tmp_
     assert [item.code for item in findings if item.code in {"over_budget", "new_node", "no_free_gpus"}] == [code]
 
 
+@pytest.mark.parametrize(("budget", "code"), [("3", "over_budget"), ("4", "new_node")])
+def test_the_largest_number_of_a_range_has_to_fit_the_budget(tmp_path: Path, budget: str, code: str):
+    metrics = [{"name": f"pods/{name}"} for name in ("tgi_queue_size", "tgi_batch_current_size")]
+    version = "custom.metrics.k8s.io/v1beta2"
+    server = cluster(pool(requirements=L40S))
+    server.groups = {
+        "/apis/custom.metrics.k8s.io": {"preferredVersion": {"groupVersion": version}},
+        f"/apis/{version}": {"resources": metrics},
+    }
+    commands = Commands(tmp_path / "state", server, budget=budget, replicas="1..2")
+    codes = [item.code for item in commands.findings(commands.planned())]
+    assert (code in codes, "no_free_gpus" in codes) == (True, False)
+
+
 def test_hardware_by_name_has_no_price_until_the_preflight_names_the_new_node(tmp_path: Path):
     commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S)), hardware="1xL40S")
     made = commands.planned()
