@@ -108,13 +108,21 @@ def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
     except GoneError:
         return Growth()
     except ClusterRefusedError as refused:
-        return _unread(refused.message, refused.hint)
+        return _unread(refused.message, refused.hint) if _has_karpenter(api, cards) else Growth()
     except ReplyError as malformed:
         return _unread(f"{doing}: {malformed}", "'kubectl get nodepools -o yaml' shows them")
     kinds = [item for item in catalog.instance_types().values() if item.status == "offered" and _is_whole(item)]
     pools = [pool for pool in found if any(_markets(pool, item, cards) for item in kinds)]
     pools.sort(key=lambda pool: (-pool.weight, pool.name))
     return _growth_of(pools, catalog, cards, _region(api, cards) if pools else "")
+
+
+def _has_karpenter(api: Api, cards: Cards) -> bool:
+    """Return whether the cluster has the API: to a user without the permission, it refuses unknown kinds just so."""
+    try:
+        return api.get(cards.karpenter["api"], "looking for Karpenter's API", lambda _found: True) is not None
+    except ClusterRefusedError:
+        return True
 
 
 def _unread(why: str, hint: str | None) -> Growth:

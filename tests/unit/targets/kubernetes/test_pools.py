@@ -40,6 +40,7 @@ FILES = Path(__file__).parents[3] / "cases"
 CASES = sorted((FILES / "nodepools").glob("*.toml"))
 PLACE = "kubernetes:team-a@dev"
 NO_OPTIONS = KubernetesOptions()
+FORBIDDEN = {"GET nodepools": failure(403, "nodepools.karpenter.sh is forbidden")}
 TYPE = "node.kubernetes.io/instance-type"
 IN_VIRGINIA = {"topology.kubernetes.io/region": "us-east-1"}
 L40S = [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}]
@@ -114,14 +115,15 @@ def test_the_pools_of_the_cases_fit_karpenters_own_schema(path: Path):
 
 def test_without_karpenter_or_without_permission_no_node_is_added():
     absent = FakeCluster(refusals={"GET nodepools": replace(failure(404, ""), body=b"404 page not found\n")})
-    hidden = FakeCluster(refusals={"GET nodepools": failure(403, "nodepools.karpenter.sh is forbidden")})
+    hidden = FakeCluster(refusals=FORBIDDEN, groups={"/apis/karpenter.sh/v1": {}})
+    neither = FakeCluster(refusals=FORBIDDEN)
     malformed = cluster({"metadata": {"name": "gpu"}, "spec": {"template": "\u202e"}})
     found = [
         growth(Api(place=Place.of(PLACE), sender=server), Cards.packaged(), open_catalog())
-        for server in (absent, hidden, malformed)
+        for server in (absent, neither, hidden, malformed)
     ]
-    assert [item.machines for item in found] == [{}, {}, {}]
-    assert [[notice.code for notice in item.notices] for item in found] == [[], ["not_checked"], ["not_checked"]]
+    assert [item.machines for item in found] == [{}, {}, {}, {}]
+    assert [[notice.code for notice in item.notices] for item in found] == [[], [], ["not_checked"], ["not_checked"]]
 
 
 def planned(server: FakeCluster, files: PlanFiles | None = None, **options: str) -> Any:
@@ -179,7 +181,7 @@ def test_an_unusable_pool_is_named_where_no_node_has_gpus():
 
 def test_the_doctor_names_what_the_pools_may_add_and_the_missing_permission():
     there = pool(requirements=L40S, limits={"nvidia.com/gpu": "1"})
-    hidden = FakeCluster(refusals={"GET nodepools": failure(403, "nodepools.karpenter.sh is forbidden")})
+    hidden = FakeCluster(refusals=FORBIDDEN, groups={"/apis/karpenter.sh/v1": {}})
     found = [
         {item.code: item for item in examined(Api(place=Place.of(PLACE), sender=server), NO_OPTIONS, open_catalog())}
         for server in (cluster(there), hidden)
