@@ -119,7 +119,7 @@ class Changing(Watching):
         known = partial(wiring.recorded, sandbox=self._sandbox)
         texts, job = up_job(asked, answers, texts_of(model, request), catalog, environ, force=force, recorded=known)
         setup = self._setup(job.places(texts), key_variable=getattr(own, "api_key_from_env", None))
-        fixes = healer(catalog, self._profiles_dir, os.environ) if heal else None
+        fixes = healer(job.catalog, self._profiles_dir, os.environ) if heal else None
         outcome, made = run_settled(
             wiring.context(setup), stops, job.runner(texts, fixes), name=job.name, ask=answers.on_interrupt
         )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.api.base import UpRequest
+    from tgi_deploy.catalog.catalog import Catalog
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.why_not import WhyNot
     from tgi_deploy.operations.results.catalogs import EntryData
@@ -93,13 +94,15 @@ class Planning(Place):
         """Explain an instance type or an accelerator for a request, with the arithmetic."""
         from tgi_deploy.operations.results.about_plans import why_not_result
 
-        return why_not_result(self._supplied(model, request), kind, self._catalog(), os.environ)
+        texts, catalog = self._supplied(model, request)
+        return why_not_result(texts, kind, catalog, os.environ)
 
     def sweep(self, model: str, values: str, **request: Unpack[UpRequest]) -> Result[SweepData, SweepData]:
         """Plan for many values of one option: `concurrency=1,2,4`, `context=2048..16384*2`, `budget=1..10+1`."""
         from tgi_deploy.operations.results.about_plans import sweep_result
 
-        return sweep_result(self._supplied(model, request), values, self._catalog(), os.environ)
+        texts, catalog = self._supplied(model, request)
+        return sweep_result(texts, values, catalog, os.environ)
 
     def _chosen(self, request: UpRequest) -> tuple[Target, dict[str, object]]:
         """Return the target where its options choose it to be, and the other options."""
@@ -108,13 +111,14 @@ class Planning(Place):
         own, _, rest = self._own_options(request)
         return located(self.target, own), rest
 
-    def _supplied(self, model: str, request: UpRequest) -> OptionTexts:
-        """Return a request with the target's additions."""
+    def _supplied(self, model: str, request: UpRequest) -> tuple[OptionTexts, Catalog]:
+        """Return a request with the target's additions, and the catalog with their prices."""
         from tgi_deploy.operations.launching.target_options import supplied
         from tgi_deploy.operations.planning.option_texts import texts_of
 
         target, given = self._chosen(request)
-        return supplied(target, texts_of(model, given), self._catalog(), os.environ)[0]
+        texts, found = supplied(target, texts_of(model, given), self._catalog(), os.environ)
+        return texts, self._catalog().with_added(found.added)
 
     def render(
         self, model: str, form: str, *, name: str | None = None, **request: Unpack[UpRequest]

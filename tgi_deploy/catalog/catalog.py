@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -14,7 +15,7 @@ from tgi_deploy.catalog.models import Models
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import InputError
 from tgi_deploy.text import quoted
-from tgi_deploy.values.base import Where, decode
+from tgi_deploy.values.base import Where, decode, replaced
 from tgi_deploy.values.quality import QualityTable
 from tgi_deploy.values.supply import ExtraPrices, Offer, Supply
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, EntryKind, InstanceType
     from tgi_deploy.values.model import Profile
     from tgi_deploy.values.request import Market
-    from tgi_deploy.values.supply import Elsewhere
+    from tgi_deploy.values.supply import AddedMachine, Elsewhere
 
     DefaultRegion = Callable[[Mapping[str, str]], tuple[str, str]]
 
@@ -63,6 +64,7 @@ class Catalog:
         self._engines = tuple(engines)
         self.default_region = default_region
         self._releases: dict[str, Release] = {}
+        self.added: Mapping[str, AddedMachine] = {}
 
     @property
     def _own_prices_file(self) -> str:
@@ -89,6 +91,14 @@ class Catalog:
                 hint="Use a folder with the packaged layout, such as one with models/my-model.toml.",
             )
         return cls(Store.behind(user_dir), more, engines, default_region)
+
+    def with_added(self, machines: Mapping[str, AddedMachine]) -> Catalog:
+        """Return the same catalog with the prices of owned hardware that a cluster can add."""
+        if not machines:
+            return self
+        found = copy(self)
+        found.added = machines
+        return found
 
     def hosted(self, service: str) -> Catalog:
         """Return the same catalog with the machines, prices and images of a service."""
@@ -241,22 +251,34 @@ class Catalog:
         return tuple(item for item in known if (item.accelerator, item.count) == (accelerator, count))
 
     def owned_supply(self, *, release: str, hardware: str) -> Supply:
-        """Return offers without a price for owned machines, like `2xRTX-4090`, or several separated by commas.
+        """Return offers for owned machines, like `2xRTX-4090`, or several separated by commas.
+
+        Only those that first have to be added have a price.
 
         Raises:
             InputError: `bad_option_value`, `unknown_accelerator`, `unknown_engine_version`.
         """
         machines = map(self._hardware.owned, hardware.split(","))
         return Supply(
-            offers=tuple(
-                Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
-                for machine in machines
-            ),
+            offers=tuple(map(self._owned_offer, machines)),
             release=self.release(release),
-            extra_prices={LOCAL_REGION: _NOTHING_BILLED},
+            extra_prices={} if self.added else {LOCAL_REGION: _NOTHING_BILLED},
             date=self.date,
             speed=self.predictions.speed,
             quality=self.quality,
+        )
+
+    def _owned_offer(self, machine: InstanceType) -> Offer:
+        offer = Offer(instance_type=machine, region=LOCAL_REGION, market="owned", usd_per_hour=None)
+        new = self.added.get(machine.name)
+        if new is None or not new.needed:
+            return offer
+        return replaced(
+            offer,
+            usd_per_hour=new.usd_per_hour,
+            price_source=new.price_source,
+            price_date=new.price_date,
+            estimated=new.estimated,
         )
 
     def check_region(self, region: str) -> None:

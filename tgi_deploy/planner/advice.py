@@ -70,8 +70,9 @@ def _choice(candidate: Candidate) -> str:
     shards = f"{candidate.num_shard} shard{'s' if candidate.num_shard > 1 else ''}{quantized}"
     if candidate.replicas > 1:
         shards = f"{candidate.replicas} replicas of {shards}"
-    if offer.market == "owned":
-        return f"{offer.instance_type.name}, {shards}, your own machine"
-    several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     price = f"{'about ' if offer.estimated else ''}${candidate.cost.usd_per_hour:.3f}/h"
+    if offer.market == "owned":
+        whose = f"a new node, {price}" if offer.is_added else "your own machine"
+        return f"{offer.instance_type.name}, {shards}, {whose}"
+    several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     return f"{several}{offer.instance_type.name} in {offer.region}, {shards}, {price}"

@@ -24,7 +24,11 @@ _NAMES: Final[dict[Metric, tuple[str, str, str]]] = {
 
 def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator[str]:
     offer = chosen.offer
-    if offer.market == "owned":
+    if offer.is_added:
+        kind = "estimated" if offer.estimated else "listed"
+        yield f"on-demand price of a new node as {kind} on {offer.price_date} ({offer.price_source})"
+        yield "the planner does not know the account's quota and capacity"
+    elif offer.market == "owned":
         price = "no price" if offer.usd_per_hour is None else "its price is your own cost"
         yield f"the machine is yours: {price}, and the accelerators are assumed to be free"
     else:

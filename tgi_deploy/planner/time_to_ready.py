@@ -110,9 +110,9 @@ def _estimate(phase: StartupPhase) -> PhaseEstimate:
 
 
 def phases_of_start(candidate: Candidate) -> tuple[PhaseEstimate, ...]:
-    """Return the phases that apply: an owned machine is already up."""
-    owned = candidate.offer.market == "owned"
-    return tuple(item for item in estimate(candidate) if not (owned and item.phase in _ONLY_RENTED))
+    """Return the phases that apply: an owned machine is already up, unless a cluster adds it."""
+    there = candidate.offer.market == "owned" and not candidate.offer.is_added
+    return tuple(item for item in estimate(candidate) if not (there and item.phase in _ONLY_RENTED))
 
 
 def start_s(candidate: Candidate) -> int:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import Candidate, Plan
     from tgi_deploy.values.resource import AutoscalerState, ChangeSet, Found, Resource
     from tgi_deploy.values.serving import Traffic, TunnelEnd
+    from tgi_deploy.values.supply import AddedMachine
 
     # Returns the desired deployment and its existing resources at the time of the call.
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
@@ -89,6 +90,7 @@ class Supplied(Frozen, frozen=True, kw_only=True):
     `hardware` in the form of `--hardware`, empty to use the catalog's offers. `place` is the location if known in
     advance, `local` whether it is this computer; `devices` are accelerator ids, None if not detected. `machines`: how
     many of the largest `hardware` of one accelerator there are, for several replicas; None if not counted.
+    `added`: what of `hardware` the target can add, at a price.
     """
 
     hardware: str = ""
@@ -96,6 +98,7 @@ class Supplied(Frozen, frozen=True, kw_only=True):
     place: str = ""
     local: bool = False
     devices: tuple[str, ...] | None = None
+    added: Mapping[str, AddedMachine] = {}
     notices: tuple[Problem, ...] = ()
 
 

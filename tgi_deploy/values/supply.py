@@ -7,6 +7,8 @@ from datetime import date
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Final
 
+from tgi_deploy.errors import Problem, warning
+from tgi_deploy.text import rate
 from tgi_deploy.values.base import Document, Value
 from tgi_deploy.values.engine import Release
 from tgi_deploy.values.hardware import InstanceType
@@ -88,6 +90,55 @@ class Offer(Value, frozen=True, kw_only=True):
     bill: tuple[CostLine, ...] = ()
     interruptions: Interruptions | None = None
     credits: Credits | None = None
+
+    @property
+    def is_added(self) -> bool:
+        """Whether the user's cluster first has to add the machine: one that is there has no listed price."""
+        return self.market == "owned" and bool(self.price_date)
+
+
+class AddedMachine(Value, frozen=True, kw_only=True):
+    """A machine that a cluster adds by its `pool` when a pod needs it, at its on-demand price.
+
+    `spot_usd_per_hour` is an estimate; None if the pool never rents it so. `most`: how many more the pool may add.
+    `needed`: no machine of the kind has room now.
+    """
+
+    pool: str
+    instance_type: str
+    accelerator: str
+    accelerator_count: int
+    region: str
+    usd_per_hour: Decimal
+    price_source: str
+    price_date: str
+    estimated: bool
+    spot_usd_per_hour: Decimal | None
+    most: int
+    needed: bool = True
+
+    @property
+    def hardware(self) -> str:
+        """The form of `--hardware`."""
+        return f"{self.accelerator_count}x{self.accelerator}"
+
+    def notice(self, number: int = 1) -> Problem:
+        """Return the warning that so many will be added, and what they cost."""
+        nodes = "a new node" if number == 1 else f"{number} new nodes"
+        each = " each" if number > 1 else ""
+        price = f"{rate(self.usd_per_hour, estimated=self.estimated)}{each} on demand in {self.region}"
+        spot = self.spot_usd_per_hour
+        less = "" if spot is None else f", or {rate(spot, estimated=True)} as spot, which the pool may choose"
+        return warning(
+            "new_node",
+            f"{nodes} by the NodePool {self.pool}: {self.instance_type}, {price}{less}",
+            "it costs that until Karpenter removes it, which the NodePool's disruption settings decide",
+            pool=self.pool,
+            instance_type=self.instance_type,
+            nodes=number,
+            usd_per_hour=self.usd_per_hour,
+            spot_usd_per_hour=spot,
+        )
 
 
 class ExtraPrices(Value, frozen=True, kw_only=True):

@@ -40,7 +40,8 @@ def _facts(plan: PlanDocument) -> Iterator[tuple[str, str]]:
     model, chosen = plan.model, plan.chosen
     known_as = "" if model.profile == model.id else f"{one_line(model.id)}, "
     yield "model", f"{known_as}{model.params / 1e9:.1f}B parameters"
-    where = "your own hardware" if chosen.market == "owned" else f"{chosen.market} in {chosen.region}"
+    own = "a new node of your cluster" if chosen.price_date else "your own hardware"
+    where = own if chosen.market == "owned" else f"{chosen.market} in {chosen.region}"
     quality = f", quality {chosen.quality_class}" if chosen.quality_class else ""
     yield "runs on", f"{_cards(chosen)}, {where}, {_precision(chosen)}{quality}"
     if chosen.usd_per_hour is not None:

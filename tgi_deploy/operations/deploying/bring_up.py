@@ -211,7 +211,9 @@ def up_job(
     """
     name = options.name or default_name(locked_model(options.lock, texts) if options.lock else texts.model)
     there = located(options.target, options.own, recorded(name))
+    asked = texts
     texts, found = supplied(there, texts, catalog, environ, locked=options.lock is not None)
+    catalog = catalog.with_added(found.added)
     made: Plan | NoFeasiblePlan
     if options.lock is None:
         made = plan(texts, catalog, environ)
@@ -219,7 +221,7 @@ def up_job(
         texts, made = locked_request(options.lock, texts, catalog, force=force)
     if isinstance(made, NoFeasiblePlan):
         words = f"up --name {options.name}" if options.name else "up"
-        raise without_plan(words, texts, made, target=options.target)
+        raise without_plan(words, asked if found.added else texts, made, target=options.target)
     check_startable(options.target, made)
     answers.on_plan(made)
     return texts, UpJob(options=options, answers=answers, plan=made, found=found, catalog=catalog, environ=environ)

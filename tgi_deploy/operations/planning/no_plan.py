@@ -21,8 +21,13 @@ _PROGRAM: Final = "tgi-deploy"
 def without_plan(
     command: str, texts: OptionTexts, made: NoFeasiblePlan, *, target: Target | None = None
 ) -> NoPlanError:
-    """Return the error of a command that needs a plan if there is none. `target`: the one that it is about."""
-    words = f"{command} --target {target.name}" if target is not None and target.facts.service else command
+    """Return the error of a command that needs a plan if there is none. `target`: the one that it is about.
+
+    The commands leave the hardware to the target if `texts` don't name it.
+    """
+    supplied = made.request.hardware is not None and texts.hardware is None
+    named = target is not None and (target.facts.service or supplied)
+    words = f"{command} --target {target.name}" if target is not None and named else command
     commands = tuple(_with_option(words, texts, miss.option) for miss in made.near_misses)
     return NoPlanError(
         "no_feasible_plan",

@@ -266,7 +266,7 @@ def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) ->
         "concurrency": load.concurrency,
         "arrivals_per_s": load.arrivals_per_s,
         "context_tokens": load.context_tokens,
-        "budget_usd_per_hour": None if hardware else settings.read("budget"),
+        "budget_usd_per_hour": None if hardware and not catalog.added else settings.read("budget"),
         "quantize": _quantize(settings, release),
         "instance_type": _instance(settings, catalog),
         "regions": _regions(texts, environ, catalog, hardware),

@@ -9,7 +9,7 @@ from tgi_deploy.operations.launching.target_options import supplied
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.operations.planning.no_plan import without_plan
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.values.base import UNSET, Result, plain
+from tgi_deploy.values.base import UNSET, Result, plain, replaced
 from tgi_deploy.values.plan import NoFeasiblePlan
 from tgi_deploy.values.plan_document import PlanData
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.planning.option_texts import OptionTexts
     from tgi_deploy.operations.planning.plan_files import PlanFiles
-    from tgi_deploy.targets.protocol import Target
+    from tgi_deploy.targets.protocol import Supplied, Target
     from tgi_deploy.values.owned import Owned
     from tgi_deploy.values.plan import NoPlanError, Plan
     from tgi_deploy.values.plan_document import FilesData, PlanDocument
@@ -39,19 +39,32 @@ def plan_result(
 
     Raises NoPlanError, and InputError for options that make no sense.
     """
+    asked = texts
     texts, found = supplied(target, texts, catalog, environ)
+    catalog = catalog.with_added(found.added)
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
-        raise _without(made, texts, catalog, into, target)
+        raise _without(made, asked if found.added else texts, catalog, into, target)
     refusal = target.refusal(made)
     if refusal is not None and made.chosen.offer.market != "owned":
         raise refusal
     files: FilesData | None = None
     printed = plan_document(made)
     if into is not None:
-        into.lock_plan(made, texts, printed, catalog)
+        into.lock_plan(made, _locked(texts, found, made), printed, catalog)
         files = into.draw(made, texts, catalog)
-    return result_of_plan(made, printed, catalog, explain=explain, notices=found.notices, files=files)
+    return result_of_plan(made, printed, catalog, explain=explain, notices=_notices(found, made), files=files)
+
+
+def _locked(texts: OptionTexts, found: Supplied, made: Plan) -> OptionTexts:
+    """Return the request for a lock: of machines with today's prices, which a lock does not have, only the chosen."""
+    return replaced(texts, hardware=made.chosen.offer.instance_type.name) if found.added else texts
+
+
+def _notices(found: Supplied, made: Plan) -> tuple[Problem, ...]:
+    """Return the target's notices, and the price of the machines that it first has to add."""
+    new = found.added.get(made.chosen.offer.instance_type.name)
+    return found.notices if new is None or not new.needed else (*found.notices, new.notice(made.chosen.machines))
 
 
 def _without(

@@ -55,6 +55,17 @@ class Cards:
         name: str = self._document["instance_type"]["region"]
         return name
 
+    @property
+    def zone_label(self) -> str:
+        name: str = self._document["instance_type"]["zone"]
+        return name
+
+    @property
+    def karpenter(self) -> Mapping[str, Any]:
+        """Karpenter's names: its `api`, the group of a `node_class` on EC2, what its `labels` stand for, its GPUs."""
+        found: Mapping[str, Any] = self._document["karpenter"]
+        return found
+
     @cached_property
     def _tables(self) -> Mapping[str, Mapping[str, str]]:
         return {row["label"]: row["cards"] for row in self._document["labels"]}

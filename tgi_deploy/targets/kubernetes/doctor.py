@@ -10,7 +10,9 @@ from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.ingress import chosen_class, ingress_classes
 from tgi_deploy.targets.kubernetes.limits import RBAC
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, nodes_without_plugin, read_nodes, supplied
+from tgi_deploy.targets.kubernetes.pools import growth
 from tgi_deploy.targets.kubernetes.quotas import HINT, limits
+from tgi_deploy.text import rate
 from tgi_deploy.values.base import replaced
 
 if TYPE_CHECKING:
@@ -161,9 +163,15 @@ def _namespace(api: Api) -> Iterator[Problem]:
 
 def _gpus(api: Api, catalog: Catalog) -> Iterator[Problem]:
     nodes = read_nodes(api, Cards.packaged(), catalog, ours=is_any_deployment)
-    found = supplied(nodes, str(api.place), catalog)
+    found = supplied(nodes, str(api.place), catalog, growth(api, Cards.packaged(), catalog))
     gpus = sum(node.gpus for node in nodes)
-    yield ok("cluster_gpus", f"the nodes offer {gpus} GPUs; the most that one has free: {found.hardware}", gpus=gpus)
+    added = {name: item for name, item in found.added.items() if item.needed}
+    free = [name for name in found.hardware.split(",") if name not in added]
+    most = f"the most that one has free: {','.join(free) or 'none'}"
+    yield ok("cluster_gpus", f"the nodes offer {gpus} GPUs; {most}", gpus=gpus)
+    if added:
+        new = (f"{name} ({item.instance_type}, {rate(item.usd_per_hour)})" for name, item in added.items())
+        yield ok("cluster_pools", f"Karpenter's NodePools may add nodes with {', '.join(new)}")
     yield from found.notices
 
 

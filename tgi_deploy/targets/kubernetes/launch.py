@@ -25,13 +25,13 @@ from tgi_deploy.targets.kubernetes.ingress import (
 )
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
-from tgi_deploy.targets.kubernetes.nodes import room, short_of_gpus
+from tgi_deploy.targets.kubernetes.nodes import room, room_on, short_of_gpus
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.quotas import short_of_quota
 from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, REPLICAS, START, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
-from tgi_deploy.text import plural
+from tgi_deploy.text import plural, rate
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import Ends, WantedEnds
 from tgi_deploy.values.resource import TAG_NAME
@@ -46,22 +46,31 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.manifests import Workload
     from tgi_deploy.targets.kubernetes.nodes import Node
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+    from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
     from tgi_deploy.values.deployment import Deployment
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.plan import Candidate
     from tgi_deploy.values.request import Replicas
     from tgi_deploy.values.resource import ChangeSet, Found, Resource
+    from tgi_deploy.values.supply import AddedMachine
 
 _SHARED_MODES: Final = frozenset({"ReadWriteMany", "ReadOnlyMany"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesLaunch:
-    """`nodes` returns those of the place, without what the deployment of a name requests, and asks once per name."""
+    """`nodes` returns those of the place, without what the deployment of a name requests, and asks once per name.
+
+    `growth` returns what its pools may add, and asks once; `types` are the instance types of the catalog.
+    """
 
     around: Surroundings
     request: LaunchRequest
     cloud: Callable[[str], KubernetesCloud]
     nodes: Callable[[str], Sequence[Node]]
+    growth: Callable[[], Growth]
+    types: Callable[[], Mapping[str, InstanceType]]
 
     @property
     def options(self) -> KubernetesOptions:
@@ -214,9 +223,40 @@ class KubernetesLaunch:
     def _without_gpus(self, attempt: Attempt, name: str) -> Iterator[Problem]:
         candidate = attempt.candidate
         chip, number = candidate.offer.instance_type.accelerator.name, candidate.num_shard
-        short = short_of_gpus(self.nodes(name), chip, number, _number_of(_machine_of(attempt)))
-        if short is not None:
+        machine, nodes = _machine_of(attempt), self.nodes(name)
+        short = short_of_gpus(nodes, chip, number, _number_of(machine))
+        if short is None:
+            return
+        new = self.growth().cheapest(chip, number)
+        if new is None:
             yield short
+            yield from self.growth().notices
+        else:
+            there = room_on(nodes, new.instance_type, number)
+            most = (self._replicas.most or 0) if self._replicas.varies else 0
+            each = new.accelerator_count // number
+            start, largest = (-(-(count - there) // each) for count in (_number_of(machine), most))
+            yield from self._with_new(new, start, max(start, min(largest, new.most)))
+
+    def _with_new(self, new: AddedMachine, nodes: int, most: int) -> Iterator[Problem]:
+        """Yield what new nodes cost, unless the pool may not add as many, or `most` of them are over the budget."""
+        budget, price = self.request.plan.request.budget_usd_per_hour, new.usd_per_hour * most
+        if nodes > new.most:
+            yield error(
+                "no_free_gpus",
+                f"{plural(nodes, 'new node')} of {new.instance_type} needed: the limits of the NodePool {new.pool} "
+                f"leave room for {new.most}",
+                hint="raise the limits of the NodePool, or plan for fewer replicas",
+            )
+        elif budget is not None and price > budget:
+            yield error(
+                "over_budget",
+                f"no node has room, and {plural(most, 'new node')} ({new.instance_type}, {rate(price)} in all) would "
+                f"exceed the budget of {rate(budget)}",
+                hint="raise --budget, or free a GPU: 'kubectl describe nodes' shows who requests what",
+            )
+        else:
+            yield new.notice(nodes)
 
     def _without_quota(self, attempt: Attempt, name: str) -> Iterator[Problem]:
         machine = _machine_of(attempt)
@@ -364,7 +404,7 @@ class KubernetesLaunch:
         check(deployable)
         return workload(
             deployable,
-            self._selector(deployment.name, candidate.offer.instance_type.accelerator.name),
+            self._selector(deployment, candidate),
             deployment_id=deployment.id,
             revision=deployment.wanted.number,
             hub_token_secret=self.options.hub_token_secret or HUB_TOKEN_SECRET,
@@ -373,15 +413,47 @@ class KubernetesLaunch:
             replicas=self._start(deployment.name),
         )
 
-    def _selector(self, name: str, accelerator: str) -> NodeSelector:
-        """Return how the cluster's own labels select the accelerator, whether or not one is free now."""
-        found = (node.selector for node in self.nodes(name) if node.accelerator == accelerator)
-        return next(filter(None, found), None) or Cards.packaged().selector(accelerator)
+    def _selector(self, deployment: Deployment, candidate: Candidate) -> NodeSelector:
+        """Return how the cluster's own labels select the accelerator, whether or not one is free now.
+
+        A node that a pool adds has only the labels that Karpenter knows beforehand, such as its type: the type that
+        the deployment's pods were given stays theirs, also once the pool is at its limit because of them.
+        """
+        cards, card, gpus = Cards.packaged(), candidate.offer.instance_type.accelerator.name, candidate.num_shard
+        kept = next((kind for kind in self._types_kept(deployment.name) if self._has(kind, card, gpus)), "")
+        nodes = self.nodes(deployment.name)
+        if kept:
+            return cards.by_type(kept)
+        new = None
+        if short_of_gpus(nodes, card, gpus, self._start(deployment.name)) is not None:
+            new = self.growth().cheapest(card, gpus)
+        found = (node.selector for node in nodes if node.accelerator == card)
+        return cards.by_type(new.instance_type) if new else next(filter(None, found), None) or cards.selector(card)
+
+    def _types_kept(self, name: str) -> Iterator[str]:
+        """Yield the instance types that the pods of a name's revisions ask for."""
+        cloud, label = self.cloud(self.place), Cards.packaged().instance_label
+        handler = cloud.handler(DEPLOYMENT)
+        for found in handler.find({TAG_NAME: name}):
+            kind = cloud.api.get(handler.path(found.id), "reading the deployment", lambda item: _selected(item, label))
+            if kind:
+                yield kind
+
+    def _has(self, kind: str, card: str, gpus: int) -> bool:
+        """Return whether an instance type has so many GPUs of a card."""
+        known = self.types().get(kind)
+        return known is not None and known.accelerator.name == card and known.accelerator_count >= gpus
 
 
 def _is_encoded(key: Secret, data: str) -> bool:
     """Return whether a Secret's data is this key, as the API encodes it."""
     return hmac.compare_digest(base64.b64encode(key.reveal().encode()).decode(), data)
+
+
+def _selected(deployment: Reply, label: str) -> str:
+    """Return the value of a label that a Deployment's pods ask for; empty if they ask for none."""
+    pod = deployment.part("spec").part("template").part("spec")
+    return pod.table("nodeSelector").get(label, "")
 
 
 def _modes(claim: Reply) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from tgi_deploy.errors import InputError, error, warning
 from tgi_deploy.targets.kubernetes.manifests import label
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.text import plural, printable, rate
-from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.base import Frozen, replaced
+from tgi_deploy.values.plan_options import MOST_REPLICAS
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.cards import Cards, NodeSelector
+    from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.reply import Reply
 
 NOT_ENDED: Final = "status.phase!=Succeeded,status.phase!=Failed"
@@ -98,9 +100,15 @@ def _why_not(spec: Reply, status: Reply, resource: str) -> str:
     conditions = {item.text("type"): item.optional_text("status") for item in status.optional_parts("conditions")}
     if conditions.get("Ready", "True") != "True":
         return "it is not ready"
+    taint = untolerated(spec, resource)
+    return f"it has the taint {printable(taint)}" if taint else ""
+
+
+def untolerated(spec: Reply, resource: str) -> str:
+    """Return the first taint of a node, or of a pool's nodes, that keeps this tool's pods out; empty if none does."""
     taints = [item for item in spec.optional_parts("taints") if item.optional_text("effect") in _KEEPS_OUT]
-    strange = [item.text("key") for item in taints if not (item.text("key") == resource and _is_tolerated(item))]
-    return f"it has the taint {printable(strange[0])}" if strange else ""
+    strange = (item.text("key") for item in taints if not (item.text("key") == resource and _is_tolerated(item)))
+    return next(strange, "")
 
 
 def _is_tolerated(taint: Reply) -> bool:
@@ -136,6 +144,11 @@ def _count(table: Reply, resource: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
+def room_on(nodes: Sequence[Node], kind: str, gpus: int) -> int:
+    """Return how many replicas of so many GPUs the nodes of an instance type have room for."""
+    return sum(node.free // gpus for node in nodes if node.instance_type == kind)
+
+
 def is_deployment_of(name: str) -> Callable[[Mapping[str, str]], bool]:
     return lambda labels: labels.get(label(TAG_NAME)) == name
 
@@ -145,15 +158,15 @@ def is_any_deployment(labels: Mapping[str, str]) -> bool:
     return label(TAG_ID) in labels
 
 
-def supplied(nodes: Sequence[Node], place: str, catalog: Catalog) -> Supplied:
-    """Return the most GPUs of each card that one node has free: a replica can't span nodes.
+def supplied(nodes: Sequence[Node], place: str, catalog: Catalog, new: Growth) -> Supplied:
+    """Return the most GPUs of each card that one node has free, and the new nodes: a replica can't span nodes.
 
     Raises InputError `no_gpu_nodes`, `no_free_gpus`, `unknown_card`.
     """
-    if not nodes:
+    if not nodes and not new.machines:
         raise InputError(
             "no_gpu_nodes",
-            f"no node of {place} offers GPUs",
+            "; ".join((f"no node of {place} offers GPUs", *(item.message for item in new.notices))),
             hint="add a node group with GPUs, and NVIDIA's device plugin: 'kubectl describe node' must show "
             "nvidia.com/gpu under Allocatable",
         )
@@ -161,11 +174,18 @@ def supplied(nodes: Sequence[Node], place: str, catalog: Catalog) -> Supplied:
     for node in nodes:
         if node.free:
             most[node.accelerator] = max(most.get(node.accelerator, 0), node.free)
-    if not most:
-        raise _none_free(nodes)
-    hardware = ",".join(f"{number}x{card}" for card, number in sorted(most.items()))
-    machines = max(-(-_free(nodes, card) // number) for card, number in most.items())
-    return Supplied(hardware=hardware, machines=machines, place=place, notices=tuple(_notices(nodes, catalog)))
+    if not most and not new.machines:
+        raise _none_free(nodes, new.notices)
+    there = [f"{number}x{card}" for card, number in sorted(most.items())]
+    added = {name: replaced(item, needed=name not in there) for name, item in sorted(new.machines.items())}
+    machines = (-(-_free(nodes, card) // number) for card, number in most.items())
+    return Supplied(
+        hardware=",".join((*there, *(name for name, item in added.items() if item.needed))),
+        machines=max((*machines, *(min(item.most, MOST_REPLICAS) for item in added.values()))),
+        place=place,
+        added=added,
+        notices=(*_notices(nodes, catalog), *new.notices),
+    )
 
 
 def _free(nodes: Sequence[Node], card: str) -> int:
@@ -187,7 +207,7 @@ def short_of_gpus(nodes: Sequence[Node], card: str, gpus: int, replicas: int) ->
     return error("no_free_gpus", several if fits else f"no node has {gpus} x {card} free; the most is {most}", _MORE)
 
 
-def _none_free(nodes: Sequence[Node]) -> InputError:
+def _none_free(nodes: Sequence[Node], notices: Sequence[Problem]) -> InputError:
     if all(node.selector is None for node in nodes):
         named = ", ".join(node.name for node in nodes[:3])
         return InputError(
@@ -197,7 +217,12 @@ def _none_free(nodes: Sequence[Node]) -> InputError:
         )
     return InputError(
         "no_free_gpus",
-        f"no GPU of the cluster is free: {'; '.join(map(_in_words, nodes[:5]))}",
+        "; ".join(
+            (
+                f"no GPU of the cluster is free: {'; '.join(map(_in_words, nodes[:5]))}",
+                *(item.message for item in notices),
+            )
+        ),
         hint=_MORE,
     )
 

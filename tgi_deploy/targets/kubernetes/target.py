@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
     from tgi_deploy.targets.kubernetes.launch import KubernetesLaunch
     from tgi_deploy.targets.kubernetes.nodes import Node
+    from tgi_deploy.targets.kubernetes.pools import Growth
     from tgi_deploy.targets.protocol import (
         AccountRequest,
         Artifact,
@@ -52,7 +53,7 @@ FACTS: Final = TargetFacts(
         Refusal(
             options=("max_spend",),
             code="limits_unsupported",
-            why="the plan has no price: the nodes are yours",
+            why="nothing counts what the cluster's nodes cost",
             hint="set its end with --ttl, --idle-timeout or --lease",
         ),
     ),
@@ -98,7 +99,7 @@ class KubernetesTarget:
         return replace(self, given=options)
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's
-        """Return the namespace and, unless hardware is named, the GPUs that the cluster's nodes have left.
+        """Return the namespace and, unless hardware is named, the GPUs that nodes have left or that it may add.
 
         Raises InputError `no_kubeconfig`, `no_gpu_nodes`, `no_free_gpus`, `unknown_card`.
         """
@@ -107,7 +108,7 @@ class KubernetesTarget:
             return Supplied(place=place, machines=MOST_REPLICAS)
         from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, supplied  # noqa: PLC0415 -- startup time
 
-        return supplied(self._nodes(place, catalog, is_any_deployment), place, catalog)
+        return supplied(self._nodes(place, catalog, is_any_deployment), place, catalog, self._growth(place, catalog))
 
     def running(self, deployment: Deployment) -> int:
         machine = deployment.machine
@@ -172,7 +173,15 @@ class KubernetesTarget:
             request=request,
             cloud=self.cloud,
             nodes=cache(lambda name: self._nodes(request.supplied.place, self.catalog(), is_deployment_of(name))),
+            growth=cache(lambda: self._growth(request.supplied.place, self.catalog())),
+            types=lambda: self.catalog().instance_types(),
         )
+
+    def _growth(self, place: str, catalog: Catalog) -> Growth:
+        from tgi_deploy.targets.kubernetes.cards import Cards  # noqa: PLC0415 -- only planning for a cluster asks
+        from tgi_deploy.targets.kubernetes.pools import growth  # noqa: PLC0415
+
+        return growth(self.cloud(place).api, Cards.packaged(), catalog)
 
     def _nodes_now(self, place: str) -> Sequence[Node]:
         """Return the nodes with what all pods leave, this tool's included."""

@@ -17,6 +17,7 @@ from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.nodes import is_any_deployment, read_nodes, room, supplied
 from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.pools import Growth
 from tgi_deploy.targets.kubernetes.transport import Answer, encoded
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC
 from tgi_deploy.wiring import open_catalog
@@ -47,7 +48,7 @@ def cloud(cluster: FakeCluster) -> KubernetesCloud:
 def supply(*nodes: dict[str, Any]) -> Supplied:
     catalog = open_catalog()
     found = read_nodes(api(FakeCluster(nodes=list(nodes))), Cards.packaged(), catalog, ours=is_any_deployment)
-    return supplied(found, PLACE, catalog)
+    return supplied(found, PLACE, catalog, Growth())
 
 
 def test_a_plan_gets_the_most_that_one_node_has_left_of_each_card():

@@ -1,0 +1,285 @@
+"""What Karpenter's NodePools may add: by files for requirements and limits, then through `plan` and `up`."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+from fakes.kubernetes_api import FakeCluster, failure, node
+from fakes.surroundings import Surroundings, request
+
+from tgi_deploy.errors import DeployError, InputError, Problem, error
+from tgi_deploy.operations.deploying.up import UpOutcome, up
+from tgi_deploy.operations.launching.target_options import supplied
+from tgi_deploy.operations.planning.locked import locked_request
+from tgi_deploy.operations.planning.option_texts import OptionTexts
+from tgi_deploy.operations.planning.plan import plan
+from tgi_deploy.operations.planning.plan_files import PlanFiles
+from tgi_deploy.operations.results.planning import plan_result
+from tgi_deploy.targets.kubernetes.api import Api
+from tgi_deploy.targets.kubernetes.cards import Cards
+from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+from tgi_deploy.targets.kubernetes.doctor import examined
+from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+from tgi_deploy.targets.kubernetes.place import Place
+from tgi_deploy.targets.kubernetes.pools import growth
+from tgi_deploy.targets.kubernetes.target import KubernetesTarget
+from tgi_deploy.values.plan import NoPlanError, Plan
+from tgi_deploy.wiring import open_catalog
+
+if TYPE_CHECKING:
+    from tgi_deploy.targets.protocol import Supplied
+
+FILES = Path(__file__).parents[3] / "cases"
+CASES = sorted((FILES / "nodepools").glob("*.toml"))
+PLACE = "kubernetes:team-a@dev"
+NO_OPTIONS = KubernetesOptions()
+FORBIDDEN = {"GET nodepools": failure(403, "nodepools.karpenter.sh is forbidden")}
+TYPE = "node.kubernetes.io/instance-type"
+IN_VIRGINIA = {"topology.kubernetes.io/region": "us-east-1"}
+L40S = [{"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["g6e"]}]
+
+
+def cpu_node(**labels: str) -> dict[str, Any]:
+    return node("cpu", gpus=0, labels={"nvidia.com/gpu.product": "", **labels})
+
+
+def pool(name: str = "gpu", requirements: list[dict[str, Any]] | None = None, **parts: Any) -> dict[str, Any]:
+    """Return a NodePool; `parts`: `taints`, `limits`, `resources`, `ready`, `group`, `weight`, `replicas`."""
+    ready = {"type": "Ready", "status": "True" if parts.get("ready", True) else "False"}
+    since = {"lastTransitionTime": "2026-01-09T00:00:00Z", "reason": "Ready", "message": ""}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "weight": parts.get("weight", 1),
+            **({"replicas": parts["replicas"]} if "replicas" in parts else {}),
+            "limits": parts.get("limits", {}),
+            "template": {
+                "spec": {
+                    "nodeClassRef": {
+                        "group": parts.get("group", "karpenter.k8s.aws"),
+                        "kind": "EC2NodeClass",
+                        "name": "default",
+                    },
+                    "requirements": requirements or [],
+                    "taints": parts.get("taints", []),
+                    "startupTaints": [{"key": "node.cilium.io/agent-not-ready", "effect": "NoExecute"}],
+                }
+            },
+        },
+        "status": {"resources": parts.get("resources", {}), "conditions": [ready | since]},
+    }
+
+
+def cluster(*pools: dict[str, Any], nodes: tuple[dict[str, Any], ...] = (), **labels: str) -> FakeCluster:
+    there = {("nodepools", item["metadata"]["name"]): item for item in pools}
+    return FakeCluster(nodes=[*nodes, cpu_node(**(labels or IN_VIRGINIA))], objects=there)
+
+
+def target_of(server: FakeCluster) -> KubernetesTarget:
+    api = Api(place=Place.of(PLACE), sender=server)
+    return KubernetesTarget(
+        chosen=lambda _options: PLACE,
+        cloud=lambda _place: KubernetesCloud(api=api),
+        catalog=open_catalog,
+        forward=lambda _end: 12345,
+    )
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_pool_may_add_what_its_requirements_and_limits_allow(path: Path):
+    case = tomllib.loads(path.read_text(encoding="utf-8"))
+    labels = case.get("labels", IN_VIRGINIA)
+    server = cluster(*(pool(**item) for item in case["pools"]), **labels)
+    found = growth(Api(place=Place.of(PLACE), sender=server), Cards.packaged(), open_catalog())
+    added = {name: [item.pool, item.instance_type, item.most] for name, item in found.machines.items()}
+    assert added == case["added"]
+    assert [item.message for item in found.notices] == case.get("notices", [])
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_the_pools_of_the_cases_fit_karpenters_own_schema(path: Path):
+    definition = yaml.safe_load((FILES / "kubernetes_schemas" / "karpenter.sh_nodepools.yaml").read_text("utf-8"))
+    (version,) = definition["spec"]["versions"]
+    assert version["name"] == "v1"
+    check = jsonschema.Draft4Validator(version["schema"]["openAPIV3Schema"])
+    pools = tomllib.loads(path.read_text(encoding="utf-8"))["pools"]
+    assert [found.message for item in pools for found in check.iter_errors(pool(**item))] == []
+
+
+def test_without_karpenter_or_without_permission_no_node_is_added():
+    absent = FakeCluster(refusals={"GET nodepools": replace(failure(404, ""), body=b"404 page not found\n")})
+    hidden = FakeCluster(refusals=FORBIDDEN, groups={"/apis/karpenter.sh/v1": {}})
+    neither = FakeCluster(refusals=FORBIDDEN)
+    malformed = cluster({"metadata": {"name": "gpu"}, "spec": {"template": "\u202e"}})
+    found = [
+        growth(Api(place=Place.of(PLACE), sender=server), Cards.packaged(), open_catalog())
+        for server in (absent, neither, hidden, malformed)
+    ]
+    assert [item.machines for item in found] == [{}, {}, {}, {}]
+    assert [[notice.code for notice in item.notices] for item in found] == [[], [], ["not_checked"], ["not_checked"]]
+
+
+def planned(server: FakeCluster, files: PlanFiles | None = None, **options: str) -> Any:
+    texts = OptionTexts(model="llama3-8b", **options)
+    return plan_result(target_of(server), texts, open_catalog(), {}, explain=False, into=files)
+
+
+def test_a_plan_names_the_new_node_with_its_price():
+    result = planned(cluster(pool(requirements=L40S)), budget="5")
+    chosen = result.data.plan.chosen
+    assert (chosen.instance_type, chosen.market, chosen.usd_per_hour) == ("1xL40S", "owned", Decimal("1.861"))
+    assert result.data.plan.requirements.budget_usd_per_hour == 5
+    (notice,) = [item for item in result.warnings if item.code == "new_node"]
+    assert notice.message.startswith("a new node by the NodePool gpu: g6e.xlarge, $1.861/h on demand in us-east-1")
+    assert notice.data["instance_type"] == "g6e.xlarge"
+    assert {phase.phase for phase in result.data.plan.time_to_ready} >= {"launching", "booting", "pulling"}
+
+
+def test_an_existing_node_with_room_wins_and_has_no_price():
+    result = planned(cluster(pool(requirements=L40S), nodes=(node("there"),)))
+    assert (result.data.plan.chosen.instance_type, result.data.plan.chosen.usd_per_hour) == ("1xL40S", None)
+    assert "new_node" not in {item.code for item in result.warnings}
+    assert "launching" not in {phase.phase for phase in result.data.plan.time_to_ready}
+
+
+def test_a_node_without_room_for_the_model_gives_way_to_a_new_one():
+    small = node("small", labels={"nvidia.com/gpu.product": "Tesla-T4"})
+    result = planned(cluster(pool(requirements=L40S), nodes=(small,)), quantize="none")
+    assert (result.data.plan.chosen.instance_type, result.data.plan.chosen.usd_per_hour is None) == ("1xL40S", False)
+
+
+def test_a_pool_above_the_budget_is_no_plan():
+    with pytest.raises(NoPlanError) as caught:
+        planned(cluster(pool(requirements=L40S)), budget="1")
+    assert "over_budget" in caught.value.message
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("tgi-deploy plan --target kubernetes llama3-8b --budget 1.87")
+
+
+def test_a_lock_of_a_plan_with_a_new_node_is_not_stale(tmp_path: Path):
+    server, lock = cluster(pool(requirements=[])), tmp_path / "plan.lock"
+    files = PlanFiles(lock=lock, report=None, targets=())
+    result = planned(server, files, budget="5")
+    texts, made = locked_request(lock, OptionTexts(model=""), open_catalog(), force=False)
+    chosen = result.data.plan.chosen
+    assert texts.hardware == made.chosen.offer.instance_type.name == chosen.instance_type
+    assert (made.chosen.num_shard, made.chosen.quantize) == (chosen.num_shard, chosen.quantize)
+
+
+def test_an_unusable_pool_is_named_where_no_node_has_gpus():
+    with pytest.raises(InputError) as caught:
+        planned(cluster(pool(requirements=L40S, ready=False)))
+    assert (caught.value.code, "NodePool gpu: it is not ready" in caught.value.message) == ("no_gpu_nodes", True)
+
+
+def test_the_doctor_names_what_the_pools_may_add_and_the_missing_permission():
+    there = pool(requirements=L40S, limits={"nvidia.com/gpu": "1"})
+    hidden = FakeCluster(refusals=FORBIDDEN, groups={"/apis/karpenter.sh/v1": {}})
+    found = [
+        {item.code: item for item in examined(Api(place=Place.of(PLACE), sender=server), NO_OPTIONS, open_catalog())}
+        for server in (cluster(there), hidden)
+    ]
+    assert found[0]["cluster_gpus"].message == "the nodes offer 0 GPUs; the most that one has free: none"
+    assert found[0]["cluster_pools"].message.endswith("may add nodes with 1xL40S (g6e.xlarge, $1.861/h)")
+    assert ("cluster_pools" in found[1], found[1]["not_checked"].severity) == (False, "warning")
+
+
+class Commands:
+    """`up` of one deployment in a cluster."""
+
+    def __init__(self, home: Path, server: FakeCluster, **options: str) -> None:
+        self.around, self.server, self.options = Surroundings(home=home), server, options
+
+    def planned(self) -> tuple[Plan, Supplied]:
+        texts = OptionTexts(model="llama3-13b", **self.options)
+        texts, found = supplied(target_of(self.server), texts, open_catalog(), {})
+        made = plan(texts, open_catalog().with_added(found.added), {})
+        assert isinstance(made, Plan)
+        return made, found
+
+    def up(self) -> UpOutcome:
+        made, found = self.planned()
+        return self._up(made, found)
+
+    def findings(self, planned: tuple[Plan, Supplied]) -> tuple[Problem, ...]:
+        """Return what the preflight of a plan finds."""
+        made, found = planned
+        try:
+            proposal = self._up(made, found, dry_run=True).proposal
+        except DeployError as refused:
+            return tuple(error(item["code"], item["message"], "") for item in refused.problem.data["findings"])
+        assert proposal is not None
+        return proposal.findings
+
+    def _up(self, made: Plan, found: Supplied, **changes: Any) -> UpOutcome:
+        target = target_of(self.server)
+        context = self.around.context(cloud=target.cloud, targets=(target,), regions=(PLACE,), loopback=False)
+        values = {"target": "kubernetes", "options": target.options(), "supplied": found, "wait": False}
+        return up(context, request(made, **{**values, **changes}))
+
+    @property
+    def selector(self) -> dict[str, str]:
+        found = self.server.objects["deployments", "tgi-deploy-demo"]
+        selector: dict[str, str] = found["spec"]["template"]["spec"]["nodeSelector"]
+        return selector
+
+
+def test_the_pods_ask_for_the_type_that_the_pool_adds_and_the_same_up_keeps_it(tmp_path: Path):
+    server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "1"}))
+    commands = Commands(tmp_path / "state", server)
+    assert commands.up().changed
+    assert commands.selector == {TYPE: "g6e.xlarge"}
+    added = node("ip-10-0-0-1", labels={TYPE: "g6e.xlarge", **IN_VIRGINIA})
+    server.nodes.insert(0, added)
+    server.objects["nodepools", "gpu"]["status"]["resources"] = {"nvidia.com/gpu": "1"}
+    assert not commands.up().changed
+    assert commands.selector == {TYPE: "g6e.xlarge"}
+
+
+def test_up_is_refused_where_the_limits_leave_too_few_nodes(tmp_path: Path):
+    server = cluster(pool(requirements=L40S, limits={"nvidia.com/gpu": "1"}))
+    commands = Commands(tmp_path / "state", server, replicas="2", max_machines="2")
+    with pytest.raises(DeployError) as caught:
+        commands.up()
+    assert "limits of the NodePool gpu leave room for 1" in str(caught.value.problem)
+    assert not [name for kind, name in server.objects if kind == "deployments"]
+
+
+@pytest.mark.parametrize(("budget", "code"), [(Decimal("1.50"), "over_budget"), (Decimal("2.50"), "new_node")])
+def test_a_node_that_filled_up_after_planning_is_replaced_within_the_budget(tmp_path: Path, budget: Decimal, code: str):
+    one = {"key": TYPE, "operator": "In", "values": ["g6e.xlarge"]}
+    server = cluster(pool(requirements=[one]), nodes=(node("there"),))
+    commands = Commands(tmp_path / "state", server, budget=str(budget))
+    made = commands.planned()
+    server.nodes[0] = node("there", requested=1)
+    findings = commands.findings(made)
+    assert [item.code for item in findings if item.code in {"over_budget", "new_node", "no_free_gpus"}] == [code]
+
+
+@pytest.mark.parametrize(("budget", "code"), [("3", "over_budget"), ("4", "new_node")])
+def test_the_largest_number_of_a_range_has_to_fit_the_budget(tmp_path: Path, budget: str, code: str):
+    metrics = [{"name": f"pods/{name}"} for name in ("tgi_queue_size", "tgi_batch_current_size")]
+    version = "custom.metrics.k8s.io/v1beta2"
+    server = cluster(pool(requirements=L40S))
+    server.groups = {
+        "/apis/custom.metrics.k8s.io": {"preferredVersion": {"groupVersion": version}},
+        f"/apis/{version}": {"resources": metrics},
+    }
+    commands = Commands(tmp_path / "state", server, budget=budget, replicas="1..2")
+    codes = [item.code for item in commands.findings(commands.planned())]
+    assert (code in codes, "no_free_gpus" in codes) == (True, False)
+
+
+def test_hardware_by_name_has_no_price_until_the_preflight_names_the_new_node(tmp_path: Path):
+    commands = Commands(tmp_path / "state", cluster(pool(requirements=L40S)), hardware="1xL40S")
+    made = commands.planned()
+    assert made[0].chosen.offer.usd_per_hour is None
+    (found,) = commands.findings(made)
+    assert (found.code, found.data["instance_type"]) == ("new_node", "g6e.xlarge")

@@ -1,0 +1,325 @@
+"""The machines that Karpenter's NodePools may add: instance types of EC2 that their requirements and limits allow.
+
+https://karpenter.sh/docs/concepts/nodepools/ and https://karpenter.sh/docs/concepts/scheduling/
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Final
+
+from tgi_deploy.errors import Problem, warning
+from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
+from tgi_deploy.targets.kubernetes.nodes import untolerated
+from tgi_deploy.targets.kubernetes.quotas import amount
+from tgi_deploy.targets.reply import Reply, ReplyError
+from tgi_deploy.text import printable
+from tgi_deploy.values.base import Frozen
+from tgi_deploy.values.supply import AddedMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tgi_deploy.catalog.catalog import Catalog
+    from tgi_deploy.targets.kubernetes.api import Api
+    from tgi_deploy.targets.kubernetes.cards import Cards
+    from tgi_deploy.values.hardware import InstanceType
+    from tgi_deploy.values.supply import Offer
+
+_MIB: Final = 2**20
+_GB: Final = 10**9
+_MOST: Final = 1000
+_ON_DEMAND: Final = "on-demand"
+_SPOT: Final = "spot"
+_ARCHITECTURES: Final = {"x86_64": "amd64", "arm64": "arm64"}
+_FAMILY: Final = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]+)", re.ASCII)
+_ZONE: Final = re.compile(r"([a-z]{2}(?:-[a-z]+)+-\d+)[a-z]", re.ASCII)
+
+
+class Requirement(Frozen, frozen=True, kw_only=True):
+    """One of a pool's requirements on the labels of its nodes; `least`: how many values pods must leave open."""
+
+    label: str
+    operator: str
+    values: tuple[str, ...]
+    least: int = 1
+
+    def allows(self, value: str | None) -> bool | None:
+        """Return whether a node may have this value of the label, None for no such label; None if not understood."""
+        if self.operator in {"Exists", "DoesNotExist"}:
+            return (value is not None) == (self.operator == "Exists")
+        if self.operator in {"In", "NotIn"}:
+            return (value in self.values) == (self.operator == "In")
+        bound, number = _number(next(iter(self.values), None)), _number(value)
+        if bound is None or self.operator not in {"Gt", "Lt", "Gte", "Lte"}:
+            return None
+        if number is None:
+            return False
+        above = number > bound if self.operator.startswith("G") else number < bound
+        return above or (self.operator.endswith("e") and number == bound)
+
+
+class Pool(Frozen, frozen=True, kw_only=True):
+    """A NodePool. `why_not`: why it adds no nodes for this tool's pods; `left`: what its limits leave, by resource."""
+
+    name: str
+    weight: int
+    requirements: tuple[Requirement, ...]
+    left: Mapping[str, Decimal]
+    why_not: str
+
+    def allows(self, labels: Mapping[str, str | None]) -> bool:
+        """Return whether it may add a node with these labels; requirements on others don't matter."""
+        known = (item for item in self.requirements if item.label in labels)
+        return all(item.allows(labels[item.label]) is not False for item in known)
+
+    def room(self, hardware: InstanceType, resource: str) -> int:
+        """Return how many machines its limits leave room for."""
+        size = {"cpu": hardware.vcpus, "memory": hardware.ram_bytes, resource: hardware.accelerator_count, "nodes": 1}
+        limited = (
+            (min(left, Decimal(_MOST * size[name])), size[name]) for name, left in self.left.items() if name in size
+        )
+        return min((_MOST, *(int(left // each) if each else _MOST for left, each in limited)))
+
+
+class Growth(Frozen, frozen=True, kw_only=True):
+    """What a cluster's pools may add: the cheapest machine of each card and count, by the form of `--hardware`.
+
+    `notices` name the pools that are left out, and why.
+    """
+
+    machines: Mapping[str, AddedMachine] = {}
+    notices: tuple[Problem, ...] = ()
+
+    def cheapest(self, card: str, gpus: int) -> AddedMachine | None:
+        """Return the cheapest machine with at least so many GPUs of a card; None if there is none."""
+        fits = [item for item in self.machines.values() if item.accelerator == card and item.accelerator_count >= gpus]
+        return min(fits, key=_by_price, default=None)
+
+
+def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
+    """Return what the NodePools may add now: nothing in a cluster without Karpenter, or if they can't be read."""
+    doing = "looking for Karpenter's NodePools"
+    try:
+        listed = api.items(api.path(cards.karpenter["api"], "nodepools", everywhere=True), doing)
+        found = [_pool(item, cards) for item in listed]
+    except GoneError:
+        return Growth()
+    except ClusterRefusedError as refused:
+        return _unread(refused.message, refused.hint) if _has_karpenter(api, cards) else Growth()
+    except ReplyError as malformed:
+        return _unread(f"{doing}: {malformed}", "'kubectl get nodepools -o yaml' shows them")
+    kinds = [item for item in catalog.instance_types().values() if item.status == "offered" and _is_whole(item)]
+    pools = [pool for pool in found if any(_markets(pool, item, cards) for item in kinds)]
+    pools.sort(key=lambda pool: (-pool.weight, pool.name))
+    return _growth_of(pools, catalog, cards, _region(api, cards) if pools else "")
+
+
+def _has_karpenter(api: Api, cards: Cards) -> bool:
+    """Return whether the cluster has the API: to a user without the permission, it refuses unknown kinds just so."""
+    try:
+        return api.get(cards.karpenter["api"], "looking for Karpenter's API", lambda _found: True) is not None
+    except ClusterRefusedError:
+        return True
+
+
+def _unread(why: str, hint: str | None) -> Growth:
+    return Growth(notices=(warning("not_checked", f"{why}: planning without new nodes", hint=hint),))
+
+
+def _growth_of(pools: Sequence[Pool], catalog: Catalog, cards: Cards, region: str) -> Growth:
+    """Return what pools that may have GPUs add in a region; empty for an unknown one."""
+    unpriced = ""
+    if region not in catalog.regions():
+        where = f"no prices are known in {printable(region)}" if region else "no label of a node names the region"
+        unpriced = f"{where}, and an unknown price does not count as free"
+    offers = () if unpriced else tuple(_offers(catalog, region))
+    notices, usable = [], []
+    for pool in pools:
+        fits = any(_fits(pool, offer, cards) for offer in offers)
+        why = pool.why_not or unpriced or ("" if fits else "its limits leave no room, or nothing is for rent there")
+        if why:
+            text = f"planning without new nodes of the NodePool {pool.name}: {why}"
+            notices.append(warning("node_left_out", text))
+        else:
+            usable.append(pool)
+    return Growth(machines=_cheapest(usable, offers, catalog, cards), notices=tuple(notices))
+
+
+def _pool(item: Reply, cards: Cards) -> Pool:
+    metadata, spec, status = item.part("metadata"), item.part("spec"), item.optional_part("status")
+    template = spec.optional_part("template").optional_part("spec")
+    requirements = tuple(map(_requirement, template.optional_parts("requirements")))
+    return Pool(
+        name=printable(metadata.text("name")),
+        weight=spec.integer("weight"),
+        requirements=requirements,
+        left=_left(spec.optional_part("limits").content, status.optional_part("resources").content),
+        why_not=_why_not(item, template, requirements, cards),
+    )
+
+
+def _requirement(item: Reply) -> Requirement:
+    return Requirement(
+        label=item.text("key"),
+        operator=item.text("operator"),
+        values=item.texts("values") if item.has("values") else (),
+        least=max(1, item.integer("minValues")),
+    )
+
+
+def _left(limits: Mapping[str, object], used: Mapping[str, object]) -> dict[str, Decimal]:
+    """Return what is left of each limit: at least 0, and 0 if the amounts can't be read.
+
+    Quantities of a custom resource are texts or numbers, as its author wrote them.
+    """
+    return {name: _difference(str(limit), str(used.get(name, "0"))) for name, limit in limits.items()}
+
+
+def _difference(limit: str, used: str) -> Decimal:
+    try:
+        found = amount(limit) - amount(used)
+    except ArithmeticError:  # larger than any number
+        return Decimal(0)
+    return max(found, Decimal(0)) if found.is_finite() else Decimal(0)
+
+
+def _why_not(item: Reply, template: Reply, requirements: Sequence[Requirement], cards: Cards) -> str:
+    if item.part("metadata").has("deletionTimestamp"):
+        return "it is being deleted"
+    if item.part("spec").has("replicas"):
+        return "it has a fixed number of nodes"
+    conditions = {
+        one.text("type"): one.optional_text("status")
+        for one in item.optional_part("status").optional_parts("conditions")
+    }
+    if conditions.get("Ready", "True") != "True":
+        return "it is not ready"
+    group = template.optional_part("nodeClassRef").optional_text("group")
+    if group != cards.karpenter["node_class"]:
+        return f"its nodes are those of {printable(group) or 'an unknown provider'}, whose prices are not known"
+    taint = untolerated(template, cards.resource)
+    if taint:
+        return f"its nodes have the taint {printable(taint)}"
+    return next(filter(None, (_odd(need, cards) for need in requirements)), "")
+
+
+def _odd(need: Requirement, cards: Cards) -> str:
+    """Return why it is not known which machines meet a requirement, or why none does; empty if it is known."""
+    karpenter = cards.karpenter
+    known = need.label in karpenter["labels"]
+    if known and need.least > 1:
+        return f"its minValues demand that pods leave several values of {printable(need.label)} open"
+    if (known and need.allows(None) is None) or (not known and need.label.startswith(f"{karpenter['node_class']}/")):
+        return f"its requirement on {printable(need.label)} is not understood"
+    return ""
+
+
+def _region(api: Api, cards: Cards) -> str:
+    """Return the region of the cluster's nodes by their labels; empty if unknown, or if they are of several."""
+    nodes = api.items(api.path("/api/v1", "nodes", everywhere=True), "looking for the cluster's region")
+    labels = [item.part("metadata").table("labels") for item in nodes]
+    found = {label.get(cards.region_label) or _of_zone(label.get(cards.zone_label, "")) for label in labels} - {""}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _of_zone(zone: str) -> str:
+    match = _ZONE.fullmatch(zone)
+    return match[1] if match else ""
+
+
+def _offers(catalog: Catalog, region: str) -> Iterator[Offer]:
+    """Yield the machines with whole NVIDIA GPUs that are for rent by the hour in the region."""
+    for offer in catalog.offers((region,), (_ON_DEMAND,)):
+        if _is_whole(offer.instance_type) and offer.usd_per_hour is not None:
+            yield offer
+
+
+def _is_whole(hardware: InstanceType) -> bool:
+    """Return whether it has whole NVIDIA GPUs and is rented by the hour."""
+    chip = hardware.accelerator
+    return chip.vendor == "nvidia" and hardware.partition == chip.slice == 1 and not hardware.capacity_block_only
+
+
+def _fits(pool: Pool, offer: Offer, cards: Cards) -> bool:
+    return bool(pool.room(offer.instance_type, cards.resource) and _markets(pool, offer.instance_type, cards))
+
+
+def _markets(pool: Pool, hardware: InstanceType, cards: Cards) -> tuple[str, ...]:
+    """Return how the pool may rent the machine."""
+    labels = _labels(hardware, cards)
+    return tuple(market for market in (_ON_DEMAND, _SPOT) if pool.allows(labels | {cards.karpenter["market"]: market}))
+
+
+def _labels(hardware: InstanceType, cards: Cards) -> dict[str, str | None]:
+    """Return the labels that Karpenter gives a node of an instance type; those that it lacks are None."""
+    family, _, size = hardware.name.partition(".")
+    parts, chip = _FAMILY.match(family), hardware.accelerator
+    facts = {
+        "type": hardware.name,
+        "architecture": _ARCHITECTURES.get(hardware.cpu_arch),
+        "system": "linux",
+        "category": parts and parts[1],
+        "generation": parts and parts[2],
+        "family": family,
+        "size": size,
+        "cpu": str(hardware.vcpus),
+        "memory_mib": str(hardware.ram_bytes // _MIB),
+        "nvme_gb": str(hardware.nvme_bytes // _GB) if hardware.nvme_bytes else None,
+        "gpu_name": cards.karpenter["gpu_names"].get(chip.name),
+        "gpu_manufacturer": "nvidia",
+        "gpu_count": str(hardware.accelerator_count),
+        "market": None,
+    }
+    return {label: facts[fact] for label, fact in cards.karpenter["labels"].items()}
+
+
+def _cheapest(
+    pools: Sequence[Pool], offers: Sequence[Offer], catalog: Catalog, cards: Cards
+) -> dict[str, AddedMachine]:
+    """Return the cheapest offer of each card and count that the first of the pools with room for it may add."""
+    regions = tuple({offer.region for offer in offers}) if pools else ()
+    spot = {item.instance_type.name: item.usd_per_hour for item in catalog.offers(regions, (_SPOT,))}
+    found: dict[str, AddedMachine] = {}
+    for offer in offers:
+        pool = next((item for item in pools if _fits(item, offer, cards)), None)
+        if pool is None:
+            continue
+        made = _machine(pool, offer, cards, spot.get(offer.instance_type.name))
+        known = found.get(made.hardware)
+        if known is None or _by_price(made) < _by_price(known):
+            found[made.hardware] = made
+    return found
+
+
+def _machine(pool: Pool, offer: Offer, cards: Cards, spot: Decimal | None) -> AddedMachine:
+    hardware = offer.instance_type
+    if offer.usd_per_hour is None:
+        raise AssertionError("only priced offers count")
+    return AddedMachine(
+        pool=pool.name,
+        instance_type=hardware.name,
+        accelerator=hardware.accelerator.name,
+        accelerator_count=hardware.accelerator_count,
+        region=offer.region,
+        usd_per_hour=offer.usd_per_hour,
+        price_source=offer.price_source,
+        price_date=offer.price_date,
+        estimated=offer.estimated,
+        spot_usd_per_hour=spot if _SPOT in _markets(pool, hardware, cards) else None,
+        most=pool.room(hardware, cards.resource),
+    )
+
+
+def _by_price(machine: AddedMachine) -> tuple[Decimal, str]:
+    return machine.usd_per_hour, machine.instance_type
+
+
+def _number(text: str | None) -> Decimal | None:
+    try:
+        found = Decimal(text or "")
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
