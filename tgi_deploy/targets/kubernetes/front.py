@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.targets.kubernetes.autoscalers import set_bounds
 from tgi_deploy.targets.kubernetes.autoscaling import started_with
-from tgi_deploy.targets.kubernetes.manifests import REVISION, label, object_name
-from tgi_deploy.targets.kubernetes.objects import Objects
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, SERVICE
+from tgi_deploy.targets.kubernetes.ingress import ingress_resource
+from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, label, object_name
+from tgi_deploy.targets.kubernetes.objects import Dependents, Objects
+from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, INGRESS, SERVICE
 from tgi_deploy.text import plural
-from tgi_deploy.values.resource import TAG_ID, revision_of
+from tgi_deploy.values.base import as_value
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_SPEC, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -88,11 +91,26 @@ class ServiceFront:
         return found or deployment.current.grace_s
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
+        """Send new requests to a proved revision: those of the Service, and then those of the host."""
         Services(self.api).select(object_name(deployment.name), revision_of(machine.key) or 1)
         plan = deployment.wanted.plan
         if plan is not None and plan.requirements.replicas.varies:
             set_bounds(self.api, machine.attributes["id"], plan.requirements.replicas)
+        options = as_value(deployment.wanted.options, KubernetesOptions, "options")
+        if options.host:
+            self._expose(deployment, options)
         return None
+
+    def _expose(self, deployment: Deployment, options: KubernetesOptions) -> None:
+        """Create the Ingress, or change the one that leads to the same Service already."""
+        wanted, handler = (
+            ingress_resource(self.api, common_labels(deployment.name), options),
+            Dependents(self.api, INGRESS),
+        )
+        tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
+        tags |= {TAG_OWNER: deployment.owner} if deployment.owner else {}
+        found = handler.create(wanted.properties, tags=tags, token="")
+        handler.update(found.attributes, wanted.properties)
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: a pod finishes its open requests after its Deployment is deleted."""

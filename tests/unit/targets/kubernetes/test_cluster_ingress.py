@@ -14,7 +14,6 @@ from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
 
 LABELS = {"app.kubernetes.io/name": "tgi-deploy-demo"}
-ENGINE = {"metadata": {"name": "tgi-deploy-demo-r3", "labels": LABELS}}
 HOST = {"host": "llm.example.com"}
 KEY = {"api_key_from_env": "LLM_KEY"}
 
@@ -53,13 +52,13 @@ def test_the_url_shows_whether_the_host_has_a_certificate(options: Any, url: str
 
 def test_an_ingress_leads_to_the_service_of_all_revisions():
     options = KubernetesOptions(**HOST, **KEY, tls_secret="web", ingress_class="nginx")
-    found = ingress_manifest(ENGINE, options, "k8s.io/ingress-nginx")
+    found = ingress_manifest(LABELS, options, "k8s.io/ingress-nginx")
     assert found["metadata"]["name"] == "tgi-deploy-demo"
     assert found["spec"]["tls"] == [{"hosts": ["llm.example.com"], "secretName": "web"}]
     (path,) = found["spec"]["rules"][0]["http"]["paths"]
     assert path["backend"]["service"] == {"name": "tgi-deploy-demo", "port": {"name": "http"}}
     assert found["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
-    assert "annotations" not in ingress_manifest(ENGINE, options, "example.com/other")["metadata"]
+    assert "annotations" not in ingress_manifest(LABELS, options, "example.com/other")["metadata"]
 
 
 def classes(**found: bool) -> dict[tuple[str, str], Any]:
