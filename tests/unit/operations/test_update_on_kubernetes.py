@@ -17,13 +17,17 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
+from tgi_deploy.targets.kubernetes.autoscalers import steps
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+from tgi_deploy.targets.kubernetes.enforcing import Enforcers
+from tgi_deploy.targets.kubernetes.front import Services
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
 from tgi_deploy.targets.protocol import Supplied
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.wiring import open_catalog
 
 PLACE = "kubernetes:team-a@dev"
@@ -296,3 +300,52 @@ def test_a_host_ends_with_its_deployment_whether_or_not_the_engine_was_awaited(c
     assert hosts(cluster) == ["llm.example.com"]
     cluster.down()
     assert hosts(cluster) == []
+
+
+def without(item, *path):
+    """Remove a member of an object in the cluster."""
+    *above, last = path
+    for member in above:
+        item = item[member]
+    del item[last]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("deployments", ("spec", "selector", "matchLabels", "tgi-deploy/revision")),
+        ("deployments", ("metadata", "labels", "app.kubernetes.io/name")),
+        ("horizontalpodautoscalers", ("apiVersion",)),
+        ("horizontalpodautoscalers", ("spec",)),
+    ],
+)
+def test_a_range_for_objects_that_lack_what_was_applied_is_an_error_with_a_code(cluster, kind, path):
+    cluster.up()
+    metadata = {"name": SHARED, "uid": "u", "labels": {}}
+    autoscaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": {}}
+    if kind == "horizontalpodautoscalers":
+        cluster.server.objects[kind, SHARED] = autoscaler
+    without(cluster.server.objects[kind, SHARED], *path)
+    cloud = KubernetesCloud(api=Api(place=Place.of(PLACE), sender=cluster.server))
+    with pytest.raises(DeployError) as raised:
+        steps(cloud, cluster.around.store.load("demo"), Replicas(least=1, most=3), ("tgi_queue_size",), "")
+    assert raised.value.code == "cluster_unreachable"
+
+
+def test_a_pod_of_limits_without_its_label_is_an_error_with_a_code(cluster):
+    cluster.up(ends=TTL)
+    cluster.server.objects["pods", "l"] = {
+        "metadata": {"name": "l", "labels": {"tgi-deploy/limits-of": ""}},
+        "spec": {},
+    }
+    with pytest.raises(DeployError) as raised:
+        Enforcers(Api(place=Place.of(PLACE), sender=cluster.server)).find({})
+    assert raised.value.code == "cluster_unreachable"
+
+
+def test_a_service_without_what_was_applied_is_an_error_with_a_code(cluster):
+    cluster.up()
+    without(cluster.server.objects["services", SHARED], "spec", "ports")
+    with pytest.raises(DeployError) as raised:
+        Services(Api(place=Place.of(PLACE), sender=cluster.server)).select(SHARED, 2)
+    assert raised.value.code == "cluster_unreachable"
