@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fakes.kubernetes_api import FakeCluster, failure
 
+from tgi_deploy import Client
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.ingress import ingress_findings, ingress_manifest
@@ -48,6 +49,22 @@ def test_a_host_needs_a_certificate_and_a_key_or_the_users_consent(options: Any,
 )
 def test_the_url_shows_whether_the_host_has_a_certificate(options: Any, url: str):
     assert KubernetesOptions(**options).public_url == url
+
+
+@pytest.mark.parametrize(
+    "consent", [{"tls_secret": "web", "expose_to_world": True}, {"plaintext": True, "api_key_secret": "key"}]
+)
+def test_a_host_can_be_rendered_with_the_consent_that_its_refusal_names(consent: Any):
+    client, host = Client(offline=True), HOST["host"]
+    with pytest.raises(InputError):
+        client.render("llama3-8b", "kubernetes", host=host)
+    assert "kind: Ingress" in client.render("llama3-8b", "kubernetes", host=host, **consent).data.artifact.text
+
+
+@pytest.mark.parametrize("form", ["compose", "user-data"])
+def test_consent_that_changes_no_other_artifact_is_refused(form: str):
+    with pytest.raises(InputError, match="an option of --target kubernetes"):
+        Client(offline=True).render("llama3-8b", form, expose_to_world=True)
 
 
 def test_an_ingress_leads_to_the_service_of_all_revisions():
