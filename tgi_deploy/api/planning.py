@@ -134,7 +134,8 @@ class Planning(Place):
 
         known = {item.name for item in wiring.target_options("render")}
         target = wiring.target_of_form(form)
-        own = own_options(target, wiring.targets(), {name: request.get(name) for name in known})
+        given = {name: value for name, value in request.items() if name in known}
+        own = own_options(target, wiring.targets(), given, command="render")
         return artifact_result(
             form,
             texts_of(model, {name: value for name, value in request.items() if name not in known}),

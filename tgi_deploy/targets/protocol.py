@@ -194,7 +194,7 @@ class Launch(Protocol):
 
     @property
     def rare_kinds(self) -> bool:
-        """Whether it creates resources of rare kinds."""
+        """Whether it creates resources of rare kinds, or removes those that no record has."""
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
         """Yield the attempts, best first, without changing anything. Raises the reason if there are none."""

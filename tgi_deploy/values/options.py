@@ -62,12 +62,16 @@ def _options(kind: type[Value]) -> Iterator[Option]:
 
 
 # Options of more than one target.
-ExposeToWorld = Annotated[bool, option("Allow connections from everywhere.", commands=("up",))]
+_EXPOSES: Final = "Allow connections from everywhere."
+_PLAIN: Final = "Allow plain HTTP to a public address, also for the API key."
+ExposeToWorld = Annotated[bool, option(_EXPOSES, commands=("up",))]
+RenderedExposeToWorld = Annotated[bool, option(_EXPOSES, commands=("up", "render"))]
 HubTokenFromEnv = Annotated[bool, option("Store HF_TOKEN as a parameter. Automatic for gated models.", section=SECRETS)]
 ApiKeyFromEnv = Annotated[
     str | None, option("Have the engine require the API key in VARIABLE.", "VARIABLE", section=SECRETS)
 ]
-Plaintext = Annotated[bool, option("Allow plain HTTP to a public address, also for the API key.")]
+Plaintext = Annotated[bool, option(_PLAIN)]
+RenderedPlaintext = Annotated[bool, option(_PLAIN, commands=(*EVERYWHERE, "render"))]
 Tls = Annotated[bool, option("Answer over TLS: the default on rented machines, unless --plaintext or --sandbox.")]
 CertificateFile = Annotated[str | None, option("Your own certificate (PEM, full chain), instead of a new one.", "FILE")]
 

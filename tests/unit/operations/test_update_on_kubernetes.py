@@ -17,11 +17,17 @@ from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.status import status
 from tgi_deploy.targets.kubernetes.api import Api
+from tgi_deploy.targets.kubernetes.autoscalers import steps
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
+from tgi_deploy.targets.kubernetes.enforcing import Enforcers
+from tgi_deploy.targets.kubernetes.front import Services
+from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
 from tgi_deploy.targets.protocol import Supplied
+from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
+from tgi_deploy.values.request import Replicas
 from tgi_deploy.wiring import open_catalog
 
 PLACE = "kubernetes:team-a@dev"
@@ -201,3 +207,145 @@ def test_what_enforces_the_limits_of_the_serving_revision_outlives_a_failed_upda
     with pytest.raises(DeployError):
         cluster.up("awq", ends=TTL)
     assert (cluster.names("jobs"), cluster.serving) == ([job], [SHARED])
+
+
+KEY = "key-of-the-engine"
+EXPOSED = KubernetesOptions(host="llm.example.com", tls_secret="web", api_key_from_env="LLM_KEY")
+MOVED = replaced(EXPOSED, host="new.example.com")
+
+
+def with_host(cluster, scheme="none", options=EXPOSED, **changes):
+    return cluster.up(scheme, options=options, environ={"LLM_KEY": KEY}, preflight=False, **changes)
+
+
+def hosts(cluster):
+    return [
+        item["spec"]["rules"][0]["host"] for (kind, _), item in cluster.server.objects.items() if kind == "ingresses"
+    ]
+
+
+def watched(cluster):
+    """Return what will be seen at each reply of the cluster: the hosts that lead to which Deployments."""
+    seen = set()
+    cluster.server.on_reply = lambda _request: seen.update((host, *cluster.serving) for host in hosts(cluster))
+    return seen
+
+
+def fail_proofs(cluster):
+    cluster.around.engine.model_id = "someone/else"
+
+
+@pytest.mark.parametrize("strategy", ["rolling", "recreate"])
+def test_a_new_host_leads_only_to_the_revision_that_was_proved_with_the_key(cluster, strategy):
+    cluster.up()
+    seen = watched(cluster)
+    with_host(cluster, "awq", strategy=strategy)
+    assert seen == {("llm.example.com", f"{SHARED}-r2")}
+
+
+@pytest.mark.parametrize("strategy", ["rolling", "recreate"])
+def test_a_failed_update_exposes_nothing(cluster, strategy):
+    cluster.up()
+    seen = watched(cluster)
+    fail_proofs(cluster)
+    with pytest.raises(DeployError):
+        with_host(cluster, "awq", strategy=strategy)
+    assert seen == set()
+
+
+def test_a_failed_update_leaves_the_host_as_it_was(cluster):
+    with_host(cluster)
+    before = cluster.server.objects["ingresses", SHARED]
+    seen = watched(cluster)
+    fail_proofs(cluster)
+    with pytest.raises(DeployError):
+        with_host(cluster, "awq", MOVED)
+    assert (cluster.server.objects["ingresses", SHARED], seen) == (before, {("llm.example.com", SHARED)})
+
+
+def test_another_host_takes_the_place_of_the_former_once_the_revision_is_proved(cluster):
+    with_host(cluster)
+    seen = watched(cluster)
+    with_host(cluster, "awq", MOVED)
+    assert hosts(cluster) == ["new.example.com"]
+    assert ("new.example.com", SHARED) not in seen
+
+
+def test_the_first_revision_is_exposed_only_once_it_is_proved(cluster):
+    seen = watched(cluster)
+    fail_proofs(cluster)
+    with pytest.raises(DeployError):
+        with_host(cluster)
+    assert seen == set()
+    cluster.around.engine.model_id = "example-org/example-13b"
+    with_host(cluster)
+    assert hosts(cluster) == ["llm.example.com"]
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_without_a_host_no_ingress_of_an_earlier_one_stays(cluster, recorded):
+    with_host(cluster, options=KubernetesOptions(host="llm.example.com", tls_secret="web", expose_to_world=True))
+    if not recorded:
+        cluster.around.store.remove("demo")
+        cluster.around.clock.seconds += 3600
+    seen = watched(cluster)
+    cluster.up()
+    assert hosts(cluster) == []
+    assert {entry[1:] for entry in seen} <= {(), (SHARED,)}
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_host_ends_with_its_deployment_whether_or_not_the_engine_was_awaited(cluster, wait):
+    with_host(cluster, wait=wait)
+    assert hosts(cluster) == ["llm.example.com"]
+    cluster.down()
+    assert hosts(cluster) == []
+
+
+def without(item, *path):
+    """Remove a member of an object in the cluster."""
+    *above, last = path
+    for member in above:
+        item = item[member]
+    del item[last]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("deployments", ("spec", "selector", "matchLabels", "tgi-deploy/revision")),
+        ("deployments", ("metadata", "labels", "app.kubernetes.io/name")),
+        ("horizontalpodautoscalers", ("apiVersion",)),
+        ("horizontalpodautoscalers", ("spec",)),
+    ],
+)
+def test_a_range_for_objects_that_lack_what_was_applied_is_an_error_with_a_code(cluster, kind, path):
+    cluster.up()
+    metadata = {"name": SHARED, "uid": "u", "labels": {}}
+    autoscaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": {}}
+    if kind == "horizontalpodautoscalers":
+        cluster.server.objects[kind, SHARED] = autoscaler
+    without(cluster.server.objects[kind, SHARED], *path)
+    cloud = KubernetesCloud(api=Api(place=Place.of(PLACE), sender=cluster.server))
+    with pytest.raises(DeployError) as raised:
+        steps(cloud, cluster.around.store.load("demo"), Replicas(least=1, most=3), ("tgi_queue_size",), "")
+    assert raised.value.code == "cluster_unreachable"
+
+
+def test_a_pod_of_limits_without_its_label_is_an_error_with_a_code(cluster):
+    cluster.up(ends=TTL)
+    cluster.server.objects["pods", "l"] = {
+        "metadata": {"name": "l", "labels": {"tgi-deploy/limits-of": ""}},
+        "spec": {},
+    }
+    with pytest.raises(DeployError) as raised:
+        Enforcers(Api(place=Place.of(PLACE), sender=cluster.server)).find({})
+    assert raised.value.code == "cluster_unreachable"
+
+
+def test_a_service_without_what_was_applied_is_an_error_with_a_code(cluster):
+    cluster.up()
+    without(cluster.server.objects["services", SHARED], "spec", "ports")
+    with pytest.raises(DeployError) as raised:
+        Services(Api(place=Place.of(PLACE), sender=cluster.server)).select(SHARED, 2)
+    assert raised.value.code == "cluster_unreachable"

@@ -48,7 +48,9 @@ def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Dep
     executor = context.executor()
 
     def look() -> tuple[Deployment, Sequence[Found]]:
-        seen = observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places)
+        seen = observe(
+            deployment.name, deployment, cloud=context.cloud, places=deployment.places, side=launch.rare_kinds
+        )
         ours = owned_by(seen, deployment.id)
         reject_concurrent_update(deployment, ours)
         return only_launched(deployment), [found for found in ours if found not in serving_resources(deployment, ours)]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.values.base import as_dict, replaced
+from tgi_deploy.values.options import options_of
 from tgi_deploy.values.plan_options import variable_of
 
 if TYPE_CHECKING:
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
     from tgi_deploy.values.base import Value
 
 
-def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, Any]) -> Value:
-    """Return the target's options. Raises InputError: `conflicting_options` for another target's."""
-    own = target.options.__struct_fields__
+def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, Any], *, command: str = "") -> Value:
+    """Return the target's options, those of one command if it is named.
+
+    Raises InputError: `conflicting_options` for another target's.
+    """
+    own = _names(target, command)
     for other in targets:
-        foreign = next((name for name in other.options.__struct_fields__ if name not in own and given.get(name)), None)
+        foreign = next((name for name in _names(other, command) if name not in own and given.get(name)), None)
         if foreign is not None:
             raise InputError(
                 "conflicting_options",
@@ -29,6 +33,11 @@ def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, A
                 hint=f"leave it out; {target.facts.who_connects}",
             )
     return target.options(**{name: given[name] for name in own if name in given})
+
+
+def _names(target: Target, command: str) -> tuple[str, ...]:
+    kind = target.options
+    return tuple(item.name for item in options_of((kind,), command)) if command else kind.__struct_fields__
 
 
 def refuse(target: Target, given: Mapping[str, Any], environ: Mapping[str, str]) -> None:

@@ -59,10 +59,16 @@ class Api:
 
     def items(self, path: str, doing: str, *, query: Mapping[str, str] | None = None) -> tuple[Reply, ...]:
         """Return all objects of a list, page by page."""
-        found: list[Reply] = []
+        return self.each(path, doing, lambda item: item, query=query)
+
+    def each(
+        self, path: str, doing: str, read: Callable[[Reply], _T], *, query: Mapping[str, str] | None = None
+    ) -> tuple[_T, ...]:
+        """Return what `read` makes of each object of a list, page by page."""
+        found: list[_T] = []
         query = {**(query or {}), "limit": str(_PAGE)}
         while True:
-            page = self._ask("GET", path, doing, _page, query=query)
+            page = self._ask("GET", path, doing, lambda reply: _page(reply, read), query=query)
             if page is None:
                 return tuple(found)
             found += page[0]
@@ -144,5 +150,5 @@ def _present(found: _T | None) -> _T:
     return found
 
 
-def _page(reply: Reply) -> tuple[tuple[Reply, ...], str]:
-    return reply.optional_parts("items"), reply.optional_part("metadata").optional_text("continue")
+def _page(reply: Reply, read: Callable[[Reply], _T]) -> tuple[tuple[_T, ...], str]:
+    return tuple(map(read, reply.optional_parts("items"))), reply.optional_part("metadata").optional_text("continue")

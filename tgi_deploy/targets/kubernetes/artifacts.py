@@ -59,7 +59,7 @@ def _documents(deployable: Deployable, options: KubernetesOptions) -> list[Manif
     else:
         found = [engine, *found]
     if options.host:
-        found.append(ingress_manifest(engine, options, ""))
+        found.append(ingress_manifest(engine["metadata"]["labels"], options, ""))
     if deployable.replicas.varies:
         del engine["spec"]["replicas"]
         found.append(autoscaler_manifest(_autoscaler(deployable, options.prometheus), engine, namespace))

@@ -9,8 +9,9 @@ from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_resource, requests_each
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
-from tgi_deploy.targets.kubernetes.objects import Dependents
-from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, HPA, name_of
+from tgi_deploy.targets.kubernetes.manifests import REVISION, SHARED_NAME
+from tgi_deploy.targets.kubernetes.objects import Dependents, selector_of
+from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, HPA, name_of
 from tgi_deploy.text import one_line
 from tgi_deploy.values.resource import AutoscalerState, ChangeSet, Resource, Step
 
@@ -98,7 +99,7 @@ def chosen_source(api: Api, gauges: tuple[str, ...], prometheus: str) -> tuple[S
         return found.source, found.source in found.serving
     if found.keda:
         raise _unavailable(
-            "KEDA is installed and was not given where the metrics are",
+            "KEDA is installed, but --prometheus is missing",
             "add --prometheus URL, the address of your Prometheus inside the cluster",
         )
     raise _unavailable(
@@ -122,14 +123,16 @@ class Autoscalers(Dependents):
 
     def bounded(self, name: str, replicas: Replicas) -> Manifest | None:
         """Return the manifest of one that exists, with other bounds; None if there is none."""
-        live = self.api.get(self.path(name), f"reading the {self.kind}", lambda item: item.content)
-        if live is None:
-            return None
         least, most = self._members
-        spec = {member: value for member, value in live["spec"].items() if member in _APPLIED}
-        about = {"name": name, "labels": live["metadata"].get("labels", {})}
         bounds = {least: replicas.least, most: replicas.most}
-        return {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": about, "spec": {**spec, **bounds}}
+
+        def read(live: Reply) -> Manifest:
+            spec = {member: value for member, value in live.part("spec").content.items() if member in _APPLIED}
+            about = {"name": name, "labels": live.part("metadata").table("labels")}
+            versioned = {member: live.text(member) for member in ("apiVersion", "kind")}
+            return {**versioned, "metadata": about, "spec": {**spec, **bounds}}
+
+        return self.api.get(self.path(name), f"reading the {self.kind}", read)
 
     @property
     def _members(self) -> tuple[str, str]:
@@ -165,8 +168,11 @@ def steps(
     Raises DeployError `autoscaling_unavailable`.
     """
     api, machine, plan = cloud.api, deployment.machine, deployment.plan
-    engine = machine and cloud.workload(machine.attributes["id"])
-    if machine is None or plan is None or not engine:
+    if machine is None or plan is None:
+        return ChangeSet(steps=())
+    path = cloud.handler(DEPLOYMENT).path(machine.attributes["id"])
+    engine = api.get(path, "reading the deployment", _scaled)
+    if engine is None:
         return ChangeSet(steps=())
     live = live_autoscaler(api, machine.attributes["id"])
     if not replicas.varies:
@@ -181,7 +187,7 @@ def steps(
             ready_s=sum(phase.expected_s for phase in plan.time_to_ready),
             prometheus=prometheus,
         )
-        wanted = autoscaler_resource(made, engine[0].content, api.place)
+        wanted = autoscaler_resource(made, engine, api.place)
     else:
         handler, found = live
         name = name_of(found.id)
@@ -192,17 +198,28 @@ def steps(
     return diff((wanted,), deployment.resources, (live[1],) if live else ())
 
 
+def _scaled(deployment: Reply) -> Manifest:
+    """Return what an autoscaler needs of a Deployment. Raises ReplyError or ValueError if it is not one of ours."""
+    about, revision = deployment.part("metadata"), selector_of(deployment).get(REVISION, "")
+    labels = {**about.table("labels"), SHARED_NAME: about.part("labels").text(SHARED_NAME)}
+    return {
+        "metadata": {"name": about.text("name"), "labels": labels},
+        "spec": {"selector": {"matchLabels": {REVISION: str(int(revision))}}},
+    }
+
+
 def autoscaler_state(api: Api, deployment_id: str) -> AutoscalerState | None:
     """Return the state of a Deployment's autoscaler; None without one."""
     live = live_autoscaler(api, deployment_id)
     if live is None:
         return None
     handler, found = live
-    item = api.get(handler.path(found.id), "reading the autoscaler", lambda item: item)
-    if item is None:
+    path = handler.path(found.id)
+    read = api.get(path, "reading the autoscaler", lambda item: (*handler.bounds(item), _problem(item)))
+    if read is None:
         return None
-    least, most = handler.bounds(item)
-    return AutoscalerState(id=found.id, least=least, most=most, problem=_problem(item))
+    least, most, problem = read
+    return AutoscalerState(id=found.id, least=least, most=most, problem=problem)
 
 
 def _problem(item: Reply) -> str:

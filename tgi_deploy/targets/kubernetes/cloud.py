@@ -12,7 +12,7 @@ from tgi_deploy.targets.kubernetes.enforcing import Enforcers, Workloads
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.front import Services
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
-from tgi_deploy.targets.kubernetes.objects import Dependents, Objects
+from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
 from tgi_deploy.targets.kubernetes.pods import Pod, console, machine_state, pod_console, replicas_of
 from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, ENFORCER, INGRESS, KINDS, SERVICE
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, MachineState
@@ -84,15 +84,14 @@ class KubernetesCloud:
 
     def workload(self, instance_id: str) -> tuple[Reply, tuple[Pod, ...]] | None:
         """Return a Deployment with its pods; None if it does not exist."""
-        deployment = self.api.get(
-            self.handler(DEPLOYMENT).path(instance_id), "reading the deployment", lambda item: item
-        )
-        if deployment is None:
+        path = self.handler(DEPLOYMENT).path(instance_id)
+        found = self.api.get(path, "reading the deployment", lambda item: (item, selector_of(item)))
+        if found is None:
             return None
-        labels = deployment.part("spec").part("selector").table("matchLabels")
+        deployment, labels = found
         query = {"labelSelector": ",".join(f"{name}={value}" for name, value in sorted(labels.items()))}
-        pods = self.api.items(self.api.path("/api/v1", "pods"), "looking for the deployment's pods", query=query)
-        return deployment, tuple(map(Pod.of, pods))
+        pods = self.api.each(self.api.path("/api/v1", "pods"), "looking for the deployment's pods", Pod.of, query=query)
+        return deployment, pods
 
     def replicas(self, instance_id: str) -> int:
         found = self.workload(instance_id)

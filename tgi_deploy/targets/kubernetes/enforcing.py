@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tgi_deploy.targets.kubernetes.manifests import Manifest
+    from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.resource import Found
 
 _RESTARTED: Final = "kubectl.kubernetes.io/restartedAt"
@@ -43,8 +44,8 @@ class Enforcers(Objects):
             return found
         doing, query = "looking for the pods of limits", {"labelSelector": POD_LABEL}
         pods: dict[str, list[Pod]] = defaultdict(list)
-        for item in self.api.items(self.api.path("/api/v1", "pods"), doing, query=query):
-            pods[str(item.part("metadata").table("labels")[POD_LABEL])].append(Pod.of(item, CONTAINER))
+        for account, pod in self.api.each(self.api.path("/api/v1", "pods"), doing, _pod_of_limits, query=query):
+            pods[account].append(pod)
         return tuple(_with_trouble(item, pods[name_of(item.id)]) for item in found)
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
@@ -87,15 +88,8 @@ class Enforcers(Objects):
             self._apply_owned(item, owner, account)
         group, plural = DEPENDENT_PATHS["Job"]
         query = {"labelSelector": f"{label(TAG_NAME)}={account.tags[TAG_NAME]}"}
-        about = [
-            item.part("metadata")
-            for item in self.api.items(self.api.path(group, plural), "looking for the Job", query=query)
-        ]
-        jobs = [
-            (item.text("name"), item.text("uid"))
-            for item in about
-            if any(found.text("uid") == own for found in item.optional_parts("ownerReferences"))
-        ]
+        found = self.api.each(self.api.path(group, plural), "looking for the Job", _job_with_owners, query=query)
+        jobs = [(name, uid) for name, uid, owners in found if own in owners]
         if job["metadata"]["name"] not in dict(jobs):
             self._apply_owned(job, owner, account)
         for name, uid in jobs:
@@ -109,6 +103,18 @@ class Enforcers(Objects):
 
     def _path_of(self, manifest: Manifest) -> str:
         return self.api.path(*DEPENDENT_PATHS[manifest["kind"]], manifest["metadata"]["name"])
+
+
+def _pod_of_limits(item: Reply) -> tuple[str, Pod]:
+    """Return a pod with the name of the account whose limits it enforces."""
+    return item.part("metadata").part("labels").text(POD_LABEL), Pod.of(item, CONTAINER)
+
+
+def _job_with_owners(item: Reply) -> tuple[str, str, frozenset[str]]:
+    """Return the name and uid of a Job, and the uids of its owners."""
+    metadata = item.part("metadata")
+    owners = frozenset(owner.text("uid") for owner in metadata.optional_parts("ownerReferences"))
+    return metadata.text("name"), metadata.text("uid"), owners
 
 
 def _with_trouble(account: Found, pods: Sequence[Pod]) -> Found:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tgi_deploy.targets.kubernetes.autoscalers import set_bounds
 from tgi_deploy.targets.kubernetes.autoscaling import started_with
-from tgi_deploy.targets.kubernetes.manifests import REVISION, label, object_name
-from tgi_deploy.targets.kubernetes.objects import Objects
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, SERVICE
+from tgi_deploy.targets.kubernetes.ingress import ingress_resource
+from tgi_deploy.targets.kubernetes.manifests import REVISION, common_labels, label, object_name
+from tgi_deploy.targets.kubernetes.objects import Dependents, Objects, selector_of
+from tgi_deploy.targets.kubernetes.options import KubernetesOptions
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, INGRESS, SERVICE
 from tgi_deploy.text import plural
-from tgi_deploy.values.resource import TAG_ID, revision_of
+from tgi_deploy.values.base import as_value
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER, TAG_SPEC, revision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -21,9 +24,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
     from tgi_deploy.values.plan_document import PlanDocument
-
-# Of a Service's spec, what is applied; the rest are the cluster's defaults.
-_APPLIED: Final = ("type", "selector", "ports")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +40,18 @@ class Services(Objects):
     def select(self, name: str, revision: int) -> None:
         """Send new requests to the pods of a revision; open ones stay where they are."""
         doing = "switching the service"
-        live = self.api.get(self.path(name), doing, lambda item: item.content)
+        live = self.api.get(self.path(name), doing, _as_applied)
         if live is None or live["spec"]["selector"].get(REVISION) == str(revision):
             return
-        spec = {member: live["spec"][member] for member in _APPLIED}
-        about = {member: live["metadata"][member] for member in ("name", "labels", "annotations")}
-        manifest = {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": about,
-            "spec": {**spec, "selector": {**spec["selector"], REVISION: str(revision)}},
-        }
-        self.api.apply(self.path(name), doing, manifest, lambda _reply: True)
+        live["spec"]["selector"][REVISION] = str(revision)
+        self.api.apply(self.path(name), doing, live, lambda _reply: True)
 
     def _is_there(self, selector: Mapping[str, Any]) -> bool:
         """Return whether a Deployment has the pods of a selector."""
         path = Objects(self.api, DEPLOYMENT).path()
         query = {"labelSelector": f"{label(TAG_ID)}={selector.get(label(TAG_ID), '')}"}
-        items = self.api.items(path, "looking for the serving deployment", query=query)
-        return any(item.part("spec").part("selector").table("matchLabels") == selector for item in items)
+        doing = "looking for the serving deployment"
+        return selector in self.api.each(path, doing, selector_of, query=query)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,15 +81,41 @@ class ServiceFront:
         return found or deployment.current.grace_s
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
+        """Send new requests to a proved revision: those of the Service, and then those of the host."""
         Services(self.api).select(object_name(deployment.name), revision_of(machine.key) or 1)
         plan = deployment.wanted.plan
         if plan is not None and plan.requirements.replicas.varies:
             set_bounds(self.api, machine.attributes["id"], plan.requirements.replicas)
+        options = as_value(deployment.wanted.options, KubernetesOptions, "options")
+        if options.host:
+            self._expose(deployment, options)
         return None
+
+    def _expose(self, deployment: Deployment, options: KubernetesOptions) -> None:
+        """Create the Ingress, or change the one that leads to the same Service already."""
+        wanted = ingress_resource(self.api, common_labels(deployment.name), options)
+        handler = Dependents(self.api, INGRESS)
+        tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id, TAG_KEY: wanted.key, TAG_SPEC: wanted.spec}
+        tags |= {TAG_OWNER: deployment.owner} if deployment.owner else {}
+        found = handler.create(wanted.properties, tags=tags, token="")
+        handler.update(found.attributes, wanted.properties)
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: a pod finishes its open requests after its Deployment is deleted."""
         yield from ()
+
+
+def _as_applied(service: Reply) -> Manifest:
+    """Return what is applied of a Service; the rest are the cluster's defaults."""
+    about, spec = service.part("metadata"), service.part("spec")
+    noted = {member: about.table(member) for member in ("labels", "annotations")}
+    ports = [port.content for port in spec.parts("ports")]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": about.text("name"), **noted},
+        "spec": {"type": spec.text("type"), "selector": spec.table("selector"), "ports": ports},
+    }
 
 
 def _grace_s(deployment: Reply) -> int:

@@ -5,7 +5,7 @@ https://kubernetes.io/docs/concepts/services-networking/ingress/
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import error
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.api import Api
     from tgi_deploy.targets.kubernetes.manifests import Manifest
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
-    from tgi_deploy.targets.kubernetes.place import Place
 
 _CLASSES: Final = "/apis/networking.k8s.io/v1/ingressclasses"
 _DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
@@ -71,9 +70,9 @@ def ingress_findings(api: Api, wanted: str | None) -> Iterator[Problem]:
     )
 
 
-def ingress_manifest(engine: Mapping[str, Any], options: KubernetesOptions, controller: str) -> Manifest:
-    """Return the Ingress to the Service of a Deployment. `controller` is that of its class, empty if unknown."""
-    name = engine["metadata"]["labels"][SHARED_NAME]
+def ingress_manifest(labels: Mapping[str, str], options: KubernetesOptions, controller: str) -> Manifest:
+    """Return the Ingress to the Service with these labels. `controller` is that of its class, empty if unknown."""
+    name = labels[SHARED_NAME]
     rows = Store.behind().json("kubernetes/ingress.json")["controllers"]
     annotations = dict(next((row["annotations"] for row in rows if row["controller"] == controller), {}))
     if options.cluster_issuer:
@@ -83,16 +82,17 @@ def ingress_manifest(engine: Mapping[str, Any], options: KubernetesOptions, cont
     secret = options.tls_secret or f"{name}-tls"
     tls = {"tls": [{"hosts": [options.host], "secretName": secret}]} if options.encrypted else {}
     by_class = {"ingressClassName": options.ingress_class} if options.ingress_class else {}
-    labels = dict(engine["metadata"]["labels"])
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "Ingress",
-        "metadata": {"name": name, "labels": labels, **({"annotations": annotations} if annotations else {})},
+        "metadata": {"name": name, "labels": dict(labels), **({"annotations": annotations} if annotations else {})},
         "spec": {**by_class, "rules": [rule], **tls},
     }
 
 
-def ingress_resource(manifest: Manifest, place: Place) -> Resource:
+def ingress_resource(api: Api, labels: Mapping[str, str], options: KubernetesOptions) -> Resource:
     """Return the resource, which all revisions share: it leads to the Service."""
+    found = chosen_class(ingress_classes(api), options.ingress_class)
+    manifest = ingress_manifest(labels, options, found.controller if found else "")
     properties = {"name": manifest["metadata"]["name"], "manifest": manifest}
-    return Resource(key=INGRESS, kind=INGRESS, place=str(place), properties=properties, mutable=("manifest",))
+    return Resource(key=INGRESS, kind=INGRESS, place=str(api.place), properties=properties, mutable=("manifest",))

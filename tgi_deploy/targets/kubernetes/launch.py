@@ -16,19 +16,13 @@ from tgi_deploy.targets.kubernetes.artifacts import FILE, as_yaml
 from tgi_deploy.targets.kubernetes.autoscalers import chosen_source
 from tgi_deploy.targets.kubernetes.autoscaling import Autoscaler, autoscaler_resource, requests_each, started_with
 from tgi_deploy.targets.kubernetes.cards import Cards
-from tgi_deploy.targets.kubernetes.ingress import (
-    chosen_class,
-    ingress_classes,
-    ingress_findings,
-    ingress_manifest,
-    ingress_resource,
-)
+from tgi_deploy.targets.kubernetes.ingress import ingress_findings, ingress_resource
 from tgi_deploy.targets.kubernetes.limits import enforcer
 from tgi_deploy.targets.kubernetes.manifests import API_KEY_SECRET, HUB_TOKEN_SECRET, SECRET_ENTRY, manifests, workload
 from tgi_deploy.targets.kubernetes.nodes import room, room_on, short_of_gpus
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.quotas import short_of_quota
-from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, REPLICAS, START, resources
+from tgi_deploy.targets.kubernetes.resources import DEPLOYMENT, ENFORCER, INGRESS, REPLICAS, START, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
 from tgi_deploy.targets.reply import Reply
 from tgi_deploy.text import plural, rate
@@ -111,7 +105,8 @@ class KubernetesLaunch:
 
     @property
     def rare_kinds(self) -> bool:
-        return self.request.ends != WantedEnds() or self._replicas.varies or self.options.host is not None
+        """Search for all: an Ingress that no record has would lead to an engine that is to have no host."""
+        return True
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
         """Yield the only one.
@@ -128,6 +123,9 @@ class KubernetesLaunch:
         found, documents = (*found, *more), (*documents, *(item.properties["manifest"] for item in more))
         if self._replicas.varies:
             del documents[0]["spec"]["replicas"]
+        if self._exposes_later:
+            found = tuple(item for item in found if item.kind != INGRESS)
+            seen = tuple(item for item in seen if item.kind != INGRESS)
         ends = self._ends(deployment, seen, diff(found, deployment.resources, seen))
         if ends.any or any(item.kind == ENFORCER for item in seen):
             limits = enforcer(documents[0], place)
@@ -147,9 +145,17 @@ class KubernetesLaunch:
     def _dependents(self, engine: Mapping[str, Any], place: Place, start: int) -> Iterator[Resource]:
         """Yield what few deployments have: the Ingress, and what follows the load."""
         if self.options.host:
-            yield ingress_resource(ingress_manifest(engine, self.options, self._controller), place)
+            yield self._ingress(engine)
         if self._replicas.varies:
             yield autoscaler_resource(self._autoscaler(start), engine, place)
+
+    def _ingress(self, engine: Mapping[str, Any]) -> Resource:
+        return ingress_resource(self.cloud(self.place).api, engine["metadata"]["labels"], self.options)
+
+    @property
+    def _exposes_later(self) -> bool:
+        """Whether the host leads to the revision only once it is proved: until then, the Service has another one."""
+        return self.options.host is not None and self.request.wait and self._tunneled
 
     @property
     def _replicas(self) -> Replicas:
@@ -213,9 +219,11 @@ class KubernetesLaunch:
             yield from self._missing(attempt)
             if self.options.host:
                 yield from ingress_findings(self.cloud(self.place).api, self.options.ingress_class)
+                ingress = self._ingress(_machine_of(attempt).properties["manifest"])
+                self.cloud(self.place).handler(INGRESS).rehearse(ingress.properties)
             yield from self._key_findings()
             for step in attempt.changes.steps:
-                if step.action == "create" and step.resource is not None:
+                if step.action == "create" and step.resource is not None and step.kind != INGRESS:
                     self.cloud(self.place).handler(step.kind).rehearse(step.resource.properties)
         except DeployError as problem:
             yield problem.problem
@@ -384,12 +392,6 @@ class KubernetesLaunch:
         variable = self.options.api_key_from_env
         url = self.options.public_url
         return {**tunnel, **({API_KEY_NOTE: variable} if variable else {}), **({PUBLIC_URL_NOTE: url} if url else {})}
-
-    @property
-    def _controller(self) -> str:
-        """The controller that serves the Ingress; empty if that is unknown."""
-        found = chosen_class(ingress_classes(self.cloud(self.place).api), self.options.ingress_class)
-        return found.controller if found else ""
 
     def _workload(self, deployment: Deployment) -> Workload:
         candidate = self.request.plan.chosen

@@ -178,7 +178,10 @@ def deployment(wanted: Workload) -> Manifest:
             "progressDeadlineSeconds": wanted.ready_deadline_s + _NODE_S,
             "selector": {"matchLabels": wanted.selector},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            "template": {"metadata": {"labels": _labels(wanted) | wanted.selector}, "spec": _pod(wanted)},
+            "template": {
+                "metadata": {"labels": {**wanted.identity, **common_labels(wanted.name), **wanted.selector}},
+                "spec": _pod(wanted),
+            },
         },
     )
     if wanted.requests:
@@ -203,12 +206,12 @@ def disruption_budget(wanted: Workload) -> Manifest:
 
 
 def _object(wanted: Workload, version: str, kind: str, *, name: str, spec: Mapping[str, Any]) -> Manifest:
-    metadata = {"name": name, "labels": _labels(wanted)}
+    metadata = {"name": name, "labels": {**wanted.identity, **common_labels(wanted.name)}}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": dict(spec)}
 
 
-def _labels(wanted: Workload) -> dict[str, str]:
-    return {**wanted.identity, SHARED_NAME: wanted.object_name, _MANAGED_BY: TOOL}
+def common_labels(name: str) -> dict[str, str]:
+    return {SHARED_NAME: object_name(name), _MANAGED_BY: TOOL}
 
 
 def _pod(wanted: Workload) -> Manifest:

@@ -46,8 +46,7 @@ class Objects:
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         selector = [f"{label(tag)}={value}" if value else label(tag) for tag, value in tags.items() if tag in _LABELS]
         query = {"labelSelector": ",".join(selector or [label(TAG_ID)])}
-        items = self.api.items(self.path(), f"looking for the {self.kind}", query=query)
-        found = (self.found(item) for item in items)
+        found = self.api.each(self.path(), f"looking for the {self.kind}", self.found, query=query)
         return tuple(item for item in found if all(item.tags.get(tag) == value for tag, value in tags.items() if value))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- the name is the token
@@ -151,6 +150,10 @@ class Dependents(Objects):
         owner = {"apiVersion": version, "kind": api_kind, "name": name, "uid": uid}
         metadata = {**manifest["metadata"], **({"ownerReferences": [owner]} if uid else {})}
         return {**manifest, "metadata": metadata}
+
+
+def selector_of(deployment: Reply) -> dict[str, str]:
+    return deployment.part("spec").part("selector").table("matchLabels")
 
 
 def tagged(manifest: Mapping[str, Any], tags: Mapping[str, str]) -> dict[str, Any]:

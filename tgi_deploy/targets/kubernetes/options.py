@@ -13,8 +13,8 @@ from tgi_deploy.values.options import (
     PLACES,
     SECRETS,
     ApiKeyFromEnv,
-    ExposeToWorld,
-    Plaintext,
+    RenderedExposeToWorld,
+    RenderedPlaintext,
     flag_of,
     option,
 )
@@ -114,8 +114,8 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
             section=SECRETS,
         ),
     ] = None
-    expose_to_world: ExposeToWorld = False
-    plaintext: Plaintext = False
+    expose_to_world: RenderedExposeToWorld = False
+    plaintext: RenderedPlaintext = False
     weights_claim: Annotated[
         str | None,
         option(
@@ -180,5 +180,5 @@ class KubernetesOptions(Value, frozen=True, kw_only=True):
             raise InputError(
                 "world_exposed",
                 f"--host {self.host} answers everybody who can reach the ingress controller, without an API key",
-                hint="add --api-key-from-env VARIABLE, or --expose-to-world to confirm",
+                hint="add --api-key-secret SECRET or --api-key-from-env VARIABLE, or --expose-to-world to confirm",
             )

@@ -38,16 +38,16 @@ _ANSWER_S: Final = 60.0
 _PLUGIN_S: Final = 60.0
 _MOST_BYTES: Final = 64 * bounded_files.MIB
 _VERSIONS: Final = frozenset({"client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"})
-# Credentials are asked for again this long before they expire.
 # A character beyond U+FFFF as JSON escapes it, or any other escape.
 _ESCAPED: Final = re.compile(r"\\(?:(ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2})|.)")
+# Credentials are asked for again this long before they expire.
 _EARLY: Final = timedelta(minutes=1)
 
 
 def encoded(body: Mapping[str, Any]) -> bytes:
     """Return a body as JSON that is YAML, too, as which the API server reads what is applied.
 
-    There, an escaped pair of surrogates is no character.
+    There, an escaped pair of surrogates is not a character.
     """
     text = json.dumps(body).replace("\x7f", "\\u007f")
     return _ESCAPED.sub(lambda found: _character(found[1]) if found[1] else found[0], text).encode()

@@ -102,8 +102,8 @@ def test_the_first_source_that_serves_the_metrics_is_used(groups: Any, prometheu
     ("groups", "prometheus", "words"),
     [
         ({}, "", "KEDA is not installed"),
-        ({KEDA: {}}, "", "was not given where the metrics are"),
-        ({KEDA: {}} | group(EXTERNAL), "", "was not given where the metrics are"),
+        ({KEDA: {}}, "", "--prometheus is missing"),
+        ({KEDA: {}} | group(EXTERNAL), "", "--prometheus is missing"),
         (OF_PODS, URL, "--prometheus is for KEDA"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from fakes.kubernetes_api import FakeCluster, failure
 
+from tgi_deploy import Client
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.ingress import ingress_findings, ingress_manifest
@@ -14,7 +15,6 @@ from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.targets.kubernetes.place import Place
 
 LABELS = {"app.kubernetes.io/name": "tgi-deploy-demo"}
-ENGINE = {"metadata": {"name": "tgi-deploy-demo-r3", "labels": LABELS}}
 HOST = {"host": "llm.example.com"}
 KEY = {"api_key_from_env": "LLM_KEY"}
 
@@ -51,15 +51,31 @@ def test_the_url_shows_whether_the_host_has_a_certificate(options: Any, url: str
     assert KubernetesOptions(**options).public_url == url
 
 
+@pytest.mark.parametrize(
+    "consent", [{"tls_secret": "web", "expose_to_world": True}, {"plaintext": True, "api_key_secret": "key"}]
+)
+def test_a_host_can_be_rendered_with_the_consent_that_its_refusal_names(consent: Any):
+    client, host = Client(offline=True), HOST["host"]
+    with pytest.raises(InputError):
+        client.render("llama3-8b", "kubernetes", host=host)
+    assert "kind: Ingress" in client.render("llama3-8b", "kubernetes", host=host, **consent).data.artifact.text
+
+
+@pytest.mark.parametrize("form", ["compose", "user-data"])
+def test_consent_that_changes_no_other_artifact_is_refused(form: str):
+    with pytest.raises(InputError, match="an option of --target kubernetes"):
+        Client(offline=True).render("llama3-8b", form, expose_to_world=True)
+
+
 def test_an_ingress_leads_to_the_service_of_all_revisions():
     options = KubernetesOptions(**HOST, **KEY, tls_secret="web", ingress_class="nginx")
-    found = ingress_manifest(ENGINE, options, "k8s.io/ingress-nginx")
+    found = ingress_manifest(LABELS, options, "k8s.io/ingress-nginx")
     assert found["metadata"]["name"] == "tgi-deploy-demo"
     assert found["spec"]["tls"] == [{"hosts": ["llm.example.com"], "secretName": "web"}]
     (path,) = found["spec"]["rules"][0]["http"]["paths"]
     assert path["backend"]["service"] == {"name": "tgi-deploy-demo", "port": {"name": "http"}}
     assert found["metadata"]["annotations"]["nginx.ingress.kubernetes.io/proxy-buffering"] == "off"
-    assert "annotations" not in ingress_manifest(ENGINE, options, "example.com/other")["metadata"]
+    assert "annotations" not in ingress_manifest(LABELS, options, "example.com/other")["metadata"]
 
 
 def classes(**found: bool) -> dict[tuple[str, str], Any]:
