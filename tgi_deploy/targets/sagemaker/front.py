@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.names import endpoint_name
 from tgi_deploy.targets.sagemaker.scaling import TARGET, resource_id
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER
@@ -51,6 +52,12 @@ class EndpointFront:
             found = targets.create(properties, tags=_tags(deployment), token="")
         targets.update(found.attributes, properties)
         return None
+
+    def restore(self, machine: ResourceRecord) -> None:
+        """Make the schedule, which all revisions share, end the endpoint by the limits of this one."""
+        found = self.cloud.endpoints.read(machine.attributes)
+        if found is not None:
+            enforce(self.cloud.api, found, found.tags)
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: SageMaker lets the former machines finish what they have begun before it ends them."""

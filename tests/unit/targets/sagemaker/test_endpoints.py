@@ -90,13 +90,13 @@ def account(tmp_path: Path) -> Account:
     return Account(Surroundings(home=tmp_path / "state"))
 
 
-def another(**changes: Any) -> Any:
+def another(batch: str = "7", **changes: Any) -> Any:
     """Return a plan for something else, which needs a new revision."""
     first = plan()
     engine = first.chosen.engine
-    container = replaced(engine.container, env=(*engine.container.env, ("MAX_BATCH_SIZE", "7")))
+    container = replaced(engine.container, env=(*engine.container.env, ("MAX_BATCH_SIZE", batch)))
     chosen = replaced(first.chosen, engine=replaced(engine, container=container), **changes)
-    return replaced(first, chosen=chosen, request=replaced(first.request, env={"MAX_BATCH_SIZE": "7"}))
+    return replaced(first, chosen=chosen, request=replaced(first.request, env={"MAX_BATCH_SIZE": batch}))
 
 
 def exactly(number: int) -> Replicas:
@@ -517,3 +517,45 @@ def test_an_endpoint_that_its_schedule_has_ended_is_brought_up_again(account):
     assert (sorted(account.hosting.endpoints), account.hosting.groups) == (["tgi-deploy-demo"], {})
     account.down()
     assert account.hosting.everything == {}
+
+
+def schedule_of(account: Account) -> Any:
+    (group,) = account.hosting.groups.values()
+    return group["schedule"]
+
+
+@pytest.mark.parametrize("before", [None, 7200])
+@pytest.mark.parametrize("asked", [3600, 72000])
+def test_a_failed_update_leaves_the_limits_of_what_serves(account, before, asked):
+    account.up(ends=WantedEnds(ttl_s=before))
+    account.around.engine.model_id = "somebody/else"
+    with pytest.raises(NotHealthyError):
+        account.up(plan=another(), ends=WantedEnds(ttl_s=asked))
+    schedule = schedule_of(account)
+    end = account.around.store.load("demo").ends.expires_at
+    assert (end, schedule.get("StartDate")) == (end, end)
+    assert (schedule.get("State") == "DISABLED") == (before is None)
+    account.down()
+    assert account.hosting.everything == {}
+
+
+@pytest.mark.parametrize("then", [plan(), another("9")], ids=["the former plan", "a third plan"])
+def test_a_killed_update_that_is_not_resumed_leaves_the_limits_of_what_serves(account, then):
+    account.up()
+    account.kill_at(7)  # the schedule is there, the endpoint is being moved
+    with pytest.raises(KilledError):
+        account.up(plan=another(), ends=WantedEnds(ttl_s=3600))
+    assert schedule_of(account)["StartDate"] is not None
+    account.kill_at(None)
+    account.up(plan=then)
+    assert schedule_of(account).get("State") == "DISABLED"
+
+
+def test_a_failed_update_renews_the_lease_of_what_serves(account):
+    account.up(ends=WantedEnds(lease_s=3600))
+    account.around.engine.model_id = "somebody/else"
+    account.around.clock.seconds += 3500
+    with pytest.raises(NotHealthyError):
+        account.up(plan=another(), ends=WantedEnds(lease_s=3600))
+    left = schedule_of(account)["StartDate"] - account.around.clock.now()
+    assert timedelta(seconds=3500) < left <= timedelta(hours=1)
