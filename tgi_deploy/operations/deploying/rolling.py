@@ -172,8 +172,6 @@ def share_ceiling(
 
     `restore_limits` reverts this.
     """
-    if deployment.rolling and deployment.machine_at(deployment.wanted.number) is None:
-        _restore_shared(context, deployment)  # an earlier update may have changed them
     ceiling, rollout = attempt.ends.max_spend_usd, deployment.rollout
     expires_at = rollout.ends.expires_at if rollout and rollout.ends else None
     serving = next((found for found in serving_resources(deployment, seen) if found.is_machine and found.alive), None)

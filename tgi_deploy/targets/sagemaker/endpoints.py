@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.reconcile.claim import claimed_error
-from tgi_deploy.reconcile.ends import READS_TAGS
+from tgi_deploy.reconcile.ends import READS_TAGS, certain_end, ends_of
 from tgi_deploy.reconcile.errors import ExistsError, GoneError, InUseError
 from tgi_deploy.targets.aws.api import Api, before_visible, tag_list
 from tgi_deploy.targets.sagemaker.limits import enforce
@@ -86,6 +86,9 @@ class Endpoints:
         """Create the configuration, then create or move the endpoint, unless earlier requests of ours have."""
         name, value = READS_TAGS
         configuration = self._configured(properties, {**tags, name: value})
+        if certain_end(ends_of(None, [configuration.tags])) is None:
+            # An earlier endpoint or revision may have left a schedule, which would end this one, too.
+            enforce(self.api, self._found(configuration, None), configuration.tags)
         endpoint = properties["endpoint"]
         state = self.endpoint(endpoint)
         if state is None:

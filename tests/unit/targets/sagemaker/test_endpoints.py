@@ -559,3 +559,23 @@ def test_a_failed_update_renews_the_lease_of_what_serves(account):
         account.up(plan=another(), ends=WantedEnds(lease_s=3600))
     left = schedule_of(account)["StartDate"] - account.around.clock.now()
     assert timedelta(seconds=3500) < left <= timedelta(hours=1)
+
+
+@pytest.mark.parametrize("options", [SageMakerOptions(create_role=True), SageMakerOptions(role=ROLE)])
+@pytest.mark.parametrize("ttl_s", [None, 18000])
+def test_a_schedule_that_an_unrecorded_endpoint_has_left_does_not_end_the_next_one(account, tmp_path, options, ttl_s):
+    account.up(ends=WantedEnds(ttl_s=3600), options=options)
+    account.hosting.endpoints.clear()
+    second = Account(Surroundings(home=tmp_path / "other", ids=7), account.hosting)
+    second.around.clock.seconds += 100000
+    schedules = []
+
+    def after(name: str) -> None:
+        if name == "create_endpoint":
+            schedules.extend(group["schedule"].get("StartDate") for group in account.hosting.groups.values())
+
+    account.hosting.after_call = after
+    end = second.up(options=options, ends=WantedEnds(ttl_s=ttl_s)).ends.expires_at
+    assert schedules == [end]
+    second.down()
+    assert account.hosting.everything == {}
