@@ -3,119 +3,36 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from builders.samples import quick
 from fakes.cloud import KilledError
-from fakes.hosting_api import FakeHosting, refusal
-from fakes.surroundings import Surroundings, fake_ec2, plan, request
+from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
+from fakes.hosting_api import refusal
+from fakes.surroundings import Surroundings, plan
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart
 from tgi_deploy.operations.deploying.scaling import scale
-from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
-from tgi_deploy.secret import Secret
-from tgi_deploy.targets.aws.api import Api
-from tgi_deploy.targets.aws.retry import Retrier
-from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
-from tgi_deploy.targets.sagemaker.target import SageMakerTarget
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.request import Replicas
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tgi_deploy.values.deployment import Deployment
-
-PLACE = "sagemaker:us-east-1"
-TOKEN = "hf_sekret"
-ROLE = "arn:aws:iam::123456789012:role/hosting"
-
-
-@dataclass
-class Account:
-    """A user's computer and an account. `up` and `down` are each a new process."""
-
-    around: Surroundings
-    hosting: FakeHosting = field(default_factory=FakeHosting)
-
-    @property
-    def target(self) -> SageMakerTarget:
-        api = Api(region="us-east-1", sessions=self.hosting, retrier=Retrier(self.around.clock))
-        cloud = SageMakerCloud(api=api, secret_of=lambda _name: Secret(TOKEN))
-        return SageMakerTarget(cloud_of=lambda _place: cloud, catalog=open_catalog, default_region=lambda: "us-east-1")
-
-    @property
-    def context(self) -> Any:
-        target = self.target
-        return self.around.context(
-            targets=(fake_ec2(self.around.world.cloud), target), cloud=target.cloud, regions=(PLACE,), loopback=False
-        )
-
-    def up(self, *, options: SageMakerOptions | None = None, **changes: Any) -> Deployment:
-        own = options or SageMakerOptions(create_role=True)
-        chosen = changes.pop("plan", None) or plan()
-        asked = request(chosen, target="sagemaker", options=own, environ={"HF_TOKEN": TOKEN}, wait=True, **changes)
-        return up(self.context, asked).deployment
-
-    def down(self) -> Any:
-        return down(self.context, ("demo",), lambda _removals: True)
-
-    def kill_at(self, number: int | None, *, changing: bool = True) -> None:
-        left = [number]
-
-        def after(name: str) -> None:
-            if left[0] is not None and changing != name.startswith(("describe", "list", "get")):
-                left[0] -= 1
-                if left[0] == 0:
-                    raise KilledError
-
-        self.hosting.after_call = after
 
 
 @pytest.fixture
 def account(tmp_path: Path) -> Account:
     return Account(Surroundings(home=tmp_path / "state"))
-
-
-def another(batch: str = "7", **changes: Any) -> Any:
-    """Return a plan for something else, which needs a new revision."""
-    first = plan()
-    engine = first.chosen.engine
-    container = replaced(engine.container, env=(*engine.container.env, ("MAX_BATCH_SIZE", batch)))
-    chosen = replaced(first.chosen, engine=replaced(engine, container=container), **changes)
-    return replaced(first, chosen=chosen, request=replaced(first.request, env={"MAX_BATCH_SIZE": batch}))
-
-
-def exactly(number: int) -> Replicas:
-    return Replicas(least=number, most=number)
-
-
-def ranged(least: int, most: int, replicas: int = 1) -> Any:
-    first = plan()
-    asked = replaced(first.request, replicas=Replicas(least=least, most=most))
-    return replaced(first, request=asked, chosen=replaced(first.chosen, replicas=replicas))
-
-
-FIRST = {
-    "models": ["tgi-deploy-demo-r1"],
-    "configs": ["tgi-deploy-demo-r1"],
-    "endpoints": ["tgi-deploy-demo"],
-    "roles": ["tgi-deploy-id000001-us-east-1-endpoint"],
-}
-SECOND = {**FIRST, "models": ["tgi-deploy-demo-r2"], "configs": ["tgi-deploy-demo-r2"]}
 
 
 def test_an_endpoint_is_created_with_its_tags_in_each_creating_call_and_removed(account):
@@ -516,66 +433,4 @@ def test_an_endpoint_that_its_schedule_has_ended_is_brought_up_again(account):
     account.up()
     assert (sorted(account.hosting.endpoints), account.hosting.groups) == (["tgi-deploy-demo"], {})
     account.down()
-    assert account.hosting.everything == {}
-
-
-def schedule_of(account: Account) -> Any:
-    (group,) = account.hosting.groups.values()
-    return group["schedule"]
-
-
-@pytest.mark.parametrize("before", [None, 7200])
-@pytest.mark.parametrize("asked", [3600, 72000])
-def test_a_failed_update_leaves_the_limits_of_what_serves(account, before, asked):
-    account.up(ends=WantedEnds(ttl_s=before))
-    account.around.engine.model_id = "somebody/else"
-    with pytest.raises(NotHealthyError):
-        account.up(plan=another(), ends=WantedEnds(ttl_s=asked))
-    schedule = schedule_of(account)
-    end = account.around.store.load("demo").ends.expires_at
-    assert (end, schedule.get("StartDate")) == (end, end)
-    assert (schedule.get("State") == "DISABLED") == (before is None)
-    account.down()
-    assert account.hosting.everything == {}
-
-
-@pytest.mark.parametrize("then", [plan(), another("9")], ids=["the former plan", "a third plan"])
-def test_a_killed_update_that_is_not_resumed_leaves_the_limits_of_what_serves(account, then):
-    account.up()
-    account.kill_at(7)  # the schedule is there, the endpoint is being moved
-    with pytest.raises(KilledError):
-        account.up(plan=another(), ends=WantedEnds(ttl_s=3600))
-    assert schedule_of(account)["StartDate"] is not None
-    account.kill_at(None)
-    account.up(plan=then)
-    assert schedule_of(account).get("State") == "DISABLED"
-
-
-def test_a_failed_update_renews_the_lease_of_what_serves(account):
-    account.up(ends=WantedEnds(lease_s=3600))
-    account.around.engine.model_id = "somebody/else"
-    account.around.clock.seconds += 3500
-    with pytest.raises(NotHealthyError):
-        account.up(plan=another(), ends=WantedEnds(lease_s=3600))
-    left = schedule_of(account)["StartDate"] - account.around.clock.now()
-    assert timedelta(seconds=3500) < left <= timedelta(hours=1)
-
-
-@pytest.mark.parametrize("options", [SageMakerOptions(create_role=True), SageMakerOptions(role=ROLE)])
-@pytest.mark.parametrize("ttl_s", [None, 18000])
-def test_a_schedule_that_an_unrecorded_endpoint_has_left_does_not_end_the_next_one(account, tmp_path, options, ttl_s):
-    account.up(ends=WantedEnds(ttl_s=3600), options=options)
-    account.hosting.endpoints.clear()
-    second = Account(Surroundings(home=tmp_path / "other", ids=7), account.hosting)
-    second.around.clock.seconds += 100000
-    schedules = []
-
-    def after(name: str) -> None:
-        if name == "create_endpoint":
-            schedules.extend(group["schedule"].get("StartDate") for group in account.hosting.groups.values())
-
-    account.hosting.after_call = after
-    end = second.up(options=options, ends=WantedEnds(ttl_s=ttl_s)).ends.expires_at
-    assert schedules == [end]
-    second.down()
     assert account.hosting.everything == {}
