@@ -292,6 +292,20 @@ def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     assert second.created == first.removed_at
 
 
+@pytest.mark.parametrize("asked", [1, 4])
+@pytest.mark.parametrize("state", ["Updating", "SystemUpdating"])
+def test_an_endpoint_that_is_changing_is_not_scaled(account, asked, state):
+    account.up(plan=ranged(3, 3, 3))
+    account.hosting.endpoints["tgi-deploy-demo"].update(status=state, pending="tgi-deploy-demo-r1", left=5)
+    with pytest.raises(DeployError) as caught:
+        scale(account.context, "demo", exactly(asked))
+    assert caught.value.code == "endpoint_busy"
+    assert account.around.store.load("demo").plan.chosen.replicas == 3
+    account.hosting.endpoints["tgi-deploy-demo"].update(left=0)
+    scale(account.context, "demo", exactly(asked))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == asked
+
+
 def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(account):
     account.up()
     extend(account.context, "demo", WantedEnds(ttl_s=3600))
