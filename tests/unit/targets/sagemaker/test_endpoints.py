@@ -402,6 +402,23 @@ def test_an_update_of_a_scaled_endpoint_keeps_its_number(account):
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
 
 
+def test_a_number_in_place_of_a_range_is_the_number_after_the_update(account):
+    account.up(plan=ranged(2, 4, 2))
+
+    def scale_out(name: str) -> None:
+        """Add machines under the load of the proof, and be at it when the range is left."""
+        endpoint = account.hosting.endpoints["tgi-deploy-demo"]
+        if name == "describe_scalable_targets" and endpoint["config"] == "tgi-deploy-demo-r2":
+            endpoint.update(count=3, status="Updating", pending="tgi-deploy-demo-r2", left=3)
+            account.hosting.after_call = None
+
+    account.hosting.after_call = scale_out
+    fixed = another()
+    deployment = account.up(plan=replaced(fixed, request=replaced(fixed.request, replicas=exactly(1))))
+    assert account.hosting.scaled == {}
+    assert (account.hosting.endpoints["tgi-deploy-demo"]["count"], deployment.plan.chosen.replicas) == (1, 1)
+
+
 def test_the_hub_token_is_passed_on_only_with_consent_and_recorded_nowhere(account):
     gated = plan()
     model = replaced(gated.request.model, model=replaced(gated.request.model.model, gated=True))
