@@ -3,8 +3,8 @@
 A configuration can't be changed, and its name has the revision: it is the machine's id and carries its tags. The
 endpoint keeps its name from revision to revision and has the tags of the first one: what owns the name. Properties:
 name (of the configuration), endpoint, variant (the only `ProductionVariant` of CreateEndpointConfig), replicas,
-autoscaled (whether the number of replicas is not ours to set), drain_s (how long a former machine may take to finish
-what it has begun); mutable: replicas, and `tags` that are limits.
+most (to how many replicas AWS may scale it; 0: the number is fixed), drain_s (how long a former machine may take to
+finish what it has begun); mutable: replicas, and `tags` that are limits.
 
 * Creating a revision's machine creates its configuration and then the endpoint, or moves the endpoint to it.
 * Deleting it moves the endpoint back to the configuration of a former revision, with as many machines as before, if
@@ -91,7 +91,8 @@ class Endpoints:
         state = self.endpoint(properties["endpoint"])
         if state is not None and state.tags.get(TAG_ID) != tags[TAG_ID]:
             raise self._taken(state, tags)
-        retain, replicas = properties["autoscaled"], properties["replicas"]
+        replicas = properties["replicas"]
+        retain = state is not None and replicas <= state.desired <= properties["most"]
         configuration = self._configured(properties, {**tags, **_own_tags(state, replicas, retain=retain)})
         if certain_end(ends_of(None, [configuration.tags])) is None:
             # An earlier endpoint or revision may have left a schedule, which would end this one, too.
@@ -172,7 +173,7 @@ class Endpoints:
         tags = properties.get("tags")
         if tags:
             self._limit(attributes, tags)
-        elif not properties.get("autoscaled", False):
+        elif not properties.get("most"):
             self._resize(attributes, properties["replicas"])
 
     def _limit(self, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:

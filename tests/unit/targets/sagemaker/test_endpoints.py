@@ -402,6 +402,19 @@ def test_an_update_of_a_scaled_endpoint_keeps_its_number(account):
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
 
 
+@pytest.mark.parametrize(
+    ("before", "least", "most", "planned", "after"),
+    [(6, 1, 4, 1, 1), (1, 2, 4, 2, 2), (3, 1, 4, 1, 3)],
+    ids=["more than the range", "less than planned", "within the range"],
+)
+def test_a_range_in_place_of_a_number_holds_from_the_update_on(account, before, least, most, planned, after):
+    account.up(plan=ranged(before, before, before))
+    scaled = another(replicas=planned)
+    asked = Replicas(least=least, most=most)
+    account.up(plan=replaced(scaled, request=replaced(scaled.request, replicas=asked)))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == after
+
+
 def test_a_number_in_place_of_a_range_is_the_number_after_the_update(account):
     account.up(plan=ranged(2, 4, 2))
 
