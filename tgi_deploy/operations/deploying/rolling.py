@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError, Problem, warning
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError, Problem, warning
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
@@ -329,7 +329,13 @@ def _silent(name: str, url: str) -> NotHealthyError:
 def withdraw(context: Context, deployment: Deployment) -> Deployment:
     """Remove the resources of a rolling update before its promotion. Raises LeftBehindError."""
     await_settled(context, deployment)
-    return _without_outdated(context, deployment, mark_withdrawn(deployment))
+    name, after = deployment.name, mark_withdrawn(deployment)
+    try:
+        return _without_outdated(context, deployment, after)
+    except LeftBehindError as error:
+        back = f"'tgi-deploy rollback {name}' finishes going back to revision {after.current.number}, which serves"
+        hint = f"{back}; until then, this may cost money; 'tgi-deploy down {name}' would remove both"
+        raise error.copy(hint=hint) from error.__cause__
 
 
 def _without_outdated(context: Context, deployment: Deployment, after: Deployment) -> Deployment:

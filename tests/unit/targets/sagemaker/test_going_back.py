@@ -10,8 +10,9 @@ from fakes.cloud import KilledError
 from fakes.hosting_account import FIRST, ROLE, Account, another, exactly, ranged
 from fakes.surroundings import Surroundings, plan
 
-from tgi_deploy.errors import DeployError, NotHealthyError
+from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.scaling import scale
+from tgi_deploy.targets.sagemaker.commands import removal_command
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.values.ends import WantedEnds
 
@@ -111,3 +112,33 @@ def test_a_killed_update_that_is_not_resumed_leaves_as_many_machines_as_before(a
     account.up()
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 1
     assert account.hosting.everything == FIRST
+
+
+def test_going_back_that_takes_too_long_points_at_nothing_that_removes_what_serves(account):
+    account.up()
+    account.around.engine.model_id = "somebody/else"
+
+    def never_back(_name: str) -> None:
+        if account.hosting.calls.count("update_endpoint") == 2:
+            account.hosting.endpoints["tgi-deploy-demo"].update(left=2)
+
+    account.hosting.after_call = never_back
+    with pytest.raises(LeftBehindError) as caught:
+        account.up(plan=another())
+    hint = caught.value.hint or ""
+    assert "'tgi-deploy rollback demo' finishes" in hint
+    assert "same 'down'" not in hint
+    account.hosting.after_call, account.around.engine.model_id = None, plan().request.model.name
+    account.up(origin="rollback")
+    assert account.hosting.everything == FIRST
+
+
+def test_the_command_that_removes_a_revision_by_hand_deletes_the_endpoint_only_while_it_serves_that_revision():
+    command = removal_command("endpoint", "tgi-deploy-demo-r2", "sagemaker:us-east-1") or ""
+    condition, _, rest = command.partition(" && ")
+    assert "--query EndpointConfigName" in condition
+    assert condition.endswith('" = tgi-deploy-demo-r2 ]')
+    assert rest == (
+        "aws sagemaker delete-endpoint --endpoint-name tgi-deploy-demo --region us-east-1; "
+        "aws sagemaker delete-endpoint-config --endpoint-config-name tgi-deploy-demo-r2 --region us-east-1"
+    )
