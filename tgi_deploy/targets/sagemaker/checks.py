@@ -33,6 +33,8 @@ _ENDING: Final = " for endpoint usage"
 _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_profile", "cloud_unreachable"})
 # Prices have up to ten digits after the point, and listings round them.
 _SAME: Final = Decimal("0.005")
+# No machine costs as much an hour, in USD.
+_TOO_MUCH: Final = 100_000
 # In the names of the buckets that a created role may read, by its permissions boundary.
 _READABLE: Final = "sagemaker"
 
@@ -234,8 +236,8 @@ def _on_demand(text: str) -> Decimal:
         found = Decimal(dimension["pricePerUnit"]["USD"])
     except (ValueError, KeyError, TypeError, AttributeError, InvalidOperation) as problem:
         raise ReplyError(f"a product of the price list is unreadable: {problem}") from None
-    if not found.is_finite() or found <= 0:
-        raise ReplyError("a price is not above 0")
+    if not found.is_finite() or not 0 < found < _TOO_MUCH:
+        raise ReplyError("a price is not above 0, or is too high for a machine")
     return found
 
 

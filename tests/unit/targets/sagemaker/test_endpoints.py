@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from builders.samples import quick
+from fakes import hosting_api
 from fakes.cloud import KilledError
 from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
 from fakes.hosting_api import refusal
@@ -460,6 +461,22 @@ def test_a_role_that_sagemaker_may_not_assume_leaves_nothing(account):
         account.up(options=SageMakerOptions(role=ROLE))
     assert caught.value.code == "role_unusable"
     assert account.hosting.everything == {}
+
+
+@pytest.mark.parametrize("words", ["Could not assume role", "Invalid value"])
+def test_a_refusal_that_quotes_the_hub_token_is_scrubbed(account, words):
+    account.hosting.refusals["create_model"] = refusal("ValidationException", f"{words} {ROLE} {TOKEN}.")
+    options = SageMakerOptions(role=ROLE, hub_token_from_env=True)
+    with pytest.raises(DeployError) as caught:
+        account.up(options=options)
+    assert TOKEN not in str(caught.value.problem)
+    assert words in caught.value.message
+
+
+def test_an_unreadable_name_of_a_role_is_an_error_of_the_reply(account, monkeypatch):
+    monkeypatch.setattr(hosting_api, "ROLE_ARN", "arn:x{}{}")
+    with pytest.raises(DeployError, match="Arn"):
+        account.up()
 
 
 def test_an_endpoint_is_found_by_its_tags_on_another_computer(account, tmp_path):
