@@ -93,19 +93,19 @@ def _account(reply: Reply) -> tuple[str, str]:
 
 
 def _pools(plan: Plan) -> Iterator[Problem]:
-    """Yield what the dearest machine costs that SageMaker may take instead, without asking."""
+    """Yield what the most expensive machine costs that SageMaker may use instead, without asking."""
     chosen, every = plan.chosen, pools(plan.chosen, plan.fallbacks)
     names = tuple(every)[1:]
-    dearest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
-    if dearest.cost.usd_per_hour > chosen.cost.usd_per_hour:
-        about = "about " if dearest.offer.estimated else ""
+    costliest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
+    if costliest.cost.usd_per_hour > chosen.cost.usd_per_hour:
+        about = "about " if costliest.offer.estimated else ""
         yield warning(
             "pools_cost_more",
-            f"where there is no {chosen.offer.instance_type.name}, SageMaker takes {' or '.join(names)}: at most "
-            f"{about}${dearest.cost.usd_per_hour} an hour",
+            f"if no {chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
+            f"at most {about}${costliest.cost.usd_per_hour} an hour",
             "leave them out with --instance",
             instance_types=names,
-            most_usd_per_hour=dearest.cost.usd_per_hour,
+            most_usd_per_hour=costliest.cost.usd_per_hour,
         )
 
 
@@ -114,7 +114,7 @@ def _weights(plan: Plan, options: SageMakerOptions) -> Iterator[Problem]:
         yield warning(
             "token_readable",
             f"whoever may call sagemaker:DescribeModel in this account can read {HUB_TOKEN} in the model",
-            "use a token that may read this model alone, or copy the weights to S3 and name the folder with --weights",
+            "use a token that can read only this model, or copy the weights to S3 and name the folder with --weights",
         )
     bucket = (options.weights or "").removeprefix("s3://").partition("/")[0]
     if options.create_role and bucket and _READABLE not in bucket:

@@ -207,7 +207,7 @@ class Endpoints:
         return None if state is None or name not in state.configurations else self._alone(state)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Raises InUseError while SageMaker creates or moves the endpoint: it can't be stopped from that."""
+        """Raises InUseError while SageMaker creates or moves the endpoint, which can't be canceled."""
         name = attributes["id"]
         configuration, state = self.configuration(name), self.endpoint(endpoint_of(name))
         ours = state is not None and (configuration is None or _same_owner(state, configuration))
@@ -226,13 +226,15 @@ class Endpoints:
     def _leave(self, state: EndpointState, name: str) -> None:
         """Move an endpoint back to another revision's configuration, or delete it."""
         if not state.settled and not state.failed:
-            raise InUseError(f"the endpoint {state.name} is {state.status}, and SageMaker deletes it only after that")
+            raise InUseError(
+                f"the endpoint {state.name} is {state.status}; SageMaker can't delete it until that is done"
+            )
         other = None if state.failed else self._former(state, name)
         if other is None:
             self.api.remove("delete_endpoint", "deleting an endpoint", service=SERVICE, EndpointName=state.name)
             return
         self._moved(state, other, update_policy(state.desired, _DRAIN_S), retain=True)
-        raise InUseError(f"the endpoint {state.name} goes back to {other}")
+        raise InUseError(f"the endpoint {state.name} is being moved back to {other}")
 
     def _resize_back(self, state: EndpointState, left: Configuration) -> None:
         """Return an endpoint that has gone back from a configuration to the number of machines that it had before."""

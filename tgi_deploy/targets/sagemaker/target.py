@@ -62,7 +62,7 @@ FACTS: Final = TargetFacts(
         Refusal(
             options=("max_spend",),
             code="limits_unsupported",
-            why="an endpoint has no program of this tool that would count what it costs",
+            why="nothing in an endpoint can track what it costs",
             hint="set its end with --ttl or --lease, which a schedule of AWS holds",
         ),
         Refusal(
@@ -153,10 +153,10 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         """
         kept = _range_of(deployment)
         if replicas.varies or (kept.varies and not kept.least <= replicas.least <= (kept.most or 0)):
-            now = f"stays within {kept.words}" if kept.varies else "does not follow the load"
+            now = f"autoscales within {kept.words}" if kept.varies else "does not autoscale"
             raise DeployError(
                 "replicas_out_of_range",
-                f"the number of machines of '{deployment.name}' {now}, which only 'up' changes",
+                f"'{deployment.name}' {now}; only 'up' changes the range",
                 hint=f"run the same 'up' with --replicas {replicas.words}",
             )
         busy = self.shortage(deployment, 0)

@@ -339,7 +339,7 @@ def test_what_sagemaker_can_not_do_is_refused(account):
     with pytest.raises(InputError) as caught:
         restart(account.context, SwitchRequest(name="demo"))
     assert caught.value.code == "not_restartable"
-    with pytest.raises(DeployError, match="nobody into its machines"):
+    with pytest.raises(DeployError, match="not allow access to its machines"):
         run_there(account.context, "demo", ("ls",))
 
 
