@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from builders.samples import quick
 from fakes.cloud import KilledError
 from fakes.hosting_account import FIRST, ROLE, Account, another, exactly, ranged
 from fakes.surroundings import Surroundings, plan
@@ -18,6 +19,9 @@ from tgi_deploy.values.ends import WantedEnds
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+ONE = {"tgi-deploy-demo-r1"}
 
 
 @pytest.fixture
@@ -142,3 +146,25 @@ def test_the_command_that_removes_a_revision_by_hand_deletes_the_endpoint_only_w
         "aws sagemaker delete-endpoint --endpoint-name tgi-deploy-demo --region us-east-1; "
         "aws sagemaker delete-endpoint-config --endpoint-config-name tgi-deploy-demo-r2 --region us-east-1"
     )
+
+
+CHANGES_UNTIL_BACK = 15  # role and schedule, model, configuration, the move, and the way back
+
+
+@pytest.mark.parametrize("call", quick(range(1, CHANGES_UNTIL_BACK), 3))
+@pytest.mark.parametrize("origin", ["up", "rollback"])
+def test_a_failing_update_that_is_killed_leaves_what_was_on_record(account, call, origin):
+    account.up()
+    account.around.engine.model_id = "somebody/else"
+    account.kill_at(call)
+    with pytest.raises(KilledError):
+        account.up(plan=another(replicas=4), ends=WantedEnds(ttl_s=3600))
+    account.kill_at(None)
+    account.around.engine.model_id = plan().request.model.name
+    account.up(origin=origin)
+    assert (account.hosting.models.keys(), account.hosting.configs.keys()) == (ONE, ONE)
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 1
+    assert all(group.get("schedule", {}).get("State", "DISABLED") == "DISABLED"
+               for group in account.hosting.groups.values())  # fmt: skip
+    account.down()
+    assert account.hosting.everything == {}
