@@ -18,6 +18,7 @@ from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.targets.aws.errors import ErrorTable
 
 ARN = "arn:aws:{}:us-east-1:123456789012:{}"
+ROLE_ARN = "arn:aws:iam::123456789012:role{}{}"
 MADE = datetime(2026, 1, 9, tzinfo=UTC)
 URL = "https://runtime.sagemaker.us-east-1.amazonaws.com"
 _OK = {"ResponseMetadata": {"RequestId": "1", "HTTPStatusCode": 200}}
@@ -276,7 +277,7 @@ class FakeHosting:
     def _get_role(self, RoleName: str) -> dict[str, Any]:
         if RoleName not in self.roles:
             raise refusal("NoSuchEntity", "no such role")
-        arn = f"arn:aws:iam::123456789012:role{self.roles[RoleName]['Path']}{RoleName}"
+        arn = ROLE_ARN.format(self.roles[RoleName]["Path"], RoleName)
         return {"Role": {"RoleName": RoleName, "Arn": arn, "CreateDate": MADE, "Tags": self.roles[RoleName]["Tags"]}}
 
     def _list_roles(self, PathPrefix: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The catalog of a service that runs engines on machines of its own, from `<service>/hosting.json`.
+"""The catalog of a service that runs engines on its own machines, from `<service>/hosting.json`.
 
 Its instance types are the provider's under other names. `<service>/prices/<region>.json` lists prices; any other one is
 derived from the provider's, and is an estimate.

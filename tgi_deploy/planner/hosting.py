@@ -1,4 +1,4 @@
-"""Limits of a service that runs the engine on machines of its own, and what it changes in a container.
+"""Limits of a service that runs the engine on its own machines, and what it changes in a container.
 
 The longest answer is the promised one: the 95th percentile of its length if known, at the speed under the whole load.
 """
@@ -31,8 +31,8 @@ def storage_problems(hosting: Hosting, hardware: InstanceType, storage: Storage)
         weights_gib, nvme_gib = round(storage.weights_bytes / GIB), round(hardware.nvme_bytes / GIB)
         yield Problem(
             code="nvme_too_small",
-            message=f"{weights_gib} GiB of weights don't fit on its {nvme_gib} GiB of NVMe, and {hosting.service} adds"
-            " no volume to it",
+            message=f"{weights_gib} GiB of weights don't fit on its {nvme_gib} GiB of NVMe, and {hosting.service}"
+            " can't attach a volume to it",
             data={"weights_gib": weights_gib, "nvme_gib": nvme_gib},
         )
     elif storage.root_volume_gib > hosting.volume_gib:

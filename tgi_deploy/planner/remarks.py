@@ -39,7 +39,7 @@ def assumptions(request: Request, chosen: Candidate, supply: Supply) -> Iterator
             what = "volume" if supply.hosting else "volume and address"
             yield f"{what} prices in {offer.region} are estimates"
         if supply.hosting is not None:
-            yield f"{supply.hosting.service} has in {offer.region} the machines that the region rents out without it"
+            yield f"{supply.hosting.service} offers every instance type that {offer.region} has"
         yield "the planner does not know the account's quota and capacity"
     if request.model.model.source and request.model.model.parameters:
         yield f"model shape from {request.model.model.source.partition(';')[0]}"

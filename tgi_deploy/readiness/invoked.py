@@ -54,7 +54,7 @@ class InvokedEngine:
         if asked is None:
             raise NotHealthyError(
                 "engine_unreachable",
-                f"request to the engine ({probe.method} {probe.path}): its cloud passes on no such requests",
+                f"request to the engine ({probe.method} {probe.path}): the cloud's API does not forward such requests",
                 hint="'status NAME' shows what is known",
             )
         began = time.monotonic()

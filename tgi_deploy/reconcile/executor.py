@@ -425,7 +425,7 @@ def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
     return LeftBehindError(
         "left_behind",
         f"removing {names} did not finish: {reason}",
-        hint="run the same 'down' again; until it succeeds, this may cost money",
+        hint="run the same command again; until it succeeds, this may cost money",
         failure=Failure(not_removed=tuple(items)),
     )
 

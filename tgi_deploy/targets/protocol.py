@@ -305,6 +305,14 @@ class EarlyFront(Protocol):
         """Return when it does, after "new requests go to the new machine"."""
 
 
+@runtime_checkable
+class SharedFront(Protocol):
+    """A front whose revisions share what enforces their limits."""
+
+    def restore(self, machine: ResourceRecord) -> None:
+        """Make this machine's own limits, by its tags, count again. Idempotent."""
+
+
 class Deployable(Frozen, frozen=True, kw_only=True):
     """A candidate with a deployment's name, limits and references to secrets.
 

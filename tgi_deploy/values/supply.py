@@ -154,7 +154,7 @@ class ExtraPrices(Value, frozen=True, kw_only=True):
 
 
 class Hosting(Value, frozen=True, kw_only=True):
-    """A service that runs the engine on machines of its own: one container on each, given variables only.
+    """A service that runs the engine on its own machines: one container on each, given variables only.
 
     A whole answer takes at most `answer_s`, a streamed one `stream_s`, and the container's start `start_s`. A machine
     has its NVMe, or else a volume of at most `volume_gib`. The container serves on `port`, and keeps weights in

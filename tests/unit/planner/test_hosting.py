@@ -1,4 +1,4 @@
-"""Limits of a service that runs the engine on machines of its own."""
+"""Limits of a service that runs the engine on its own machines."""
 
 from __future__ import annotations
 

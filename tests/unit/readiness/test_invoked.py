@@ -101,7 +101,7 @@ def test_a_cloud_that_does_not_answer_is_a_probe_not_an_error():
 
 def test_what_has_no_route_is_refused():
     assert not Cloud().client.reaches(probe("info"))
-    with pytest.raises(NotHealthyError, match="no such requests"):
+    with pytest.raises(NotHealthyError, match="does not forward such requests"):
         Cloud().client.ask(probe("info"))
 
 

@@ -9,11 +9,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError, Problem, warning
+from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError, Problem, warning
 from tgi_deploy.operations.launching.traffic import url_to
 from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.operations.watching.ledger import spent_by
-from tgi_deploy.operations.watching.limits import Running, keep_ceiling
+from tgi_deploy.operations.watching.limits import LeaseKeeper, Running, keep_ceiling
 from tgi_deploy.reconcile.claim import is_of_other_update, owned_by
 from tgi_deploy.reconcile.ends import moved_tag, reads_tags
 from tgi_deploy.reconcile.observe import observe
@@ -29,6 +29,7 @@ from tgi_deploy.rollout.stages import (
     outdated_steps,
     serving_resources,
 )
+from tgi_deploy.targets.protocol import SharedFront
 from tgi_deploy.text import duration
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_EXPIRES, ChangeSet, revision_of
@@ -169,7 +170,7 @@ def share_ceiling(
 ) -> Deployment:
     """Make the serving machine end once both have spent --max-spend, in case this run never comes back.
 
-    `restore_ceiling` reverts this.
+    `restore_limits` reverts this.
     """
     ceiling, rollout = attempt.ends.max_spend_usd, deployment.rollout
     expires_at = rollout.ends.expires_at if rollout and rollout.ends else None
@@ -187,12 +188,14 @@ def share_ceiling(
     return deployment
 
 
-def restore_ceiling(
+def restore_limits(
     context: Context, before: Deployment | None, deployment: Deployment, seen: Sequence[Found]
 ) -> Deployment:
-    """Save the record, and give its machine the rest of the ceiling if two machines shared it `before`."""
+    """Save the record after giving its machine the limits, and the rest of the ceiling, that two shared `before`."""
     executor, record = context.executor(), deployment.machine
     shared = before is not None and before.rollout is not None and before.rollout.strategy == "rolling"
+    if shared:
+        _restore_shared(context, deployment)
     if record is None or before is None or not shared or before.ends.max_spend_usd is None:
         return executor.save(deployment)
     machine = context.cloud(record.place).handler(record.kind).read(record.attributes)
@@ -201,6 +204,15 @@ def restore_ceiling(
     around = (found for found in seen if not found.is_machine)
     at = Running(name=deployment.name, recorded=deployment, machine=machine, seen=(machine, *around))
     return keep_ceiling(context, at, deployment.ends.max_spend_usd or Decimal(0)).recorded or deployment
+
+
+def _restore_shared(context: Context, deployment: Deployment) -> None:
+    """Make the serving machine's own limits count, where all revisions share what enforces them."""
+    front: object = front_of(context, deployment)
+    machine = deployment.machine
+    if isinstance(front, SharedFront) and machine is not None and "id" in machine.attributes:
+        LeaseKeeper.of(context, deployment).beat()
+        front.restore(machine)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -317,7 +329,13 @@ def _silent(name: str, url: str) -> NotHealthyError:
 def withdraw(context: Context, deployment: Deployment) -> Deployment:
     """Remove the resources of a rolling update before its promotion. Raises LeftBehindError."""
     await_settled(context, deployment)
-    return _without_outdated(context, deployment, mark_withdrawn(deployment))
+    name, after = deployment.name, mark_withdrawn(deployment)
+    try:
+        return _without_outdated(context, deployment, after)
+    except LeftBehindError as error:
+        back = f"'tgi-deploy rollback {name}' finishes going back to revision {after.current.number}, which serves"
+        hint = f"{back}; until then, this may cost money; 'tgi-deploy down {name}' would remove both"
+        raise error.copy(hint=hint) from error.__cause__
 
 
 def _without_outdated(context: Context, deployment: Deployment, after: Deployment) -> Deployment:
@@ -330,7 +348,7 @@ def _without_outdated(context: Context, deployment: Deployment, after: Deploymen
     stay = {None, after.current.number}
     resources = tuple(item for item in deployment.resources if revision_of(item.key) in stay)
     after = replaced(after, resources=resources, serial=deployment.serial)
-    return restore_ceiling(context, deployment, after, seen)
+    return restore_limits(context, deployment, after, seen)
 
 
 def check_restorable(context: Context, again: Again, deployment: Deployment) -> tuple[Problem, ...]:

@@ -51,8 +51,9 @@ def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True)
     Raises:
         InputError: `unknown_deployment`, `not_scalable`.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `no_free_gpus`, `cluster_quota`, `autoscaling_unavailable`: nothing has changed; NotHealthyError
-            for replicas that do not become ready: the others serve.
+        DeployError: `no_free_gpus`, `cluster_quota`, `autoscaling_unavailable`, `endpoint_busy`,
+            `replicas_out_of_range`: nothing has changed; NotHealthyError for replicas that do not become ready: the
+            others serve.
     """
     with context.store.lock(name, command=context.command):
         recorded = at_hand(context, name).recorded

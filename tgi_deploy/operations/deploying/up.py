@@ -50,7 +50,7 @@ from tgi_deploy.operations.deploying.rolling import (
     front_of,
     promote,
     replaces_old,
-    restore_ceiling,
+    restore_limits,
     resume_or_withdraw,
     share_ceiling,
     spent_at_end,
@@ -269,7 +269,7 @@ def _change_in_place(
     if change.removed and (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     if deployment != recorded and not request.dry_run:
-        deployment = restore_ceiling(context, recorded, deployment, seen)
+        deployment = restore_limits(context, recorded, deployment, seen)
     better = tuple(better_choice(deployment, request.plan))
     deployment, moved = with_limits(context, request.ends, deployment, seen, dry_run=request.dry_run)
     deployment, sized = with_replicas(context, request, deployment, dry_run=request.dry_run)
@@ -358,7 +358,7 @@ def _end_surplus(
     if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
     with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
-        deployment = restore_ceiling(context, recorded, context.executor().execute(deployment, proposal.changes), seen)
+        deployment = restore_limits(context, recorded, context.executor().execute(deployment, proposal.changes), seen)
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
 

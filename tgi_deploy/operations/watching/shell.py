@@ -44,7 +44,7 @@ def _run_by_cloud(
     if not isinstance(target, RemoteShell):
         raise DeployError(
             "no_shell",
-            f"running a command on {machine_id}: {place} lets nobody into its machines",
+            f"running a command on {machine_id}: {place} does not allow access to its machines",
             hint="read the log with 'tgi-deploy logs NAME'",
         )
     ended = target.run(place, machine_id, words, terminal=terminal)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 from tgi_deploy.catalog.actions import policy_document, read_actions
 from tgi_deploy.reconcile.errors import BadRequestError, GoneError
 from tgi_deploy.targets.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
+from tgi_deploy.targets.reply import ReplyError
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ ROLE: Final = "role"
 PROFILE: Final = "instance-profile"
 POLICY: Final = "tgi-deploy"
 ROOT: Final = "/tgi-deploy"
+# Of an ARN: arn:partition:service:region:account:resource.
+_COLONS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +233,9 @@ def _document(statements: list[dict[str, Any]]) -> str:
 
 
 def _found(place: str, kind: str, name: str, item: Reply, tags: dict[str, str]) -> Found:
+    arn = item.text("Arn", prefix="arn:")
+    if arn.count(":") < _COLONS:
+        raise ReplyError("Arn names no account")
     return Found(
         key=tags.get(TAG_KEY, kind),
         kind=kind,
@@ -237,7 +243,7 @@ def _found(place: str, kind: str, name: str, item: Reply, tags: dict[str, str]) 
         attributes={
             "id": name,
             "name": name,
-            "arn": item.text("Arn", prefix="arn:"),
+            "arn": arn,
             "created": item.moment("CreateDate"),
         },
         tags=tags,

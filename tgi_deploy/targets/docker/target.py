@@ -110,7 +110,7 @@ class DockerTarget:
             return None
         return InputError(
             "not_for_docker",
-            f"{hardware.name} is a machine of another service, and its container is made for that",
+            f"{hardware.name} is a machine of another service, and its container runs only there",
             hint="plan again with --target docker",
         )
 

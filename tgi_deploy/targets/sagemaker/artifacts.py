@@ -26,7 +26,8 @@ def written(form: str, deployable: Deployable, *, templates_dir: Path | None) ->
     """Render the stack. Gated weights come from S3, because a token would be readable in the model.
 
     Raises:
-        InputError: `limits_not_rendered`, `not_hosted`, or for a value that is not safe to render.
+        InputError: `limits_not_rendered`, `autoscaling_unavailable`, `not_hosted`, or for a value that is not safe
+            to render.
     """
     check(deployable)
     problem = not_hosted(deployable.candidate)
@@ -37,6 +38,13 @@ def written(form: str, deployable: Deployable, *, templates_dir: Path | None) ->
             "limits_not_rendered",
             "a stack has no limits: nothing in it would end the endpoint",
             hint="leave the limits out, or use 'up', which enforces --ttl and --lease",
+        )
+    if deployable.replicas.varies:
+        raise InputError(
+            "autoscaling_unavailable",
+            f"a stack has no autoscaling: nothing in it would keep the number of machines within "
+            f"{deployable.replicas.words}",
+            hint="give one number with --replicas, or use 'up', which registers the endpoint for autoscaling",
         )
     candidate = deployable.candidate
     gated = bool(candidate.engine.container.secrets)

@@ -33,6 +33,8 @@ _ENDING: Final = " for endpoint usage"
 _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_profile", "cloud_unreachable"})
 # Prices have up to ten digits after the point, and listings round them.
 _SAME: Final = Decimal("0.005")
+# No machine costs as much an hour, in USD.
+_TOO_MUCH: Final = 100_000
 # In the names of the buckets that a created role may read, by its permissions boundary.
 _READABLE: Final = "sagemaker"
 
@@ -91,19 +93,19 @@ def _account(reply: Reply) -> tuple[str, str]:
 
 
 def _pools(plan: Plan) -> Iterator[Problem]:
-    """Yield what the dearest machine costs that SageMaker may take instead, without asking."""
+    """Yield what the most expensive machine costs that SageMaker may use instead, without asking."""
     chosen, every = plan.chosen, pools(plan.chosen, plan.fallbacks)
     names = tuple(every)[1:]
-    dearest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
-    if dearest.cost.usd_per_hour > chosen.cost.usd_per_hour:
-        about = "about " if dearest.offer.estimated else ""
+    costliest = max(every.values(), key=lambda item: item.cost.usd_per_hour)
+    if costliest.cost.usd_per_hour > chosen.cost.usd_per_hour:
+        about = "about " if costliest.offer.estimated else ""
         yield warning(
             "pools_cost_more",
-            f"where there is no {chosen.offer.instance_type.name}, SageMaker takes {' or '.join(names)}: at most "
-            f"{about}${dearest.cost.usd_per_hour} an hour",
+            f"if no {chosen.offer.instance_type.name} is available, SageMaker uses {' or '.join(names)} instead: "
+            f"at most {about}${costliest.cost.usd_per_hour} an hour",
             "leave them out with --instance",
             instance_types=names,
-            most_usd_per_hour=dearest.cost.usd_per_hour,
+            most_usd_per_hour=costliest.cost.usd_per_hour,
         )
 
 
@@ -112,7 +114,7 @@ def _weights(plan: Plan, options: SageMakerOptions) -> Iterator[Problem]:
         yield warning(
             "token_readable",
             f"whoever may call sagemaker:DescribeModel in this account can read {HUB_TOKEN} in the model",
-            "use a token that may read this model alone, or copy the weights to S3 and name the folder with --weights",
+            "use a token that can read only this model, or copy the weights to S3 and name the folder with --weights",
         )
     bucket = (options.weights or "").removeprefix("s3://").partition("/")[0]
     if options.create_role and bucket and _READABLE not in bucket:
@@ -234,8 +236,8 @@ def _on_demand(text: str) -> Decimal:
         found = Decimal(dimension["pricePerUnit"]["USD"])
     except (ValueError, KeyError, TypeError, AttributeError, InvalidOperation) as problem:
         raise ReplyError(f"a product of the price list is unreadable: {problem}") from None
-    if not found.is_finite() or found <= 0:
-        raise ReplyError("a price is not above 0")
+    if not found.is_finite() or not 0 < found < _TOO_MUCH:
+        raise ReplyError("a price is not above 0, or is too high for a machine")
     return found
 
 

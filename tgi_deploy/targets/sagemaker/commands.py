@@ -20,8 +20,10 @@ _LOOKS: Final = {
     ),
 }
 _REMOVALS: Final = {
-    "endpoint": (
-        "aws sagemaker delete-endpoint --endpoint-name {endpoint} --region {region}; "
+    "endpoint": (  # which may serve another revision
+        '[ "$(aws sagemaker describe-endpoint --endpoint-name {endpoint} --region {region} '
+        '--query EndpointConfigName --output text)" = {id} ] '
+        "&& aws sagemaker delete-endpoint --endpoint-name {endpoint} --region {region}; "
         "aws sagemaker delete-endpoint-config --endpoint-config-name {id}"
     ),
     "model": "aws sagemaker delete-model --model-name {name}",

@@ -3,29 +3,30 @@
 A configuration can't be changed, and its name has the revision: it is the machine's id and carries its tags. The
 endpoint keeps its name from revision to revision and has the tags of the first one: what owns the name. Properties:
 name (of the configuration), endpoint, variant (the only `ProductionVariant` of CreateEndpointConfig), replicas,
-autoscaled (whether the number of replicas is not ours to set), drain_s (how long a former machine may take to finish
-what it has begun); mutable: replicas, and `tags` that are limits.
+most (to how many replicas AWS may scale it; 0: the number is fixed), drain_s (how long a former machine may take to
+finish what it has begun); mutable: replicas, and `tags` that are limits.
 
 * Creating a revision's machine creates its configuration and then the endpoint, or moves the endpoint to it.
-* Deleting it moves the endpoint back to the configuration of a former revision, if there is one, or else deletes the
-  endpoint; then it deletes the configuration. Of several machines, `find` returns the newest first, so that deleting
-  all of them, last to first, never moves it back.
+* Deleting it moves the endpoint back to the configuration of a former revision, with as many machines as before, if
+  there is one, or else deletes the endpoint; then it deletes the configuration. Of several machines, `find` returns
+  the newest first, so that deleting all of them, last to first, never moves it back.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.reconcile.claim import claimed_error
-from tgi_deploy.reconcile.ends import READS_TAGS
+from tgi_deploy.reconcile.ends import READS_TAGS, certain_end, ends_of
 from tgi_deploy.reconcile.errors import ExistsError, GoneError, InUseError
 from tgi_deploy.targets.aws.api import Api, before_visible, tag_list
 from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.listing import SERVICE, described, listed_with_tags, tags_of_arn
 from tgi_deploy.targets.sagemaker.names import VARIANT, endpoint_of, number_of, place_of
 from tgi_deploy.targets.sagemaker.state import EndpointState, read_endpoint
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Found, key_of, machine_key
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_PREFIX, TAG_SPEC, Found, key_of, machine_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.reply import Reply
 
 ENDPOINT: Final = "endpoint"
+# On a configuration: how many machines the endpoint had before it was moved to it.
+TAG_BEFORE: Final = f"{TAG_PREFIX}replicas-before"
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 _RUNTIME: Final = "sagemaker-runtime"
 _SAME: Final = (TAG_ID, TAG_KEY, TAG_SPEC)
 # Of botocore, `RollingUpdatePolicy`: a step replaces between 5 % and 50 % of the machines.
@@ -84,19 +88,23 @@ class Endpoints:
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- these calls take no token; names are unique in a region
         """Create the configuration, then create or move the endpoint, unless earlier requests of ours have."""
-        name, value = READS_TAGS
-        configuration = self._configured(properties, {**tags, name: value})
-        endpoint = properties["endpoint"]
-        state = self.endpoint(endpoint)
+        state = self.endpoint(properties["endpoint"])
+        if state is not None and state.tags.get(TAG_ID) != tags[TAG_ID]:
+            raise self._taken(state, tags)
+        replicas = properties["replicas"]
+        retain = state is not None and replicas <= state.desired <= properties["most"]
+        configuration = self._configured(properties, {**tags, **_own_tags(state, replicas, retain=retain)})
+        if certain_end(ends_of(None, [configuration.tags])) is None:
+            # An earlier endpoint or revision may have left a schedule, which would end this one, too.
+            enforce(self.api, self._found(configuration, None), configuration.tags)
         if state is None:
             self._created(configuration, tags)
-        elif state.tags.get(TAG_ID) != tags[TAG_ID]:
-            raise self._taken(state, tags)
         elif configuration.name not in state.configurations:
-            replicas = state.desired if properties["autoscaled"] else properties["replicas"]
-            policy = update_policy(min(state.desired, replicas), properties["drain_s"])
-            self._moved(state, configuration.name, policy, retain=properties["autoscaled"])
-        return self.read({"id": configuration.name}) or self._found(configuration, self.endpoint(endpoint))
+            least = state.desired if retain else min(state.desired, replicas)
+            self._moved(state, configuration.name, update_policy(least, properties["drain_s"]), retain=retain)
+        return self.read({"id": configuration.name}) or self._found(
+            configuration, self.endpoint(configuration.endpoint)
+        )
 
     def _configured(self, properties: Mapping[str, Any], tags: Mapping[str, str]) -> Configuration:
         name, variant = properties["name"], properties["variant"]
@@ -165,7 +173,7 @@ class Endpoints:
         tags = properties.get("tags")
         if tags:
             self._limit(attributes, tags)
-        elif not properties.get("autoscaled", False):
+        elif not properties.get("most"):
             self._resize(attributes, properties["replicas"])
 
     def _limit(self, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
@@ -199,12 +207,14 @@ class Endpoints:
         return None if state is None or name not in state.configurations else self._alone(state)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Raises InUseError while SageMaker creates or moves the endpoint: it can't be stopped from that."""
+        """Raises InUseError while SageMaker creates or moves the endpoint, which can't be canceled."""
         name = attributes["id"]
         configuration, state = self.configuration(name), self.endpoint(endpoint_of(name))
         ours = state is not None and (configuration is None or _same_owner(state, configuration))
         if state is not None and ours and name in state.configurations and not state.ending:
             self._leave(state, name)
+        elif state is not None and ours and configuration is not None:
+            self._resize_back(state, configuration)
         if configuration is not None:
             self.api.remove(
                 "delete_endpoint_config",
@@ -216,13 +226,26 @@ class Endpoints:
     def _leave(self, state: EndpointState, name: str) -> None:
         """Move an endpoint back to another revision's configuration, or delete it."""
         if not state.settled and not state.failed:
-            raise InUseError(f"the endpoint {state.name} is {state.status}, and SageMaker deletes it only after that")
+            raise InUseError(
+                f"the endpoint {state.name} is {state.status}; SageMaker can't delete it until that is done"
+            )
         other = None if state.failed else self._former(state, name)
         if other is None:
             self.api.remove("delete_endpoint", "deleting an endpoint", service=SERVICE, EndpointName=state.name)
             return
         self._moved(state, other, update_policy(state.desired, _DRAIN_S), retain=True)
-        raise InUseError(f"the endpoint {state.name} goes back to {other}")
+        raise InUseError(f"the endpoint {state.name} is being moved back to {other}")
+
+    def _resize_back(self, state: EndpointState, left: Configuration) -> None:
+        """Return an endpoint that has gone back from a configuration to the number of machines that it had before."""
+        before = left.tags.get(TAG_BEFORE, "")
+        if state.ending or state.failed or not _COUNT.fullmatch(before):
+            return
+        if number_of(left.name) < number_of(state.configuration) or state.desired == int(before):
+            return
+        if not state.settled:
+            raise InUseError(f"the endpoint {state.name} is {state.status}")
+        self._resize({"id": state.configuration}, int(before))
 
     def _former(self, state: EndpointState, name: str) -> str | None:
         """Return the configuration of the same deployment's last revision before this one."""
@@ -293,6 +316,12 @@ class Endpoints:
         """Return an endpoint whose configuration is gone, with its own tags."""
         item = Configuration(state.configuration, state.arn, state.created, state.tags)
         return self._found(item, state)
+
+
+def _own_tags(state: EndpointState | None, replicas: int, *, retain: bool) -> dict[str, str]:
+    """Return the tags of a configuration alone: where its limits are, and the number of machines that it changes."""
+    changes = state is not None and not retain and state.desired != replicas
+    return dict([READS_TAGS]) | ({TAG_BEFORE: str(state.desired)} if state is not None and changes else {})
 
 
 def _same_owner(state: EndpointState, item: Configuration) -> bool:

@@ -7,9 +7,13 @@ fails its proof is replaced by the former one again.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from tgi_deploy.targets.sagemaker.names import endpoint_name
+from tgi_deploy.errors import DeployError
+from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT
+from tgi_deploy.targets.sagemaker.limits import enforce
+from tgi_deploy.targets.sagemaker.names import endpoint_name, endpoint_of
 from tgi_deploy.targets.sagemaker.scaling import TARGET, resource_id
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, TAG_OWNER
 
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
+
+# How long AWS may be at a change of the number, which starts machines.
+_SCALING: Final = PollPolicy(deadline_s=1800, poll_s=1, longest_poll_s=15)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,8 +40,8 @@ class EndpointFront:
     def grace_s(self, deployment: Deployment) -> int:
         return deployment.current.grace_s
 
-    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:  # noqa: ARG002 -- SageMaker has done it
-        """Have AWS change the number of machines from now on, if a range was asked for, or else no longer."""
+    def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
+        """Have AWS change the number of machines from now on, if a range was asked for, or else set the number."""
         name = endpoint_name(deployment.name)
         targets, wanted = self.cloud.handler(TARGET), deployment.wanted
         asked = wanted.plan.requirements.replicas if wanted.plan else None
@@ -43,6 +50,8 @@ class EndpointFront:
         if asked is None or not asked.varies or service is None or not service.promise:
             if found is not None:
                 targets.delete(found.attributes)
+            if wanted.plan is not None:
+                self._resize(machine, wanted.plan.chosen.replicas)
             return None
         properties = {
             "name": name, "least": asked.least, "most": asked.most, "concurrency": service.promise.concurrency
@@ -51,6 +60,24 @@ class EndpointFront:
             found = targets.create(properties, tags=_tags(deployment), token="")
         targets.update(found.attributes, properties)
         return None
+
+    def _resize(self, machine: ResourceRecord, replicas: int) -> None:
+        """Change the number of machines if autoscaling has left another one. Raises DeployError `endpoint_busy`."""
+        name, status = endpoint_of(machine.attributes["id"]), ""
+        for _ in looks(self.cloud.api.retrier.clock, _SCALING):
+            state = self.cloud.state(name)
+            if state is None or state.settled or state.desired == replicas:
+                self.cloud.handler(ENDPOINT).update(machine.attributes, {"replicas": replicas})
+                return
+            status = state.status
+        what = f"setting the number of machines of {name} to {replicas}: the endpoint is {status}"
+        raise DeployError("endpoint_busy", what, hint="run the same 'up' again once it is InService")
+
+    def restore(self, machine: ResourceRecord) -> None:
+        """Make the schedule, which all revisions share, end the endpoint by the limits of this one."""
+        found = self.cloud.endpoints.read(machine.attributes)
+        if found is not None:
+            enforce(self.cloud.api, found, found.tags)
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:  # noqa: ARG002 -- the protocol's
         """End at once: SageMaker lets the former machines finish what they have begun before it ends them."""

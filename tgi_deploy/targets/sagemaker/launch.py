@@ -124,7 +124,7 @@ class SageMakerLaunch:
             drain_s=chosen.engine.container.stop.grace_s,
             secrets=secrets,
             ends_at=self._ends_at(ends, seen),
-            autoscaled=self._autoscaled,
+            most=(self.plan.request.replicas.most or 0) if self._autoscaled else 0,
         )
         wanted = resources(hosted)
         keys = {item.key for item in wanted}

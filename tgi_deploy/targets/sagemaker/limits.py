@@ -1,4 +1,4 @@
-"""What ends an endpoint without the caller: an EventBridge schedule that deletes it, with a role of its own.
+"""What ends an endpoint without the caller: an EventBridge schedule that deletes it, with its own role.
 
 The schedule is created before the endpoint. Its role may delete this endpoint alone. SageMaker refuses to delete an
 endpoint that it is creating or updating, so the schedule tries again every few minutes until it is removed itself. What

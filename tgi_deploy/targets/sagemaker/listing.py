@@ -38,7 +38,7 @@ def listed_with_tags(
 
     deployment = tags.get(TAG_NAME)
     begin = endpoint_name(deployment) if deployment else PREFIX
-    listed = api.list(method, f"looking for what SageMaker has ({member})", each(member, read), service=SERVICE,
+    listed = api.list(method, f"listing SageMaker's {member}", each(member, read), service=SERVICE,
                       NameContains=begin)  # fmt: skip
     found = []
     for known, arn, created in sorted(item for item in listed if item[0].startswith(begin)):

@@ -58,16 +58,13 @@ class Models:
                 PrimaryContainer=container,
                 Tags=tag_list(tags),
             )
-        except NotYetError as error:  # after a minute, it is not because the role is new
-            raise BadRequestError(
-                error.message,
-                code="role_unusable",
-                hint="allow sagemaker.amazonaws.com to assume the role, in its trust policy, or use --create-role",
-            ) from None
-        except DeployError as error:  # in case the service quotes what it rejects
+        except DeployError as error:
             text = error.message
-            for secret in secrets.values():
+            for secret in secrets.values():  # in case the service quotes what it rejects
                 text = secret.scrub(text)
+            if isinstance(error, NotYetError):  # after a minute, it is not because the role is new
+                hint = "allow sagemaker.amazonaws.com to assume the role, in its trust policy, or use --create-role"
+                raise BadRequestError(text, code="role_unusable", hint=hint) from None
             raise (error if text == error.message else error.copy(message=text)) from None
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:

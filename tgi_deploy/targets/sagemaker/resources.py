@@ -30,7 +30,8 @@ class Hosted:
     """Everything that determines the resources. `container` and `variant` are members of AWS's requests.
 
     `secrets`: variables of the container → references. `ends_at`: when its limits end it, None for never.
-    `autoscaled`: the number of machines is changed by AWS. `drain_s`: how long they may take to finish their requests.
+    `most`: to how many machines AWS may scale it; 0 if the number is fixed. `drain_s`: how long they may take to
+    finish their requests.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Hosted:
     drain_s: int
     secrets: Mapping[str, str] = field(default_factory=dict)
     ends_at: datetime | None = None
-    autoscaled: bool = False
+    most: int = 0
 
     @property
     def place(self) -> str:
@@ -107,10 +108,10 @@ def _endpoint(hosted: Hosted) -> Resource:
             "endpoint": endpoint_name(hosted.name),
             "variant": {**fixed, **model},
             "replicas": hosted.replicas,
-            "autoscaled": hosted.autoscaled,
+            "most": hosted.most,
             "drain_s": hosted.drain_s,
         },
-        mutable=("replicas", "autoscaled", "drain_s"),
+        mutable=("replicas", "most", "drain_s"),
         notes={INVOKED_NOTE: YES},
         is_machine=True,
     )

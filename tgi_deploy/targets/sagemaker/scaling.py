@@ -46,7 +46,7 @@ class ScalableTargets:
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         deployment = tags.get(TAG_NAME)
         asked = {"ResourceIds": [resource_id(endpoint_name(deployment))]} if deployment else {}
-        found = self._described("looking for what scales", **asked)
+        found = self._described("listing scalable targets", **asked)
         return tuple(item for item in found if carries(item.tags, tags))
 
     def create(self, properties: Mapping[str, Any], *, tags: Mapping[str, str], token: str) -> Found:  # noqa: ARG002 -- repeating this call changes nothing
@@ -67,7 +67,7 @@ class ScalableTargets:
         }
         self.api.ask(
             "put_scaling_policy",
-            "setting the policy of the number of machines",
+            "setting the autoscaling policy",
             lambda reply: reply.text("PolicyARN", prefix="arn:"),
             service=SERVICE,
             PolicyName=_POLICY,
@@ -80,7 +80,7 @@ class ScalableTargets:
     def _registered(self, properties: Mapping[str, Any], **more: Any) -> None:  # noqa: ANN401 -- the API's own
         self.api.ask(
             "register_scalable_target",
-            "letting AWS change the number of machines",
+            "registering the endpoint for autoscaling",
             lambda reply: reply.text("ScalableTargetARN", prefix="arn:"),
             service=SERVICE,
             ResourceId=resource_id(properties["name"]),
@@ -91,13 +91,13 @@ class ScalableTargets:
         )
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        found = self._described("reading what scales", ResourceIds=[attributes["id"]])
+        found = self._described("reading the scalable target", ResourceIds=[attributes["id"]])
         return found[0] if found else None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
         self.api.remove(
             "deregister_scalable_target",
-            "leaving the number of machines as it is",
+            "deregistering the endpoint from autoscaling",
             service=SERVICE,
             ResourceId=attributes["id"],
             **_AT,
@@ -116,7 +116,7 @@ class ScalableTargets:
         if not arn:
             return None
         try:
-            return self.api.ask("list_tags_for_resource", "reading the tags of what scales",
+            return self.api.ask("list_tags_for_resource", "reading a scalable target's tags",
                                 lambda reply: reply.table("Tags"), service=SERVICE, ResourceARN=arn)  # fmt: skip
         except GoneError:
             return None

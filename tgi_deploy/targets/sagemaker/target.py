@@ -62,7 +62,7 @@ FACTS: Final = TargetFacts(
         Refusal(
             options=("max_spend",),
             code="limits_unsupported",
-            why="an endpoint has no program of this tool that would count what it costs",
+            why="nothing in an endpoint can track what it costs",
             hint="set its end with --ttl or --lease, which a schedule of AWS holds",
         ),
         Refusal(
@@ -147,14 +147,22 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         return error("endpoint_busy", f"the endpoint is {status}", hint="try again once it is InService")
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: Value) -> ChangeSet:  # noqa: ARG002 -- the protocol's
-        """Return nothing to do: AWS keeps to the range of the last `up`. Raises DeployError `replicas_out_of_range`."""
+        """Return nothing to do: AWS keeps to the range of the last `up`.
+
+        Raises DeployError `replicas_out_of_range` and `endpoint_busy`.
+        """
         kept = _range_of(deployment)
         if replicas.varies or (kept.varies and not kept.least <= replicas.least <= (kept.most or 0)):
-            now = f"stays within {kept.words}" if kept.varies else "does not follow the load"
+            now = f"autoscales within {kept.words}" if kept.varies else "does not autoscale"
             raise DeployError(
                 "replicas_out_of_range",
-                f"the number of machines of '{deployment.name}' {now}, which only 'up' changes",
+                f"'{deployment.name}' {now}; only 'up' changes the range",
                 hint=f"run the same 'up' with --replicas {replicas.words}",
+            )
+        busy = self.shortage(deployment, 0)
+        if busy is not None:
+            raise DeployError(
+                busy.code, f"scaling '{deployment.name}': {busy.message}", hint=f"{busy.hint}; nothing has changed"
             )
         return ChangeSet(steps=())
 

@@ -124,7 +124,8 @@ def test_a_derived_price_is_never_confirmed_by_silence():
     assert codes(fitting(prices={}))["price"] == "ok"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", product("free"), product("0"), product(-1), product("NaN"), "{" * 99])
+@pytest.mark.parametrize("text", ["", "[]", "{}", product("free"), product("0"), product(-1), product("NaN"), "{" * 99,
+                                  product("9E999999")])  # fmt: skip
 def test_a_product_that_is_no_price_is_unknown(text: str):
     assert codes(fitting(prices={}, texts=[text]), made(region="eu-west-1"))["price_estimated"] == "warning"
 

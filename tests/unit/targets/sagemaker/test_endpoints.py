@@ -3,119 +3,37 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from builders.samples import quick
+from fakes import hosting_api
 from fakes.cloud import KilledError
-from fakes.hosting_api import FakeHosting, refusal
-from fakes.surroundings import Surroundings, fake_ec2, plan, request
+from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
+from fakes.hosting_api import refusal
+from fakes.surroundings import Surroundings, plan
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
 from tgi_deploy.operations.deploying.pausing import SwitchRequest, restart
 from tgi_deploy.operations.deploying.scaling import scale
-from tgi_deploy.operations.deploying.up import up
-from tgi_deploy.operations.removing.down import down
 from tgi_deploy.operations.watching.access import access
 from tgi_deploy.operations.watching.shell import run_there
 from tgi_deploy.operations.watching.status import status
-from tgi_deploy.secret import Secret
-from tgi_deploy.targets.aws.api import Api
-from tgi_deploy.targets.aws.retry import Retrier
-from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
-from tgi_deploy.targets.sagemaker.target import SageMakerTarget
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.request import Replicas
-from tgi_deploy.wiring import open_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tgi_deploy.values.deployment import Deployment
-
-PLACE = "sagemaker:us-east-1"
-TOKEN = "hf_sekret"
-ROLE = "arn:aws:iam::123456789012:role/hosting"
-
-
-@dataclass
-class Account:
-    """A user's computer and an account. `up` and `down` are each a new process."""
-
-    around: Surroundings
-    hosting: FakeHosting = field(default_factory=FakeHosting)
-
-    @property
-    def target(self) -> SageMakerTarget:
-        api = Api(region="us-east-1", sessions=self.hosting, retrier=Retrier(self.around.clock))
-        cloud = SageMakerCloud(api=api, secret_of=lambda _name: Secret(TOKEN))
-        return SageMakerTarget(cloud_of=lambda _place: cloud, catalog=open_catalog, default_region=lambda: "us-east-1")
-
-    @property
-    def context(self) -> Any:
-        target = self.target
-        return self.around.context(
-            targets=(fake_ec2(self.around.world.cloud), target), cloud=target.cloud, regions=(PLACE,), loopback=False
-        )
-
-    def up(self, *, options: SageMakerOptions | None = None, **changes: Any) -> Deployment:
-        own = options or SageMakerOptions(create_role=True)
-        chosen = changes.pop("plan", None) or plan()
-        asked = request(chosen, target="sagemaker", options=own, environ={"HF_TOKEN": TOKEN}, wait=True, **changes)
-        return up(self.context, asked).deployment
-
-    def down(self) -> Any:
-        return down(self.context, ("demo",), lambda _removals: True)
-
-    def kill_at(self, number: int | None, *, changing: bool = True) -> None:
-        left = [number]
-
-        def after(name: str) -> None:
-            if left[0] is not None and changing != name.startswith(("describe", "list", "get")):
-                left[0] -= 1
-                if left[0] == 0:
-                    raise KilledError
-
-        self.hosting.after_call = after
 
 
 @pytest.fixture
 def account(tmp_path: Path) -> Account:
     return Account(Surroundings(home=tmp_path / "state"))
-
-
-def another(**changes: Any) -> Any:
-    """Return a plan for something else, which needs a new revision."""
-    first = plan()
-    engine = first.chosen.engine
-    container = replaced(engine.container, env=(*engine.container.env, ("MAX_BATCH_SIZE", "7")))
-    chosen = replaced(first.chosen, engine=replaced(engine, container=container), **changes)
-    return replaced(first, chosen=chosen, request=replaced(first.request, env={"MAX_BATCH_SIZE": "7"}))
-
-
-def exactly(number: int) -> Replicas:
-    return Replicas(least=number, most=number)
-
-
-def ranged(least: int, most: int, replicas: int = 1) -> Any:
-    first = plan()
-    asked = replaced(first.request, replicas=Replicas(least=least, most=most))
-    return replaced(first, request=asked, chosen=replaced(first.chosen, replicas=replicas))
-
-
-FIRST = {
-    "models": ["tgi-deploy-demo-r1"],
-    "configs": ["tgi-deploy-demo-r1"],
-    "endpoints": ["tgi-deploy-demo"],
-    "roles": ["tgi-deploy-id000001-us-east-1-endpoint"],
-}
-SECOND = {**FIRST, "models": ["tgi-deploy-demo-r2"], "configs": ["tgi-deploy-demo-r2"]}
 
 
 def test_an_endpoint_is_created_with_its_tags_in_each_creating_call_and_removed(account):
@@ -375,6 +293,20 @@ def test_scaling_changes_the_number_of_machines_and_nothing_else(account):
     assert second.created == first.removed_at
 
 
+@pytest.mark.parametrize("asked", [1, 4])
+@pytest.mark.parametrize("state", ["Updating", "SystemUpdating"])
+def test_an_endpoint_that_is_changing_is_not_scaled(account, asked, state):
+    account.up(plan=ranged(3, 3, 3))
+    account.hosting.endpoints["tgi-deploy-demo"].update(status=state, pending="tgi-deploy-demo-r1", left=5)
+    with pytest.raises(DeployError) as caught:
+        scale(account.context, "demo", exactly(asked))
+    assert caught.value.code == "endpoint_busy"
+    assert account.around.store.load("demo").plan.chosen.replicas == 3
+    account.hosting.endpoints["tgi-deploy-demo"].update(left=0)
+    scale(account.context, "demo", exactly(asked))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == asked
+
+
 def test_a_limit_that_was_set_later_is_no_difference_between_record_and_reality(account):
     account.up()
     extend(account.context, "demo", WantedEnds(ttl_s=3600))
@@ -407,7 +339,7 @@ def test_what_sagemaker_can_not_do_is_refused(account):
     with pytest.raises(InputError) as caught:
         restart(account.context, SwitchRequest(name="demo"))
     assert caught.value.code == "not_restartable"
-    with pytest.raises(DeployError, match="nobody into its machines"):
+    with pytest.raises(DeployError, match="not allow access to its machines"):
         run_there(account.context, "demo", ("ls",))
 
 
@@ -471,6 +403,36 @@ def test_an_update_of_a_scaled_endpoint_keeps_its_number(account):
     assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == 3
 
 
+@pytest.mark.parametrize(
+    ("before", "least", "most", "planned", "after"),
+    [(6, 1, 4, 1, 1), (1, 2, 4, 2, 2), (3, 1, 4, 1, 3)],
+    ids=["more than the range", "less than planned", "within the range"],
+)
+def test_a_range_in_place_of_a_number_holds_from_the_update_on(account, before, least, most, planned, after):
+    account.up(plan=ranged(before, before, before))
+    scaled = another(replicas=planned)
+    asked = Replicas(least=least, most=most)
+    account.up(plan=replaced(scaled, request=replaced(scaled.request, replicas=asked)))
+    assert account.hosting.endpoints["tgi-deploy-demo"]["count"] == after
+
+
+def test_a_number_in_place_of_a_range_is_the_number_after_the_update(account):
+    account.up(plan=ranged(2, 4, 2))
+
+    def scale_out(name: str) -> None:
+        """Add machines under the load of the proof, and be at it when the range is left."""
+        endpoint = account.hosting.endpoints["tgi-deploy-demo"]
+        if name == "describe_scalable_targets" and endpoint["config"] == "tgi-deploy-demo-r2":
+            endpoint.update(count=3, status="Updating", pending="tgi-deploy-demo-r2", left=3)
+            account.hosting.after_call = None
+
+    account.hosting.after_call = scale_out
+    fixed = another()
+    deployment = account.up(plan=replaced(fixed, request=replaced(fixed.request, replicas=exactly(1))))
+    assert account.hosting.scaled == {}
+    assert (account.hosting.endpoints["tgi-deploy-demo"]["count"], deployment.plan.chosen.replicas) == (1, 1)
+
+
 def test_the_hub_token_is_passed_on_only_with_consent_and_recorded_nowhere(account):
     gated = plan()
     model = replaced(gated.request.model, model=replaced(gated.request.model.model, gated=True))
@@ -499,6 +461,22 @@ def test_a_role_that_sagemaker_may_not_assume_leaves_nothing(account):
         account.up(options=SageMakerOptions(role=ROLE))
     assert caught.value.code == "role_unusable"
     assert account.hosting.everything == {}
+
+
+@pytest.mark.parametrize("words", ["Could not assume role", "Invalid value"])
+def test_a_refusal_that_quotes_the_hub_token_is_scrubbed(account, words):
+    account.hosting.refusals["create_model"] = refusal("ValidationException", f"{words} {ROLE} {TOKEN}.")
+    options = SageMakerOptions(role=ROLE, hub_token_from_env=True)
+    with pytest.raises(DeployError) as caught:
+        account.up(options=options)
+    assert TOKEN not in str(caught.value.problem)
+    assert words in caught.value.message
+
+
+def test_an_unreadable_name_of_a_role_is_an_error_of_the_reply(account, monkeypatch):
+    monkeypatch.setattr(hosting_api, "ROLE_ARN", "arn:x{}{}")
+    with pytest.raises(DeployError, match="Arn"):
+        account.up()
 
 
 def test_an_endpoint_is_found_by_its_tags_on_another_computer(account, tmp_path):

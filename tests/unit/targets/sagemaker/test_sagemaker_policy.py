@@ -125,7 +125,7 @@ class Life:
 
 
 # Searches for what a feature that was not used may have left: if they are not allowed, that is a warning.
-SEARCHES = {"iam:ListRoles", "scheduler:ListScheduleGroups"}
+SEARCHES = {"iam:ListRoles"}
 
 
 @pytest.fixture
