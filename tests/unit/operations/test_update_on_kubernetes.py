@@ -253,6 +253,22 @@ def test_a_failed_update_exposes_nothing(cluster, strategy):
     assert seen == set()
 
 
+@pytest.mark.slow
+def test_a_killed_update_and_the_run_that_goes_on_lead_the_host_only_to_the_new_revision(cluster):
+    for ordinal in range(1, 1000):
+        cluster.renew()
+        cluster.up()
+        kill_at(cluster, ordinal, rolling=True)
+        with suppress(KilledError):
+            with_host(cluster, "awq")
+            assert ordinal > LEAST_MOMENTS
+            return
+        cluster.server.on_request = lambda _request: None
+        seen = watched(cluster)
+        with_host(cluster, "awq")
+        assert seen == {("llm.example.com", f"{SHARED}-r2")}
+
+
 def test_a_failed_update_leaves_the_host_as_it_was(cluster):
     with_host(cluster)
     before = cluster.server.objects["ingresses", SHARED]
