@@ -320,8 +320,10 @@ class Endpoints:
 
 def _own_tags(state: EndpointState | None, replicas: int, *, retain: bool) -> dict[str, str]:
     """Return the tags of a configuration alone: where its limits are, and the number of machines that it changes."""
-    changes = state is not None and not retain and state.desired != replicas
-    return dict([READS_TAGS]) | ({TAG_BEFORE: str(state.desired)} if state is not None and changes else {})
+    tags = dict([READS_TAGS])
+    if state is not None and not retain and state.desired != replicas:
+        tags[TAG_BEFORE] = str(state.desired)
+    return tags
 
 
 def _same_owner(state: EndpointState, item: Configuration) -> bool:

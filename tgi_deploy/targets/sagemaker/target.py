@@ -153,10 +153,14 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         """
         kept = _range_of(deployment)
         if replicas.varies or (kept.varies and not kept.least <= replicas.least <= (kept.most or 0)):
-            now = f"autoscales within {kept.words}" if kept.varies else "does not autoscale"
+            now = (
+                f"autoscales within {kept.words}; only 'up' changes the range"
+                if kept.varies
+                else "does not autoscale; only 'up' sets a range"
+            )
             raise DeployError(
                 "replicas_out_of_range",
-                f"'{deployment.name}' {now}; only 'up' changes the range",
+                f"'{deployment.name}' {now}",
                 hint=f"run the same 'up' with --replicas {replicas.words}",
             )
         busy = self.shortage(deployment, 0)
