@@ -13,7 +13,10 @@ from tgi_deploy.sandbox.addresses import Forwarding, Routes, can_bind
 
 PORT = 7790
 ELASTIC, FIRST, SECOND, ABSENT = (f"127.77.254.{number}" for number in (250, 251, 252, 253))
-pytestmark = pytest.mark.skipif(not can_bind(ELASTIC), reason="only Linux answers on all of 127/8")
+pytestmark = [
+    pytest.mark.skipif(not can_bind(ELASTIC), reason="only Linux answers on all of 127/8"),
+    pytest.mark.xdist_group("forwarding"),  # of the same addresses
+]
 
 
 @pytest.fixture
