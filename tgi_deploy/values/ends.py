@@ -146,6 +146,6 @@ def endless(ends: Ends, usd_per_hour: Decimal | None) -> tuple[Problem, ...]:
         return ()
     message = (
         f"no limit terminates this machine: about ${usd_per_month(usd_per_hour):,.0f} a month; "
-        "--ttl, --max-spend, --idle-timeout or --lease would"
+        "a limit such as --ttl would"
     )
     return (warning("no_limit", message),)
