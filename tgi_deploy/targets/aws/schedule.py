@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
 from tgi_deploy.targets.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
+from tgi_deploy.targets.aws.role import ROLE
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
+from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tgi_deploy.targets.reply import Reply
 
@@ -40,6 +41,31 @@ class Ending:
     call: str
     parameters: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     rate: str = ""
+
+
+def role_of_schedule(
+    *, key: str, place: str, region: str, deployment_id: str, name: str, group: str,
+    statements: Sequence[Mapping[str, Any]],
+) -> Resource:  # fmt: skip
+    """Return the role with these statements that only the schedules of a group may assume."""
+    caller = f"arn:{{partition}}:scheduler:{region}:*:schedule-group/{group}"
+    return Resource(
+        key=key,
+        kind=ROLE,
+        place=place,
+        properties={
+            "name": f"tgi-deploy-{deployment_id}-{region}-end",
+            "deployment": name,
+            "trust": {
+                "Effect": "Allow",
+                "Principal": {"Service": "scheduler.amazonaws.com"},
+                "Action": "sts:AssumeRole",
+                "Condition": {"ArnLike": {"aws:SourceArn": caller}},
+            },
+            "statements": list(statements),
+        },
+        mutable=("statements",),
+    )
 
 
 _TERMINATION: Final = Ending(

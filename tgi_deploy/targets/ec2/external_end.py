@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Final
 
-from tgi_deploy.targets.ec2.secrets import ROLE
+from tgi_deploy.targets.aws.schedule import role_of_schedule
 from tgi_deploy.values.resource import TAG_ID, Ref, Resource
 
 if TYPE_CHECKING:
@@ -46,28 +46,19 @@ def at(expires: datetime) -> str:
 
 
 def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
-    caller = f"arn:{{partition}}:scheduler:{region}:*:schedule-group/{group}"
-    return Resource(
+    return role_of_schedule(
         key=SCHEDULE_ROLE,
-        kind=ROLE,
         place=region,
-        properties={
-            "name": f"tgi-deploy-{deployment_id}-{region}-end",
-            "deployment": name,
-            "trust": {
+        region=region,
+        deployment_id=deployment_id,
+        name=name,
+        group=group,
+        statements=[
+            {
                 "Effect": "Allow",
-                "Principal": {"Service": "scheduler.amazonaws.com"},
-                "Action": "sts:AssumeRole",
-                "Condition": {"ArnLike": {"aws:SourceArn": caller}},
-            },
-            "statements": [
-                {
-                    "Effect": "Allow",
-                    "Action": "ec2:TerminateInstances",
-                    "Resource": f"arn:{{partition}}:ec2:{region}:{{account}}:instance/*",
-                    "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
-                }
-            ],
-        },
-        mutable=("statements",),
+                "Action": "ec2:TerminateInstances",
+                "Resource": f"arn:{{partition}}:ec2:{region}:{{account}}:instance/*",
+                "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
+            }
+        ],
     )

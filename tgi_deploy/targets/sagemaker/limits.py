@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.reconcile.ends import certain_end, ends_of
 from tgi_deploy.targets.aws.role import Roles
-from tgi_deploy.targets.aws.schedule import Ending, Schedules
+from tgi_deploy.targets.aws.schedule import Ending, Schedules, role_of_schedule
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of
 from tgi_deploy.targets.sagemaker.options import NAME
 from tgi_deploy.values.resource import TAG_EXPIRES, TAG_ID, TAG_KEY, TAG_NAME, TAG_SPEC, Ref, Resource
@@ -71,35 +71,26 @@ def moment(at: datetime) -> str:
 
 
 def _role(name: str, deployment_id: str, region: str, group: str) -> Resource:
-    caller = f"arn:{{partition}}:scheduler:{region}:*:schedule-group/{group}"
-    return Resource(
+    return role_of_schedule(
         key=END_ROLE,
-        kind=ROLE,
         place=place_of(region),
-        properties={
-            "name": f"tgi-deploy-{deployment_id}-{region}-end",
-            "deployment": name,
-            "trust": {
+        region=region,
+        deployment_id=deployment_id,
+        name=name,
+        group=group,
+        statements=[
+            {
                 "Effect": "Allow",
-                "Principal": {"Service": "scheduler.amazonaws.com"},
-                "Action": "sts:AssumeRole",
-                "Condition": {"ArnLike": {"aws:SourceArn": caller}},
+                "Action": "sagemaker:DeleteEndpoint",
+                "Resource": f"arn:{{partition}}:sagemaker:{region}:{{account}}:endpoint/{endpoint_name(name)}",
+                "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
             },
-            "statements": [
-                {
-                    "Effect": "Allow",
-                    "Action": "sagemaker:DeleteEndpoint",
-                    "Resource": f"arn:{{partition}}:sagemaker:{region}:{{account}}:endpoint/{endpoint_name(name)}",
-                    "Condition": {"StringEquals": {f"aws:ResourceTag/{TAG_ID}": deployment_id}},
-                },
-                {  # deleting an endpoint whose number of machines AWS changes needs it
-                    "Effect": "Allow",
-                    "Action": "application-autoscaling:DeregisterScalableTarget",
-                    "Resource": f"arn:{{partition}}:application-autoscaling:{region}:{{account}}:scalable-target/*",
-                },
-            ],
-        },
-        mutable=("statements",),
+            {  # deleting an endpoint whose number of machines AWS changes needs it
+                "Effect": "Allow",
+                "Action": "application-autoscaling:DeregisterScalableTarget",
+                "Resource": f"arn:{{partition}}:application-autoscaling:{region}:{{account}}:scalable-target/*",
+            },
+        ],
     )
 
 
