@@ -34,12 +34,15 @@ _V4, _V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _CLOSE = 0, 1, 2, 3, 255
 _CHUNK_BYTES: Final = 65_536
 _CONNECT_S: Final = 5.0
+# As many users as a proof sends at once connect in the same moment.
+_BACKLOG: Final = 128
 
 
 class Kubelet(ThreadingHTTPServer):
     """`pod` returns a pod by its namespace and name. `certificate` is the API server's, with its key."""
 
     daemon_threads = True
+    request_queue_size = _BACKLOG
 
     def __init__(self, pod: Callable[[str, str], Pod | None], certificate: Path, key: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

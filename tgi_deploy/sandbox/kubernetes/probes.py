@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _LEAST_PERIOD_S: Final = 0.1
 # The real servers take this long to take a pod out of a Service, however fast the nodes' time passes.
 _LEAST_SLEEP_S: Final = 0.5
+# However fast the nodes' time passes, this computer may be too busy for the stub server to answer a probe sooner.
+_LEAST_TIMEOUT_S: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +54,7 @@ class Probe:
     def check(self) -> None:
         """Try once, and set `passed` if as many tries in a row agree as the spec asks for."""
         period_s = self.spec.get("periodSeconds", 10) / self.place.speed
-        self.problem = attempt(self.spec, self.place, self.spec.get("timeoutSeconds", 1))
+        self.problem = attempt(self.spec, self.place, max(_LEAST_TIMEOUT_S, self.spec.get("timeoutSeconds", 1)))
         self.due_s = time.monotonic() + max(_LEAST_PERIOD_S, period_s)
         good = not self.problem
         self._row = (max(self._row, 0) + 1) if good else (min(self._row, 0) - 1)

@@ -18,6 +18,8 @@ from websockets.sync.client import connect
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.kubernetes.pods import serving
+from tgi_deploy.targets.kubernetes.transport import CALLS
+from tgi_deploy.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +49,7 @@ class Forwards:
         self._ports: dict[TunnelEnd, int] = {}
 
     def local_port(self, end: TunnelEnd) -> int:
-        """Return the port of this computer that leads there. While no pod runs, its connections end at once."""
+        """Return the port of this computer that leads there. While no pod runs, connections to it are reset."""
         with self._lock:
             if end not in self._ports:
                 listening = socket.create_server(("127.0.0.1", 0), backlog=_WAITING)
@@ -61,13 +63,29 @@ class Forwards:
             threading.Thread(target=self._carry, args=(near, end), name="forwarded", daemon=True).start()
 
     def _carry(self, near: socket.socket, end: TunnelEnd) -> None:
-        with near, suppress(DeployError, OSError, WebSocketException, ValueError), self._open(end) as far:
-            threading.Thread(target=_outward, args=(near, far), name="outward", daemon=True).start()
-            _inward(far, near)
-            near.shutdown(socket.SHUT_RDWR)  # ends the other thread's wait
+        try:
+            with near, self._open(end) as far:
+                threading.Thread(target=_outward, args=(near, far), name="outward", daemon=True).start()
+                try:
+                    _inward(far, near)
+                finally:
+                    with suppress(OSError):
+                        near.shutdown(socket.SHUT_RDWR)  # ends the other thread's wait
+        except (DeployError, OSError, WebSocketException, ValueError) as error:
+            CALLS.info("forwarding to %s: %s", end.machine_id, one_line(str(error)))
 
     def _open(self, end: TunnelEnd) -> ClientConnection:
-        """Connect to the container port of the newest ready pod. Raises DeployError `no_pod`."""
+        """Connect to the container port of the newest ready pod. A failure is retried: nothing has been sent yet.
+
+        Raises DeployError `no_pod` or of the API, OSError, WebSocketException.
+        """
+        for _ in range(_TRIES - 1):
+            with suppress(DeployError, OSError, WebSocketException):
+                return self._connected(end)
+            time.sleep(_AGAIN_S)
+        return self._connected(end)
+
+    def _connected(self, end: TunnelEnd) -> ClientConnection:
         cloud, transport = self._cloud(end.place), self._transport(end.place)
         found = cloud.workload(end.machine_id)
         pod = serving(found[1]) if found else None
@@ -76,12 +94,7 @@ class Forwards:
             raise DeployError("no_pod", why, hint="'tgi-deploy status NAME' shows why")
         container = found[0].part("spec").part("template").part("spec").first("containers")
         port = container.first("ports").integer("containerPort")
-        path = f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}"
-        for _ in range(_TRIES - 1):  # nothing has been sent yet
-            with suppress(OSError, WebSocketException):
-                return _connected(transport, path)
-            time.sleep(_AGAIN_S)
-        return _connected(transport, path)
+        return _connected(transport, f"{cloud.api.path('/api/v1', 'pods', pod.name)}/portforward?ports={port}")
 
 
 def _connected(transport: Transport, path: str) -> ClientConnection:
@@ -110,7 +123,7 @@ def _outward(near: socket.socket, far: ClientConnection) -> None:
 
 
 def _inward(far: ClientConnection, near: socket.socket) -> None:
-    """Pass on what the pod sends; an error on the other channel ends the connection."""
+    """Pass on what the pod sends. Raises ValueError for an error on the other channel, which ends the connection."""
     announced: set[int] = set()
     for message in far:
         channel, data = message[0], message[1:]
@@ -121,4 +134,4 @@ def _inward(far: ClientConnection, near: socket.socket) -> None:
         elif channel == _DATA:
             near.sendall(data)
         elif data:
-            return
+            raise ValueError(bytes(data).decode("utf-8", "replace"))

@@ -13,6 +13,7 @@ import pytest
 from fakes.kubernetes_api import FakeCluster
 from websockets.sync.server import serve
 
+from tgi_deploy.errors import DeployError
 from tgi_deploy.targets.kubernetes.api import Api
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.forward import Forwards
@@ -52,12 +53,20 @@ def pod_that_echoes(refusals: int) -> Iterator[str]:
         server.shutdown()
 
 
-def answered(server: str, sent: bytes) -> bytes:
+def answered(server: str, sent: bytes, unreachable: int = 0) -> bytes:
+    """Return what the pod replies, after so many requests to an API server that does not answer."""
     cluster = FakeCluster()
     api = Api(place=Place.of(PLACE), sender=cluster)
     api.apply(api.path("/apis/apps/v1", "deployments", "tgi-deploy-demo"), "creating", MANIFEST, lambda _reply: True)
     transport: Any = SimpleNamespace(server=server, headers=dict, tls=None, server_name="")
-    forwards = Forwards(lambda _place: KubernetesCloud(api=api), lambda _place: transport)
+    outages = iter(range(unreachable))
+
+    def cloud(_place: str) -> KubernetesCloud:
+        if next(outages, None) is not None:
+            raise DeployError("cluster_unreachable", "listing pods: connection timed out")
+        return KubernetesCloud(api=api)
+
+    forwards = Forwards(cloud, lambda _place: transport)
     port = forwards.local_port(TunnelEnd(place=PLACE, machine_id=MACHINE, port=8080))
     with socket.create_connection(("127.0.0.1", port), timeout=10) as near:
         near.sendall(sent)
@@ -70,3 +79,16 @@ def answered(server: str, sent: bytes) -> bytes:
 def test_a_connection_that_the_node_refuses_is_tried_again_before_anything_is_sent(refusals: int, reply: bytes):
     with pod_that_echoes(refusals) as server:
         assert answered(server, b"hello") == reply
+
+
+@pytest.mark.parametrize(("outages", "reply"), [(2, b"hello"), (3, b"")])
+def test_an_outage_of_the_api_server_is_waited_out_before_anything_is_sent(outages: int, reply: bytes):
+    with pod_that_echoes(refusals=0) as server:
+        assert answered(server, b"hello", unreachable=outages) == reply
+
+
+def test_the_reason_why_a_connection_failed_is_logged(caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", "tgi_deploy.calls")
+    with pod_that_echoes(refusals=3) as server:
+        answered(server, b"hello")
+    assert "forwarding to deployment/tgi-deploy-demo: server rejected WebSocket connection: HTTP 500" in caplog.text
