@@ -9,10 +9,11 @@ import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from moto.core import responses as moto_responses
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.core.responses import ActionResult
 from moto.core.types import Base64EncodedString
-from moto.core.utils import utcnow
+from moto.core.utils import method_names_from_class, utcnow
 from moto.ec2.models import ec2_backends, elastic_ip_addresses
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models.amis import Ami
@@ -60,7 +61,6 @@ MOST_ADDRESSES: Final = 5
 _QUOTA_VCPUS: Final = 768.0
 _QUOTAS: Final = cache(read_quotas)
 _CONSOLE_BYTES: Final = 64 * 1024
-_LOAD_DEFAULTS: Final = ParameterDict._check_loading_status  # noqa: SLF001 -- replaced by `_load_parameter`
 
 
 class SandboxInstance(moto_instances.Instance):
@@ -158,6 +158,7 @@ def install(addresses: AddressPool) -> None:
         (elastic_ip_addresses, "random_ip", addresses.take),
         (TaggedEC2Resource, "get_tags", _tags_of),
         (ParameterDict, "_check_loading_status", _load_parameter),
+        (moto_responses, "method_names_from_class", cache(method_names_from_class)),
         (ServiceQuotasBackend, "get_service_quota", _quota),
         (General, "get_console_output", _console),
     )
@@ -175,8 +176,7 @@ def _tags_of(resource: Any) -> list[dict[str, str]]:  # noqa: ANN401 -- any of m
 
 
 def _load_parameter(known: ParameterDict, name: str) -> None:
-    """Make a public parameter with an image's id when it is read, or in place of moto's."""
-    _LOAD_DEFAULTS(known, name)
+    """Make a public parameter with an image's id when it is read; moto would load thousands of others, too."""
     value = image_id(known.region_name, name)
     if name in IMAGES and [one.value for one in dict.get(known, name, [])] != [value]:
         parameter = Parameter(  # type: ignore[abstract]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -99,9 +100,14 @@ def nested(value: msgspec.Struct) -> dict[str, Any]:
     return found
 
 
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(kind)
+
+
 def changed_fields(value: msgspec.Struct) -> dict[str, Any]:
     """Return the fields that differ from their defaults, by name."""
-    fields = msgspec.structs.fields(value)
+    fields = _fields(type(value))
     return {item.name: here for item in fields if (here := getattr(value, item.name)) != item.default}
 
 

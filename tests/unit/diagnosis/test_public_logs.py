@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "scripts"))
 
 import public_logs as public
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("public logs")]
 FLOORS = {
     ("first", "held out"): 0.90,
     ("first", "working"): 0.99,

@@ -12,7 +12,8 @@ import pytest
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.operations.deploying.service import SLOWEST_FACTOR
 
-pytestmark = pytest.mark.slow  # the fit is repeated with each cell left out
+# The fit is repeated with each cell left out.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("accuracy")]
 ROOT = Path(__file__).resolve().parents[3]
 
 

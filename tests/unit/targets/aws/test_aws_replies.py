@@ -32,6 +32,8 @@ from tgi_deploy.targets.ec2.inspection import RehearsedLaunch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# One server, and its recorded replies.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("aws replies")]
 REGION = "us-east-1"
 TAGS = {"Name": "x", "tgi-deploy:deployment": "demo", "tgi-deploy:id": "0123456789ab", "tgi-deploy:spec": "s1"}
 KINDS = (
@@ -237,7 +239,6 @@ def _remember(life: Life, name: str, outcome: Any) -> None:
         (life.found[kind],) = outcome
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", some([step for step in STEPS if step not in _EMPTY], 20))
 def test_a_reply_with_any_changed_member_is_read_or_rejected_clearly(recording, step):
     tried, made = 0, False
@@ -251,7 +252,6 @@ def test_a_reply_with_any_changed_member_is_read_or_rejected_clearly(recording, 
     assert tried
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("step", "kind"), some([*product(STEPS, ("cut", "empty", "of another protocol"))], 30))
 def test_an_unrelated_reply_counts_as_lost(recording, step, kind):
     for action, number, reply in recording.each(step):
