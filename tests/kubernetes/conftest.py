@@ -12,8 +12,12 @@ __all__ = ["namespace", "plane"]
 
 
 @pytest.fixture
-def run(namespace, monkeypatch, capsys, tmp_path):
-    """Return a function that runs a command in the test's namespace and returns its exit code and its envelope."""
+def run(namespace, monkeypatch, capsys, caplog, tmp_path):
+    """Return a function that runs a command in the test's namespace and returns its exit code and its envelope.
+
+    A test that fails shows its calls, and why a connection to a pod failed.
+    """
+    caplog.set_level("INFO", "tgi_deploy.calls")
     document = json.loads(namespace.plane.kubeconfig.read_text(encoding="utf-8"))
     document["contexts"][0]["context"]["namespace"] = namespace.name
     kubeconfig = tmp_path / "kubeconfig"

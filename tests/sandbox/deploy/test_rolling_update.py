@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-STREAMS = 10
+STREAMS = 5
 JSON = {"Content-Type": "application/json"}
 # How much faster machines, engines and timers are than real ones.
 SPEED = 60.0
