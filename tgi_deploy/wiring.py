@@ -138,7 +138,7 @@ def forms() -> tuple[str, ...]:
 
 def target_for(plan: Plan) -> Target:
     """Return the first target that can run a plan."""
-    return next(target for target in targets() if target.refusal(plan) is None)
+    return next(target for target in targets() if target.rejection(plan) is None)
 
 
 def target_of(place: str) -> Target:

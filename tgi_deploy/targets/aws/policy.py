@@ -49,7 +49,7 @@ def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
     if unknown:
         raise InputError(
             "bad_option_value",
-            f"--for {','.join(features)}: there is no feature {unknown[0]!r}",
+            f"--for {','.join(features)}: {unknown[0]!r} is not a feature",
             hint=f"features are {', '.join(actions.features)}",
         )
     return policy_document(_statement(name, grants) for name, grants in _grouped(actions, features).items())
@@ -89,7 +89,7 @@ def _statement(name: str, grants: Sequence[Grant]) -> dict[str, Any]:
 
 
 def _joined(conditions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the condition that one of these holds, for the same operators and keys."""
+    """Return a condition that holds if any of these does. All have the same operators and keys."""
     return {
         operator: {key: _values([condition[operator][key] for condition in conditions]) for key in keys}
         for operator, keys in conditions[0].items()

@@ -48,7 +48,7 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
 
 
 def exec_words(endpoint: Endpoint, container: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-    """Return Docker's own command line for a command in a container; without any, its bash, or else its sh."""
+    """Return the `docker` command line that runs a command in a container; without one, its bash, or else its sh."""
     return (
         *("docker", "--host", endpoint.url, *_tls(endpoint)),
         *("exec", "--interactive", *(("--tty",) if terminal else ()), container),

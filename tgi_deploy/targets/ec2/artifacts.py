@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 USER_DATA: Final = "user-data"
 LAUNCH_TEMPLATE: Final = "launch-template"
-# The files of the forms that have a template of their own.
+# The files of the forms that have a separate template.
 _FILES: Final = {"cloudformation": "cloudformation.yaml", "terraform": "terraform.tf"}
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from builders.plans import candidate, deployable, offer
-from fakes.surroundings import on
+from fakes.computer import on
 
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
