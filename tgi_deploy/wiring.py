@@ -160,7 +160,7 @@ def target_of_form(form: str) -> Target:
     return next(target for target in targets() if form in target.forms)
 
 
-def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
+def render_artifact(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
     """Return a deployable rendered in one of the targets' formats."""
     return target_of_form(form).artifact(form, deployable, templates_dir=templates_dir)
 

@@ -376,7 +376,7 @@ class Commands(Frozen, frozen=True, kw_only=True):
     `removal` is for resources without a record. `proof` shows that nothing is left; its comment says how to read it.
     """
 
-    looks: tuple[str, ...]
+    inspections: tuple[str, ...]
     removal: tuple[str, ...]
     proof: str
 

@@ -323,7 +323,7 @@ def test_every_kind_has_a_command_that_removes_it(bench):
 
 def test_manual_commands_name_the_deployment_and_can_be_pasted(bench):
     commands = bench.target.by_hand.commands("demo", bench.place, "MACHINE")
-    for command in (*commands.looks, *commands.removal, commands.proof):
+    for command in (*commands.inspections, *commands.removal, commands.proof):
         assert shlex.split(command.partition("   #")[0])
     assert "demo" in commands.proof
     assert commands.removal

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MAKES_ROLES: Final = "iam:CreateRole"
 
 
-def needed(actions: Actions, names: tuple[str, ...], *, everything: bool) -> Policy:
+def required_policy(actions: Actions, names: tuple[str, ...], *, everything: bool) -> Policy:
     """Return the policy for these features. Raises InputError `bad_option_value`."""
     chosen = tuple(actions.features) if everything else names or actions.core
     bound = actions.boundary if makes_roles(actions, chosen) else None
@@ -29,17 +29,17 @@ def needed(actions: Actions, names: tuple[str, ...], *, everything: bool) -> Pol
     return Policy(
         document=document,
         features={name: actions.features[name] for name in chosen},
-        boundary=_bounding(bound) if bound else None,
+        boundary=_boundary_document(bound) if bound else None,
         notice=notice,
     )
 
 
-def bounding(actions: Actions) -> Policy:
+def permissions_boundary(actions: Actions) -> Policy:
     """Return the permissions boundary of the roles that `up` creates."""
-    return Policy(document=None, features={}, boundary=_bounding(actions.boundary))
+    return Policy(document=None, features={}, boundary=_boundary_document(actions.boundary))
 
 
-def _bounding(boundary: Boundary) -> dict[str, Any]:
+def _boundary_document(boundary: Boundary) -> dict[str, Any]:
     return {"name": boundary.name, "policy": boundary.document(), "command": boundary.creation}
 
 

@@ -41,7 +41,7 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
     words = (f"ps --all {filtered}", f"logs --tail 200 {container}", f"inspect {container}", *smi,
              f"restart {container}")  # fmt: skip
     return Commands(
-        looks=tuple(f"{docker} {word}" for word in words),
+        inspections=tuple(f"{docker} {word}" for word in words),
         removal=(f"{docker} {_COMMANDS['container']} {container}",),
         proof=f"{docker} ps --all --quiet {filtered}   # the proof: no line",
     )

@@ -12,7 +12,7 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.targets.certificate import check_key
 from tgi_deploy.targets.container import api_key_variable, container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
-from tgi_deploy.targets.docker.artifacts import RUN, written
+from tgi_deploy.targets.docker.artifacts import RUN, render_artifact
 from tgi_deploy.targets.docker.options import FRONT
 from tgi_deploy.targets.docker.resources import CONTAINER, NEW, VOLUME, Host, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
@@ -110,7 +110,7 @@ class DockerLaunch:
             log_filter=self.context.log_grammar(candidate.engine.name).log_filter,
             ready_deadline_s=self.context.ready_deadline_s(candidate),
         )
-        script = written(RUN, deployable, templates_dir=self.context.templates_dir)
+        script = render_artifact(RUN, deployable, templates_dir=self.context.templates_dir)
         wanted = resources(self._host(deployable, deployment.wanted.number))
         yield Attempt(
             candidate=candidate,

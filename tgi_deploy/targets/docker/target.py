@@ -148,9 +148,9 @@ class DockerTarget:
         return ProxyFront(api=self.cloud(deployment.region).api, clock=context.clock)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.docker.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable, templates_dir=templates_dir)
+        return render_artifact(form, deployable, templates_dir=templates_dir)
 
     @property
     def by_hand(self) -> ByHand:

@@ -14,7 +14,7 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import expiry, is_under_way
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
 from tgi_deploy.reconcile.retry import polls
-from tgi_deploy.targets.ec2.artifacts import USER_DATA, written
+from tgi_deploy.targets.ec2.artifacts import USER_DATA, render_artifact
 from tgi_deploy.targets.ec2.extras import make_extras
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
@@ -275,7 +275,7 @@ class Ec2Launch:
             tunneled=self.options.tunnel,
             **extras.names,
         )
-        user_data = written(USER_DATA, deployable, templates_dir=self.context.templates_dir)
+        user_data = render_artifact(USER_DATA, deployable, templates_dir=self.context.templates_dir)
         machine = Machine(
             name=deployment.name,
             revision=deployment.wanted.number,

@@ -178,9 +178,9 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return (StaticFront if True in static else DirectFront)(context=context, region=self.region)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.ec2.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable, templates_dir=templates_dir)
+        return render_artifact(form, deployable, templates_dir=templates_dir)
 
     @property
     def by_hand(self) -> ByHand:
@@ -197,12 +197,12 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import required_policy  # noqa: PLC0415
 
-        return needed(read_actions(), features, everything=everything)
+        return required_policy(read_actions(), features, everything=everything)
 
     def boundary(self) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import permissions_boundary  # noqa: PLC0415
 
-        return bounding(read_actions())
+        return permissions_boundary(read_actions())

@@ -206,9 +206,9 @@ class KubernetesTarget:
         )
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:  # noqa: ARG002 -- it has no template
-        from tgi_deploy.targets.kubernetes.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable)
+        return render_artifact(form, deployable)
 
     def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
         from tgi_deploy.targets.kubernetes.doctor import examined  # noqa: PLC0415 -- only `doctor` examines

@@ -195,9 +195,9 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         return self.cloud_of(place)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.sagemaker.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.sagemaker.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable, templates_dir=templates_dir)
+        return render_artifact(form, deployable, templates_dir=templates_dir)
 
     def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
         from tgi_deploy.targets.sagemaker.checks import examined  # noqa: PLC0415 -- only `doctor` examines
@@ -207,15 +207,15 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import required_policy  # noqa: PLC0415
 
-        return needed(read_actions(NAME), features, everything=everything)
+        return required_policy(read_actions(NAME), features, everything=everything)
 
     def boundary(self) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import permissions_boundary  # noqa: PLC0415
 
-        return bounding(read_actions(NAME))
+        return permissions_boundary(read_actions(NAME))
 
     @property
     def by_hand(self) -> ByHand:
