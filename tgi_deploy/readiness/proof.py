@@ -80,7 +80,7 @@ class ProofReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """A server, and the engine that it should be."""
+    """A client of an endpoint, and the engine that is expected there."""
 
     client: EngineClient
     engine: ServingEngine

@@ -270,7 +270,7 @@ class Executor:
         return next((found for found in alive if (found.key, found.spec) == (resource.key, resource.spec)), None)
 
     def _remove_earlier(self, deployment: Deployment, record: ResourceRecord) -> Deployment:
-        """Remove what an earlier request under this key created with different parameters, waiting for it to show."""
+        """Remove what an earlier request under this key created with different parameters, once that is visible."""
         handler, earlier = self.handler(record.place, record.kind), list[Found]()
         for _ in polls(self.clock, self.visibility_timeout):
             shown = handler.find({TAG_ID: deployment.id})
@@ -430,7 +430,7 @@ def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
     return LeftBehindError(
         "left_behind",
         f"removing {names} did not finish: {reason}",
-        hint="run the same command again; until it succeeds, they may cost money",
+        hint="run the same command again; until it succeeds, what is left may cost money",
         failure=Failure(not_removed=tuple(items)),
     )
 

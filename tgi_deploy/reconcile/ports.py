@@ -86,7 +86,7 @@ class Pausing(Protocol):
         """Start stopping it; its engine finishes open requests within its grace period."""
 
     def start(self, attributes: Mapping[str, str]) -> None:
-        """Start it. Raises NoCapacityError without capacity for it."""
+        """Start it. Raises NoCapacityError if there is no capacity for it."""
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
         """Start a restart; return whether the previous run has already ended, or no longer counts."""

@@ -68,9 +68,9 @@ class Api:
     def ask(
         self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T], *, creating: bool = False
     ) -> _T:
-        """Return what `read` makes of the reply to `call`, which uses the client.
+        """Return `read(reply)` for the reply to `call(client)`.
 
-        Translates the client's exceptions and ReplyError from `read`.
+        Translates exceptions of the client, and ReplyError from `read`.
         """
         client = self.client
         try:

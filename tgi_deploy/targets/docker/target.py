@@ -121,7 +121,7 @@ class DockerTarget:
         *,
         spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- a container costs nothing by the hour
     ) -> DockerLaunch:
-        """Raises InputError `api_key_unsupported`, and what `read_certificate` raises."""
+        """Return the launch. Raises InputError `api_key_unsupported`, and what `read_certificate` raises."""
         from tgi_deploy.targets.certificate import check_extra, read_certificate  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.docker.launch import DockerLaunch, proxy_image, secrets_of  # noqa: PLC0415 -- planning loads nothing that acts
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """The handler of one such kind. The fields are EC2's names for it."""
+    """A handler for one of these kinds. The fields are EC2's names."""
 
     api: Api
     kind: str
