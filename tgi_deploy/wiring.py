@@ -138,7 +138,7 @@ def forms() -> tuple[str, ...]:
 
 def target_for(plan: Plan) -> Target:
     """Return the first target that can run a plan."""
-    return next(target for target in targets() if target.refusal(plan) is None)
+    return next(target for target in targets() if target.rejection(plan) is None)
 
 
 def target_of(place: str) -> Target:
@@ -160,7 +160,7 @@ def target_of_form(form: str) -> Target:
     return next(target for target in targets() if form in target.forms)
 
 
-def written(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
+def render_artifact(form: str, deployable: Deployable, templates_dir: Path | None = None) -> Artifact:
     """Return a deployable rendered in one of the targets' formats."""
     return target_of_form(form).artifact(form, deployable, templates_dir=templates_dir)
 

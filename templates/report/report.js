@@ -77,7 +77,7 @@
     chart.addEventListener("pointermove", follow);
     chart.addEventListener("pointerdown", follow);
     chart.addEventListener("pointerleave", hide);
-    // Chromium makes an <svg> that listens for focus a stop of the tab key: its box listens instead.
+    // In Chromium, an <svg> with a focus listener becomes a tab stop, so its box listens instead.
     chart.parentElement.addEventListener("focusin", (event) => { if (points.includes(event.target)) show(event.target); });
     chart.parentElement.addEventListener("focusout", hide);
     chart.addEventListener("keydown", (event) => {

@@ -11,7 +11,7 @@ from builders.boot_kinds import KINDS, PARAMETERS
 from tgi_deploy.reconcile.ends import TAG_LEASE
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_EXPIRES
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 pytestmark = [pytest.mark.boot, pytest.mark.docker_engine, pytest.mark.slow]
 
@@ -19,7 +19,7 @@ STATE = "/var/lib/tgi-deploy"
 
 
 def ending(**ends):
-    return written("user-data", replaced(KINDS["bare"].deployable(), **ends)).text
+    return render_artifact("user-data", replaced(KINDS["bare"].deployable(), **ends)).text
 
 
 def ended_by(machine, reason):

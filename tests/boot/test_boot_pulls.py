@@ -11,7 +11,7 @@ from builders.plans import altered
 from builders.registry import saved_image, serving
 
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 # Longer than the pause between two progress reports.
 PULL_S = 15
@@ -33,7 +33,7 @@ def test_a_failed_pull_is_retried(docker_engine, registry):
     deployable = KINDS["bare"].deployable()
     engine = altered(deployable.candidate.engine, image=registry.reference())
     deployable = replaced(deployable, candidate=replaced(deployable.candidate, engine=engine))
-    with boot(docker_engine, written("user-data", deployable).text, with_images=False) as machine:
+    with boot(docker_engine, render_artifact("user-data", deployable).text, with_images=False) as machine:
         machine.check_boot()
         machine.until("the engine to answer", machine.healthy)
         result = machine.markers()

@@ -13,7 +13,7 @@ from tgi_deploy.operations.planning.plan import plan
 from tgi_deploy.targets.ec2.launch import tls_image
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan import Plan
-from tgi_deploy.wiring import open_catalog, written
+from tgi_deploy.wiring import open_catalog, render_artifact
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
@@ -50,7 +50,7 @@ class Kind:
         return replaced(made, candidate=replaced(made.candidate, storage=storage), **self.deployment)
 
     def user_data(self) -> str:
-        return written("user-data", self.deployable()).text
+        return render_artifact("user-data", self.deployable()).text
 
 
 KINDS = {

@@ -17,7 +17,7 @@ from builders import plans
 from tgi_deploy.engines.tgi.release import TgiRelease
 from tgi_deploy.errors import DeployError
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import forms, open_catalog, written
+from tgi_deploy.wiring import forms, open_catalog, render_artifact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,7 @@ def outputs(folder: Path) -> dict[str, str]:
         if hosted != (kind == HOSTED):
             continue
         try:
-            artifact = written(kind, deployable)
+            artifact = render_artifact(kind, deployable)
         except DeployError as error:
             errors.append(f"{kind}: {error.code}: {error.message} ({error.hint})\n")
         else:

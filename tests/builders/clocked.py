@@ -16,7 +16,7 @@ from builders import plans
 from builders.machine import Machine
 from builders.waiting import eventually
 
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ class Clocked:
     def __init__(
         self, folder: Path, *, inside: tuple[str, ...] = (), commands: dict[str, str] | None = None, **terms: Any
     ) -> None:
-        text = re.sub(r"\bpause \d+", "pause 0.01", written("user-data", plans.deployable(**terms)).text)
+        text = re.sub(r"\bpause \d+", "pause 0.01", render_artifact("user-data", plans.deployable(**terms)).text)
         files = {name: folder / name.lower() for name in ("NOW", "TAGS", "METRICS", "NOTICE")}
         folder.mkdir()
         self._files = files

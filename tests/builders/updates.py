@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from builders.plans import candidate, engine
-from fakes.surroundings import FakeEngine, plan, request
+from fakes.computer import FakeEngine, plan, request
 
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.deploying.up import up

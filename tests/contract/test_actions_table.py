@@ -108,6 +108,6 @@ def test_the_complete_policy_fits_the_size_limit():
 
 
 def test_an_unknown_feature_is_rejected_with_the_known_ones():
-    with pytest.raises(InputError, match="no feature 'lunch'") as caught:
+    with pytest.raises(InputError, match="'lunch' is not a feature") as caught:
         policy(read_actions(), ("lunch",))
     assert "launch, watch, remove" in caught.value.hint

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders.registry import noise_image, serving
-from fakes.surroundings import FakeClock
+from fakes.computer import FakeClock
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.targets.docker.api import Api

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fakes.cloud import KilledError
+from fakes.computer import FakeComputer, fake_ec2, plan, request
 from fakes.hosting_api import FakeHosting
-from fakes.surroundings import Surroundings, fake_ec2, plan, request
 
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
@@ -33,7 +33,7 @@ ROLE = "arn:aws:iam::123456789012:role/hosting"
 class Account:
     """A user's computer and an account. `up` and `down` are each a new process."""
 
-    around: Surroundings
+    around: FakeComputer
     hosting: FakeHosting = field(default_factory=FakeHosting)
 
     @property

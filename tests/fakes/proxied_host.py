@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from builders.plans import engine
+from fakes.computer import FakeComputer, candidate, offer, plan, request
 from fakes.docker_host import FakeDocker
-from fakes.surroundings import Surroundings, candidate, offer, plan, request
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.operations.deploying.rollout import former
@@ -29,7 +29,7 @@ class Host:
     """`asked` are the proposals, `probed` the URLs and `certificates` the pins of probes; `environ` has secrets."""
 
     def __init__(self, home, accelerators=4):
-        self.docker, self.around = FakeDocker(), Surroundings(home=home)
+        self.docker, self.around = FakeDocker(), FakeComputer(home=home)
         self.accelerators, self.asked, self.probed = accelerators, [], []
         self.certificates, self.environ = set(), {}
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from builders.records import deployment
-from fakes.surroundings import plan
+from fakes.computer import plan
 from hypothesis import strategies as st
 from mutations.changes import changed_bytes, changed_document, changed_text, dump
 from mutations.models import SHAPES

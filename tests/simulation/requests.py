@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from builders.plans import candidate, engine
-from fakes.surroundings import on, plan, request
+from fakes.computer import on, plan, request
 
 from tgi_deploy.operations.deploying.rollout import former
 from tgi_deploy.operations.launching.launch import spec_of

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from builders.logs import GRAMMAR
-from fakes.surroundings import FakeEngine, Recorder, fake_ec2
+from fakes.computer import FakeEngine, Recorder, fake_ec2
 from msgspec.structs import replace
 from simulation import requests
 from simulation.disk import Disk, Home

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.removing.receipt import KeptThing as KeptThing
     from tgi_deploy.operations.removing.receipt import Receipt as Receipt
     from tgi_deploy.operations.watching.asking import Answer as Answer
-    from tgi_deploy.operations.watching.diagnose import Examined as Examined
+    from tgi_deploy.operations.watching.diagnose import DeploymentDiagnosis as DeploymentDiagnosis
     from tgi_deploy.operations.watching.explain import Explanation as Explanation
     from tgi_deploy.operations.watching.listing import Listing as Listing
     from tgi_deploy.operations.watching.listing import Row as Row

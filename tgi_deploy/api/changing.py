@@ -93,13 +93,13 @@ class Changing(Watching):
         continue; `on_interrupt` receives what exists and returns whether to remove it.
         """
         from tgi_deploy.operations.deploying.bring_up import UpAnswers, UpOptions, healer, up_job
-        from tgi_deploy.operations.launching.target_options import refuse
+        from tgi_deploy.operations.launching.target_options import reject_unsupported
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.removing.stopping import run_settled
         from tgi_deploy.operations.results.changing import up_result
 
         own, _, request = self._own_options(options)
-        refuse(self.target, {**options, "sandbox": self._sandbox}, os.environ)
+        reject_unsupported(self.target, {**options, "sandbox": self._sandbox}, os.environ)
         asked = UpOptions(
             target=self.target,
             own=own,

@@ -141,7 +141,7 @@ class Planning(Place):
             texts_of(model, {name: value for name, value in request.items() if name not in known}),
             self._catalog(target),
             os.environ,
-            write=lambda subject: wiring.written(form, replaced(subject, options=own), self._templates_dir),
+            write=lambda subject: wiring.render_artifact(form, replaced(subject, options=own), self._templates_dir),
             name=name,
             profiles_dir=self._profiles_dir,
         )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tgi_deploy.errors import Problem
     from tgi_deploy.operations.deploying.in_place import Extension
     from tgi_deploy.operations.watching.asking import Answer
-    from tgi_deploy.operations.watching.diagnose import Examined
+    from tgi_deploy.operations.watching.diagnose import DeploymentDiagnosis
     from tgi_deploy.operations.watching.explain import Explanation
     from tgi_deploy.operations.watching.listing import Listing
     from tgi_deploy.operations.watching.status import Status
@@ -118,7 +118,7 @@ class Watching(Planning):
 
         return exec_result(self._look(), name, words, terminal=terminal, captured=captured)
 
-    def diagnose(self, name: str) -> Result[DiagnosisData, Examined]:
+    def diagnose(self, name: str) -> Result[DiagnosisData, DeploymentDiagnosis]:
         """Diagnose a failure from the console, state and plan of a deployment's machine."""
         from tgi_deploy.operations.results.watching import diagnosis_result
 

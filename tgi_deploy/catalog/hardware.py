@@ -133,8 +133,8 @@ class Hardware:
         folded = names.folded_card(name)
         if folded in self._names:
             return self.accelerators[self._names[folded]]
-        self._refuse_ambiguous(name, folded)
-        self._refuse_foreign(name, folded)
+        self._reject_ambiguous(name, folded)
+        self._reject_foreign(name, folded)
         raise names.unknown(
             "unknown_accelerator", "accelerator", name, self.accelerators,
             otherwise="'tgi-deploy catalog list accelerators' lists them all.",
@@ -195,7 +195,7 @@ class Hardware:
             partition=chip.slice,
         )
 
-    def _refuse_ambiguous(self, name: str, folded: str) -> None:
+    def _reject_ambiguous(self, name: str, folded: str) -> None:
         ambiguous: Mapping[str, list[str]] = self._store.json(ACCELERATORS_FILE).get("ambiguous", {})
         for short, choices in ambiguous.items():
             if names.folded_card(short) == folded:
@@ -205,7 +205,7 @@ class Hardware:
                     hint=f"Name one, for example {choices[-1] if len(choices) == 2 else choices[1]}.",  # noqa: PLR2004 -- of two, the larger
                 )
 
-    def _refuse_foreign(self, name: str, folded: str) -> None:
+    def _reject_foreign(self, name: str, folded: str) -> None:
         """Reject chips that none of this tool's engine images runs on, with one sentence each."""
         foreign: Mapping[str, str] = self._store.json(ACCELERATORS_FILE).get("foreign", {})
         for word, sentence in foreign.items():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tgi_deploy.reconcile.claim import owned_by
 from tgi_deploy.reconcile.clocks import ASKED, may_be_new
-from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.values.resource import TAG_ID, TAG_SPEC
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def observe_settled(
 
 def _looks(context: Context) -> Iterator[float]:
     context.reporter.note("something requested a moment ago is not visible yet; waiting up to a minute for it")
-    return looks(context.clock, context.pace.unsettled)
+    return polls(context.clock, context.pace.unsettled)
 
 
 def asked_for(context: Context, deployment: Deployment, record: ResourceRecord) -> tuple[Found, ...]:

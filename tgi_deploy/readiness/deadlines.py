@@ -1,7 +1,7 @@
 """How long each startup phase may take, and what counts as progress. Pure.
 
-Deadlines and limits are data. A phase past its deadline that still makes progress continues up to its limit; one
-without progress for longer than its largest single step has stalled.
+Deadlines and limits are data. A phase that makes progress may run past its deadline, up to its limit; a phase that
+makes none for longer than its largest single step has stalled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tgi_deploy.diagnosis.reader import Reading
-    from tgi_deploy.readiness.waiting import Track
+    from tgi_deploy.readiness.waiting import WaitState
 
 # The machine's own agents cause traffic, too: less than this is not progress.
 _LEAST_MB: Final = 5
@@ -23,7 +23,7 @@ _LEAST_MB: Final = 5
 class PhaseDeadline:
     """A phase's expected duration, deadline, and time without progress that counts as a stall (0: none).
 
-    `limit_s` is the deadline while there is progress (0: the same); `amount_mb` is the download size, 0 if unknown.
+    `limit_s` replaces `deadline_s` while there is progress (0: the same); `amount_mb`: the download size, or 0.
     """
 
     phase: str
@@ -35,21 +35,21 @@ class PhaseDeadline:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Marks:
-    """Progress counters at one moment: megabytes of an image, files, shards and so on."""
+class ProgressCounters:
+    """A phase's progress at one moment: megabytes received, and steps such as files or shards."""
 
     received_mb: int = 0
     steps: int = 0
 
     @classmethod
-    def of(cls, reading: Reading) -> Marks:
+    def of(cls, reading: Reading) -> ProgressCounters:
         return cls(received_mb=reading.progress.received_mb, steps=reading.progress.steps)
 
-    def moved_to(self, now: Marks) -> bool:
+    def moved_to(self, now: ProgressCounters) -> bool:
         """Return whether `now` is progress. Lower counters mean a restart, not progress."""
         return now.steps > self.steps or now.received_mb >= self.received_mb + _LEAST_MB
 
-    def fell_to(self, now: Marks) -> bool:
+    def fell_to(self, now: ProgressCounters) -> bool:
         return now.steps < self.steps or now.received_mb < self.received_mb
 
 
@@ -72,24 +72,24 @@ class PhaseDeadlines:
         """Return the phase's deadline; for a phase without one, only the overall deadline applies."""
         return self.by_phase.get(phase) or PhaseDeadline(phase=phase, expected_s=0.0, deadline_s=self.overall_s)
 
-    def ends_at_s(self, track: Track) -> float:
+    def ends_at_s(self, state: WaitState) -> float:
         """Return when to give up. A phase inferred only from the machine's state has no deadline."""
-        known = self.by_phase.get(track.phase)
-        granted_s = 0.0 if self.hard else self._granted_s(track)
-        if known is None or not track.evident:
+        known = self.by_phase.get(state.phase)
+        granted_s = 0.0 if self.hard else self._granted_s(state)
+        if known is None or not state.evident:
             return self.overall_s + granted_s
-        regular = track.since_s + known.deadline_s
-        own = max(regular, self.stretched_to_s(track))
+        regular = state.since_s + known.deadline_s
+        own = max(regular, self.stretched_to_s(state))
         return min(self.overall_s + granted_s + (0.0 if self.hard else own - regular), own)
 
-    def stretched_to_s(self, track: Track) -> float:
-        """Return until when progress extends a phase, within its limit; 0 if it does not."""
-        known = self.by_phase.get(track.phase)
-        if known is None or not track.moving:
+    def stretched_to_s(self, state: WaitState) -> float:
+        """Return when a phase with progress has to end: at its limit, or `stall_s` after its last progress; else 0."""
+        known = self.by_phase.get(state.phase)
+        if known is None or not state.moving:
             return 0.0
-        return min(track.since_s + known.limit_s, track.moved_s + known.stall_s)
+        return min(state.since_s + known.limit_s, state.moved_s + known.stall_s)
 
-    def _granted_s(self, track: Track) -> float:
+    def _granted_s(self, state: WaitState) -> float:
         """Return how long phases with progress ran beyond their deadlines."""
-        over = (item.took_s - self.of_phase(item.phase).deadline_s for item in track.stretched)
+        over = (item.took_s - self.of_phase(item.phase).deadline_s for item in state.stretched)
         return sum(seconds for seconds in over if seconds > 0)

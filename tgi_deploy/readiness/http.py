@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 CALLS: Final = logging.getLogger("tgi_deploy.calls")
 _CALLER_ADDRESS_URL: Final = "https://checkip.amazonaws.com"
 _BODY_LIMIT_BYTES: Final = 8 * 1024 * 1024
-# Every event of a stream repeats its fields; 100,000 tokens still take less.
+# Every event of a stream repeats its field names; even 100,000 tokens take less.
 _ANSWER_LIMIT_BYTES: Final = 64 * 1024 * 1024
 _REDIRECTS: Final = range(300, 400)
 _END_OF_EVENTS: Final = "[DONE]"
@@ -104,7 +104,7 @@ class HttpEngine:
         return NotHealthyError(
             "wrong_certificate",
             f"connecting to {self._base.netloc}: {error}; nothing was sent",
-            hint="a proxy answers, or another machine has this address now: 'status NAME' reads what runs",
+            hint="a proxy may answer here, or another machine may have this address now: 'status NAME' shows what runs",
         )
 
     def _unreachable(self, method: str, path: str, error: Exception) -> NotHealthyError:
@@ -156,11 +156,11 @@ def _address_unknown(url: str, reason: str) -> DeployError:
 
 
 class WrongCertificateError(OSError):
-    """Another certificate than the expected one answers."""
+    """The server's certificate is not the expected one."""
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
-    """TLS to the server with one certificate, whatever its name and issuer. Nothing is sent to any other."""
+    """TLS that accepts one certificate only, whatever its name and issuer, and sends nothing to any other server."""
 
     def __init__(self, host: str, port: int | None, *, timeout: float, certificate: str) -> None:
         context = ssl.create_default_context()
@@ -208,7 +208,7 @@ class _Exchange:
         self._connection.connect()
         self._allow_silence()
         self._connection.request(method, target, body=body, headers=dict(headers))
-        response = self._connection.getresponse()  # of `_response`: within the limits from its first byte on
+        response = self._connection.getresponse()  # a `_response`: limited from its first byte on
         if response.status in _REDIRECTS:
             raise http.client.HTTPException(f"it redirects elsewhere ({response.status})")
         return response
@@ -255,7 +255,7 @@ class _Exchange:
 
 
 class _Bounded(io.RawIOBase):
-    """A reader with limits, because even a header or one line of a stream can drip without end."""
+    """A reader that checks the limits at every read: even one header or line can arrive byte by byte without end."""
 
     def __init__(self, connected: socket.socket, allow_silence: Callable[[], None]) -> None:
         self._raw = connected.makefile("rb", buffering=0)
@@ -308,7 +308,9 @@ def _parse(url: str) -> SplitResult:
     except ValueError:
         usable = False
     if not usable:
-        raise InputError("bad_url", f"reading the engine's address {url!r}: not an http URL", hint="http://HOST:PORT")
+        raise InputError(
+            "bad_url", f"reading the engine's address {url!r}: not an HTTP URL", hint="use http://HOST:PORT"
+        )
     return base
 
 
@@ -346,7 +348,9 @@ def _header_safe(key: str) -> str:
     """Check the key here because the library's error for a bad header would quote it."""
     if not key.isascii() or not key.isprintable():
         raise InputError(
-            "secret_unusable", "the API key has characters that an HTTP header can't carry", hint="no newlines"
+            "secret_unusable",
+            "the API key has characters that an HTTP header can't contain",
+            hint="remove its line breaks and everything else that is not printable ASCII",
         )
     return key
 
@@ -367,7 +371,7 @@ def _json_of(text: str) -> object:
 
 
 def _classify(error: Exception) -> Probe:
-    """Classify: a silent or unreachable network is a timeout; a connection that breaks is a reset."""
+    """Return the outcome: a silent or unreachable network is a timeout, a broken connection a reset."""
     if isinstance(error, ConnectionRefusedError):
         return Probe(outcome="refused")
     if isinstance(error, ConnectionError | ssl.SSLError | http.client.HTTPException):
@@ -377,5 +381,5 @@ def _classify(error: Exception) -> Probe:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, socket.gaierror):
-        return "its name is unknown"
+        return "its host name can't be resolved"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]

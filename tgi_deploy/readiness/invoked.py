@@ -1,7 +1,7 @@
-"""A client of an engine behind its cloud's API, which passes on requests to one route only.
+"""A client for an engine that can be reached only through its cloud's API, which forwards requests to one route.
 
-The engine's health is what the cloud's own check of it says. What can't be asked there, such as the identity, can't be
-proved there either.
+The engine counts as healthy while the cloud's health check passes. What that route does not return, such as the
+engine's identity, can't be proved.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _ignore(_event: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InvokedEngine:
-    """`answers` returns whether the cloud's check passes; `invoke` passes a body on: its status, and the answer."""
+    """`answers` returns whether the cloud's health check passes, `invoke(body, streamed)` the status and the chunks."""
 
     engine: ServingEngine
     invocable: Invocable
@@ -43,11 +43,11 @@ class InvokedEngine:
     invoke: Callable[[bytes, bool], tuple[int, Iterator[bytes]]]
 
     def reaches(self, probe: ProbeRequest) -> bool:
-        """Return whether a request can be passed on."""
+        """Return whether the cloud's API forwards this request."""
         return probe.path == self.engine.health.path or self.invocable.invocation(probe) is not None
 
     def ask(self, probe: ProbeRequest, on_event: Callable[[str], None] = _ignore) -> HttpReply:
-        """Return the response. Raises NotHealthyError `engine_unreachable`, DeployError of the cloud."""
+        """Return the response. Raises NotHealthyError `engine_unreachable`, or the cloud's DeployError."""
         if probe.path == self.engine.health.path:
             return HttpReply(status=_OK if self.answers() else _UNAVAILABLE)
         asked = self.invocable.invocation(probe)
@@ -55,7 +55,7 @@ class InvokedEngine:
             raise NotHealthyError(
                 "engine_unreachable",
                 f"request to the engine ({probe.method} {probe.path}): the cloud's API does not forward such requests",
-                hint="'status NAME' shows what is known",
+                hint="'status NAME' shows whether the cloud considers it healthy",
             )
         began = time.monotonic()
         status, body = self.invoke(json.dumps(asked.body).encode(), asked.streamed)
@@ -97,7 +97,7 @@ def _read_events(chunks: Iterable[bytes], began: float, on_event: Callable[[str]
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield lines: a part of a stream may end anywhere."""
+    """Yield the lines of a stream, whose chunks may end anywhere."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

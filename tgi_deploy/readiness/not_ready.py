@@ -11,7 +11,7 @@ from tgi_deploy.values.base import replaced
 if TYPE_CHECKING:
     from tgi_deploy.readiness.deadlines import PhaseDeadlines
     from tgi_deploy.readiness.spot import SpotNotice
-    from tgi_deploy.readiness.waiting import Sighting, Track
+    from tgi_deploy.readiness.waiting import PollResult, WaitState
     from tgi_deploy.values.resource import MachineState
     from tgi_deploy.values.results import Finding
 
@@ -19,47 +19,47 @@ _RECLAIMED_HINT: Final = "run 'up' again for another spot machine, or with --mar
 _DEATH_HINT: Final = "run 'up' again for a new machine; if it dies again, try another region or instance type"
 
 
-def machine_died(track: Track, sighting: Sighting) -> DeployError:
-    machine = sighting.machine
+def machine_died(state: WaitState, poll: PollResult) -> DeployError:
+    machine = poll.machine
     return DeployError(
         "spot_reclaimed" if machine.reclaimed else "machine_died",
-        f"waiting for the engine, phase {track.phase}: the machine {machine.description}",
-        hint=_RECLAIMED_HINT if machine.reclaimed else _death_hint(machine, sighting.state_cause),
-        data=_data(track, sighting),
-        failure=_failure(track.phase, sighting, sighting.state_cause),
+        f"waiting for the engine, phase {state.phase}: the machine {machine.description}",
+        hint=_RECLAIMED_HINT if machine.reclaimed else _death_hint(machine, poll.state_cause),
+        data=_data(state, poll),
+        failure=_failure(state.phase, poll, poll.state_cause),
     )
 
 
-def reclaimed(track: Track, sighting: Sighting, notice: SpotNotice) -> DeployError:
+def reclaimed(state: WaitState, poll: PollResult, notice: SpotNotice) -> DeployError:
     return DeployError(
         "spot_reclaimed",
-        f"waiting for the engine, phase {track.phase}: {notice}",
+        f"waiting for the engine, phase {state.phase}: {notice}",
         hint=_RECLAIMED_HINT,
-        data={**_data(track, sighting), "action": notice.action, "time": notice.time},
-        failure=_failure(track.phase, sighting, None),
+        data={**_data(state, poll), "action": notice.action, "time": notice.time},
+        failure=_failure(state.phase, poll, None),
     )
 
 
-def not_created(track: Track, sighting: Sighting) -> DeployError:
-    machine = sighting.machine
+def not_created(state: WaitState, poll: PollResult) -> DeployError:
+    machine = poll.machine
     return DeployError(
         machine.refusal,
-        f"waiting for the engine, phase {track.phase}: {machine.why}",
+        f"waiting for the engine, phase {state.phase}: {machine.why}",
         hint=machine.remedy,
-        data=_data(track, sighting),
-        failure=_failure(track.phase, sighting, sighting.state_cause),
+        data=_data(state, poll),
+        failure=_failure(state.phase, poll, poll.state_cause),
     )
 
 
 def _death_hint(machine: MachineState, cause: Finding | None) -> str:
-    """Return the target's remedy, else the table's remedy for the state's reason, and where to read more."""
+    """Return the target's remedy, else the diagnosis table's for the state's reason, with a command to read more."""
     if cause is None or machine.remedy:
         return machine.remedy or _DEATH_HINT
     return hint_of(cause.remedy, cause.code)
 
 
-def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> NotHealthyError:
-    reading = sighting.reading
+def engine_failed(state: WaitState, poll: PollResult, finding: Finding | None) -> NotHealthyError:
+    reading = poll.reading
     if finding is not None:
         reason = f"{finding.cause} ({finding.code}) Evidence: {finding.evidence}"
         hint = hint_of(finding.remedy_line, finding.code)
@@ -74,14 +74,14 @@ def engine_failed(track: Track, sighting: Sighting, finding: Finding | None) -> 
         "engine_failed",
         f"waiting for the engine, phase {phase}: {reason}",
         hint=hint,
-        data=_data(track, sighting),
-        failure=_failure(phase, sighting, finding),
+        data=_data(state, poll),
+        failure=_failure(phase, poll, finding),
     )
 
 
-def started_on_wrong_device(track: Track, sighting: Sighting, finding: Finding) -> NotHealthyError:
+def started_on_wrong_device(state: WaitState, poll: PollResult, finding: Finding) -> NotHealthyError:
     error = wrong_device(f"waiting for the engine, phase {finding.startup_phase}", finding)
-    return error.copy(data=_data(track, sighting), failure=_failure(finding.startup_phase, sighting, finding))
+    return error.copy(data=_data(state, poll), failure=_failure(finding.startup_phase, poll, finding))
 
 
 def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
@@ -94,17 +94,17 @@ def wrong_device(doing: str, finding: Finding) -> NotHealthyError:
     )
 
 
-def timed_out(track: Track, sighting: Sighting, patience: PhaseDeadlines, name: str = "NAME") -> NotHealthyError:
-    reading, allowed = sighting.reading, patience.of_phase(track.phase)
+def timed_out(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines, name: str = "NAME") -> NotHealthyError:
+    reading, allowed = poll.reading, deadlines.of_phase(state.phase)
     finding = reading.findings[0] if reading.findings else None
-    quiet_s = sighting.at_s - track.moved_s
-    stalled = track.evident and 0 < allowed.stall_s <= quiet_s
-    limit, allowed_s = _limit(track, sighting, patience)
+    quiet_s = poll.at_s - state.moved_s
+    stalled = state.evident and 0 < allowed.stall_s <= quiet_s
+    limit, allowed_s = _limit(state, poll, deadlines)
     last_line = finding.evidence if finding else reading.last_line
     message = (
-        f"waiting for the engine, phase {track.phase}: not ready within {limit}"
+        f"waiting for the engine, phase {state.phase}: not ready within {limit}"
         + (f", without progress for {quiet_s:.0f} s" if stalled else "")
-        + f". Health check: {sighting.probe or 'no address yet'}. Last line of the log: {last_line or 'none yet'}"
+        + f". Health check: {poll.probe or 'no address yet'}. Last line of the log: {last_line or 'none yet'}"
     )
     hint = f"{diagnose_hint(name)}; keep waiting by running 'up' again, or remove it with 'down {name}'"
     return NotHealthyError(
@@ -112,20 +112,20 @@ def timed_out(track: Track, sighting: Sighting, patience: PhaseDeadlines, name: 
         message,
         hint=hint_of(finding.remedy_line, finding.code) if finding else hint,
         data={
-            **_data(track, sighting),
+            **_data(state, poll),
             "deadline_s": allowed_s,
             "stalled_s": round(quiet_s, 3) if stalled else None,
         },
-        failure=_failure(track.phase, sighting, finding),
+        failure=_failure(state.phase, poll, finding),
     )
 
 
-def _limit(track: Track, sighting: Sighting, patience: PhaseDeadlines) -> tuple[str, float]:
+def _limit(state: WaitState, poll: PollResult, deadlines: PhaseDeadlines) -> tuple[str, float]:
     """Return the limit that passed, in words and in seconds."""
-    allowed = patience.of_phase(track.phase)
-    own_s = max(allowed.deadline_s, patience.stretched_to_s(track) - track.since_s)
-    if not track.evident or sighting.at_s < track.since_s + own_s:
-        return f"the {patience.overall_s:.0f} s for all phases", patience.overall_s
+    allowed = deadlines.of_phase(state.phase)
+    own_s = max(allowed.deadline_s, deadlines.stretched_to_s(state) - state.since_s)
+    if not state.evident or poll.at_s < state.since_s + own_s:
+        return f"the {deadlines.overall_s:.0f} s for all phases", deadlines.overall_s
     return f"the {own_s:.0f} s for this phase", own_s
 
 
@@ -138,23 +138,23 @@ def hint_of(remedy: str, code: str) -> str:
     return f"{remedy[:1].lower()}{remedy[1:].removesuffix('.')}; more: 'tgi-deploy explain {code}'"
 
 
-def _failure(phase: str, sighting: Sighting, finding: Finding | None) -> Failure:
+def _failure(phase: str, poll: PollResult, finding: Finding | None) -> Failure:
     """Return the failure; without a finding, the log's last error is the evidence."""
     diagnosis = diagnosis_of(finding)
     if finding is None:
-        diagnosis = replaced(diagnosis, evidence=sighting.reading.error_line or sighting.reading.last_line)
+        diagnosis = replaced(diagnosis, evidence=poll.reading.error_line or poll.reading.last_line)
     return Failure(phase=phase, diagnosis=diagnosis)
 
 
-def _data(track: Track, sighting: Sighting) -> dict[str, Any]:
-    """Return the report's data: seconds, and the codes of the cloud and the table."""
-    reading, machine = sighting.reading, sighting.machine
+def _data(state: WaitState, poll: PollResult) -> dict[str, Any]:
+    """Return the data of the report. Times are in seconds since the start of the wait or of the phase."""
+    reading, machine = poll.reading, poll.machine
     return {
-        "phase_elapsed_s": round(sighting.at_s - track.since_s, 3),
-        "elapsed_s": round(sighting.at_s, 3),
-        "phases": [{"phase": item.phase, "took_s": round(item.took_s, 3)} for item in track.passed],
+        "phase_elapsed_s": round(poll.at_s - state.since_s, 3),
+        "elapsed_s": round(poll.at_s, 3),
+        "phases": [{"phase": item.phase, "took_s": round(item.took_s, 3)} for item in state.passed],
         "last_line": reading.last_line,
         "exit_code": reading.latest.exit_code,
         "machine": {"state": machine.state, "reason_code": machine.reason_code, "reason": machine.reason},
-        "probe": None if sighting.probe is None else str(sighting.probe),
+        "probe": None if poll.probe is None else str(poll.probe),
     }

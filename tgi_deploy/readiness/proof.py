@@ -80,7 +80,7 @@ class ProofReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """A server, and the engine that it should be."""
+    """A client of an endpoint, and the engine that is expected there."""
 
     client: EngineClient
     engine: ServingEngine
@@ -99,7 +99,7 @@ class Endpoint:
         return answer, self.meaning(probe, answer)
 
     def meaning(self, probe: ProbeRequest, answer: HttpReply) -> Reply | Problem:
-        """Raises NotHealthyError `<step>_failed` or `unauthorized`."""
+        """Return what a response means. Raises NotHealthyError `<step>_failed` or `unauthorized`."""
         reply = self.engine.read_reply(probe, answer)
         if isinstance(reply, Problem) and reply.severity == "error":
             raise _failed(probe.step, answer.status, reply.message)
@@ -146,12 +146,12 @@ def prove(endpoint: Endpoint, expected: ExpectedService, *, clock: Clock) -> Pro
 
 
 def _unproved(step: str) -> Problem:
-    """Return the warning about a step that can't be taken through the cloud's API."""
+    """Return the warning about a step that the cloud's API does not allow."""
     code, subject = _UNPROVED.get(step, (f"{step}_unproved", step))
     return warning(
         code,
-        f"the engine's {subject} can't be asked through the cloud's API: that it runs this image with"
-        " these settings rests on what the cloud was asked for",
+        f"the cloud's API gives no access to the engine's {subject}: this image and these settings were requested,"
+        " but can't be verified",
     )
 
 

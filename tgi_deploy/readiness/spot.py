@@ -17,7 +17,7 @@ class SpotNotice:
     time: str
 
     def __str__(self) -> str:
-        return f"the cloud reclaims the spot machine: {self.action} at {self.time}"
+        return f"the cloud is reclaiming the spot machine: {self.action} at {self.time}"
 
 
 def notice_of(console: str) -> SpotNotice | None:

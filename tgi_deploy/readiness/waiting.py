@@ -1,8 +1,8 @@
 """Waits until a machine's engine answers, or reports early and precisely why it won't.
 
-The health check decides, the machine's state comes first, and the console explains: its output is delayed and may never
-arrive. Each poll gathers all three and pure functions judge them. When the engine may answer at any moment, the health
-check alone is polled more often, because it costs no call to the cloud.
+The health check decides when it is ready, the machine's state takes precedence, and the console explains failures: its
+output is delayed and may never arrive. Each poll reads all three, and pure functions evaluate them. When the engine may
+answer at any moment, the health check alone is polled more often, because that costs no call to the cloud.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tgi_deploy.diagnosis.patterns import STARTUP_PHASES
 from tgi_deploy.diagnosis.progress import detail_of
 from tgi_deploy.diagnosis.reader import Reading, Subject, cause_of_state, read
 from tgi_deploy.errors import DeployError, Failure
-from tgi_deploy.readiness.deadlines import Marks, PhaseDeadlines
+from tgi_deploy.readiness.deadlines import PhaseDeadlines, ProgressCounters
 from tgi_deploy.readiness.not_ready import (
     diagnose_hint,
     engine_failed,
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 _OK: Final = 200
 _UNHEALTHY: Final = 503
 _GONE: Final = frozenset({"stopping", "stopped", "shutting-down", "terminated", "missing"})
-# A refusal counts once it has lasted as long: what was just removed may still have been in use.
+# A refused creation is a failure only after this time: resources that were just removed may still be in use.
 _REFUSED_S: Final = 15.0
-# States that a stale reply may still show of a machine that was just restarted.
+# States that a stale reply may still show for a machine that was just restarted.
 _PAUSED: Final = frozenset({"stopping", "stopped"})
 _RESTARTS_ALLOWED: Final = 1
 _LATE_FACTOR: Final = 1.5
 _LATE_GRACE_S: Final = 10.0
 _LEAST_PAUSE_S: Final = 0.05
-# From this phase on, only the engine is waited for.
+# From this phase on, only the engine has yet to start.
 _NEAR: Final = STARTUP_PHASES.index("loading")
 
 
@@ -54,8 +54,8 @@ _NEAR: Final = STARTUP_PHASES.index("loading")
 class Probe:
     """The result of a health check. Refused, reset and timeout all mean that nothing listens yet.
 
-    Distrusted: the server has another certificate than its machine reported, so nothing was sent. No tunnel: none to
-    its machine can be opened, and `why`.
+    Distrusted: the server's certificate is not the one that its machine reported, so nothing was sent. No tunnel: none
+    to its machine can be opened, for the reason `why`.
     """
 
     outcome: Literal["refused", "reset", "timeout", "distrusted", "no_tunnel", "status"]
@@ -99,10 +99,10 @@ class ReadyReport:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sighting:
+class PollResult:
     """One poll: `at_s` counts from the start of the wait; `probe` is None without an address.
 
-    `notice`: the spot machine is being reclaimed. `state_cause`: the finding from the reason of a machine's end.
+    `notice`: the spot machine is being reclaimed. `state_cause`: the finding for the cloud's reason for the state.
     `unseen_s`: how long an existing machine may be invisible or shown as stopped.
     """
 
@@ -120,11 +120,12 @@ class Sighting:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Track:
-    """State between two polls. `seen`: the machine has existed.
+class WaitState:
+    """The state of the wait between two polls. `seen`: the machine has been visible.
 
-    `unseen_since_s`: invisible, or shown as stopped, since then; `refused_since_s`: its creation refused. `moved_s`:
-    when the phase began or last made progress; `moving`: it has made some; `stretched`: past phases that made some.
+    `unseen_since_s`: since when it is invisible or shown as stopped; `refused_since_s`: since when the cloud refuses to
+    create it. `moved_s`: when the phase began or last made progress; `moving`: it has made some; `stretched`: earlier
+    phases that did.
     """
 
     phase: str = STARTUP_PHASES[0]
@@ -136,87 +137,87 @@ class Track:
     late_noted: bool = False
     stall_noted: bool = False
     passed: tuple[PhaseTiming, ...] = ()
-    marks: Marks = field(default_factory=Marks)
+    counters: ProgressCounters = field(default_factory=ProgressCounters)
     moved_s: float = 0.0
     moving: bool = False
     stretched: tuple[PhaseTiming, ...] = ()
 
 
-def advance(track: Track, sighting: Sighting) -> Track:
+def advance(state: WaitState, poll: PollResult) -> WaitState:
     """Return the state after a poll. Only the log can go back to an earlier phase: the engine was restarted."""
-    machine, reading = sighting.machine, sighting.reading
-    since = sighting.at_s if track.refused_since_s is None else track.refused_since_s
-    track = replace(track, refused_since_s=since if machine.refusal else None)
+    machine, reading = poll.machine, poll.reading
+    since = poll.at_s if state.refused_since_s is None else state.refused_since_s
+    state = replace(state, refused_since_s=since if machine.refusal else None)
     if machine.state == "missing" or machine.state in _PAUSED:
-        since_s = sighting.at_s if track.unseen_since_s is None else track.unseen_since_s
-        return replace(track, seen=track.seen or machine.state in _PAUSED, unseen_since_s=since_s)
-    track = replace(track, seen=True, unseen_since_s=None)
+        since_s = poll.at_s if state.unseen_since_s is None else state.unseen_since_s
+        return replace(state, seen=state.seen or machine.state in _PAUSED, unseen_since_s=since_s)
+    state = replace(state, seen=True, unseen_since_s=None)
     if machine.state != "running":
-        return track
+        return state
     phase = reading.startup_phase if reading.evident else "booting"
-    if phase == track.phase:
-        return _with_progress(replace(track, evident=track.evident or reading.evident), sighting)
-    if not reading.evident and STARTUP_PHASES.index(phase) < STARTUP_PHASES.index(track.phase):
-        return track
-    done = PhaseTiming(phase=track.phase, took_s=sighting.at_s - track.since_s)
+    if phase == state.phase:
+        return _with_progress(replace(state, evident=state.evident or reading.evident), poll)
+    if not reading.evident and STARTUP_PHASES.index(phase) < STARTUP_PHASES.index(state.phase):
+        return state
+    done = PhaseTiming(phase=state.phase, took_s=poll.at_s - state.since_s)
     return replace(
-        track,
+        state,
         phase=phase,
-        since_s=sighting.at_s,
+        since_s=poll.at_s,
         evident=reading.evident,
         late_noted=False,
         stall_noted=False,
-        passed=(*track.passed, done),
-        marks=Marks.of(reading),
-        moved_s=sighting.at_s,
+        passed=(*state.passed, done),
+        counters=ProgressCounters.of(reading),
+        moved_s=poll.at_s,
         moving=False,
-        stretched=(*track.stretched, done) if track.moving else track.stretched,
+        stretched=(*state.stretched, done) if state.moving else state.stretched,
     )
 
 
-def _with_progress(track: Track, sighting: Sighting) -> Track:
+def _with_progress(state: WaitState, poll: PollResult) -> WaitState:
     """Update the progress within the same phase."""
-    marks = Marks.of(sighting.reading)
-    if track.marks.moved_to(marks):
-        return replace(track, marks=marks, moved_s=sighting.at_s, moving=True, stall_noted=False)
-    return replace(track, marks=marks) if track.marks.fell_to(marks) else track
+    counters = ProgressCounters.of(poll.reading)
+    if state.counters.moved_to(counters):
+        return replace(state, counters=counters, moved_s=poll.at_s, moving=True, stall_noted=False)
+    return replace(state, counters=counters) if state.counters.fell_to(counters) else state
 
 
-def failure(track: Track, sighting: Sighting) -> DeployError | None:
-    """Return why further waiting is pointless, or None. An answer alone is not enough: it can come from the CPU."""
-    taken = None if sighting.ready else _reclaimed(track, sighting)
+def failure(state: WaitState, poll: PollResult) -> DeployError | None:
+    """Return why further waiting is pointless, or None. An answer does not settle it: the engine may run on the CPU."""
+    taken = None if poll.ready else _reclaimed(state, poll)
     if taken is not None:
         return taken
-    if sighting.reading.forbids_ready is not None:
-        return started_on_wrong_device(track, sighting, sighting.reading.forbids_ready)
-    return None if sighting.ready else _death_error(track, sighting)
+    if poll.reading.forbids_ready is not None:
+        return started_on_wrong_device(state, poll, poll.reading.forbids_ready)
+    return None if poll.ready else _death_error(state, poll)
 
 
-def _reclaimed(track: Track, sighting: Sighting) -> DeployError | None:
+def _reclaimed(state: WaitState, poll: PollResult) -> DeployError | None:
     """Return the error for a reclaimed machine, which takes precedence over anything in the log."""
-    if _is_gone(track, sighting) and sighting.machine.reclaimed:
-        return machine_died(track, sighting)
-    return None if sighting.notice is None else reclaimed(track, sighting, sighting.notice)
+    if _is_gone(state, poll) and poll.machine.reclaimed:
+        return machine_died(state, poll)
+    return None if poll.notice is None else reclaimed(state, poll, poll.notice)
 
 
-def _death_error(track: Track, sighting: Sighting) -> DeployError | None:
-    reading = sighting.reading
-    if track.refused_since_s is not None and sighting.at_s - track.refused_since_s >= _REFUSED_S:
-        return not_created(track, sighting)
+def _death_error(state: WaitState, poll: PollResult) -> DeployError | None:
+    reading = poll.reading
+    if state.refused_since_s is not None and poll.at_s - state.refused_since_s >= _REFUSED_S:
+        return not_created(state, poll)
     if reading.cause_of_end is not None:
-        return engine_failed(track, sighting, reading.cause_of_end)
-    if _is_gone(track, sighting):
+        return engine_failed(state, poll, reading.cause_of_end)
+    if _is_gone(state, poll):
         known = reading.findings and not reading.hangs
-        return engine_failed(track, sighting, reading.findings[0]) if known else machine_died(track, sighting)
+        return engine_failed(state, poll, reading.findings[0]) if known else machine_died(state, poll)
     if reading.final or reading.exits > _RESTARTS_ALLOWED:
-        return engine_failed(track, sighting, None)
+        return engine_failed(state, poll, None)
     return None
 
 
-def _is_gone(track: Track, sighting: Sighting) -> bool:
-    if track.unseen_since_s is not None:
-        return track.seen and sighting.at_s - track.unseen_since_s >= sighting.unseen_s
-    return sighting.machine.state in _GONE
+def _is_gone(state: WaitState, poll: PollResult) -> bool:
+    if state.unseen_since_s is not None:
+        return state.seen and poll.at_s - state.unseen_since_s >= poll.unseen_s
+    return poll.machine.state in _GONE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +263,7 @@ def wait_until_ready(
     except DeployError as error:  # the cloud's own errors (unreachable) have no phase
         if error.failure is not None:
             raise
-        raise error.copy(failure=Failure(phase=wait.track.phase)) from error.__cause__
+        raise error.copy(failure=Failure(phase=wait.state.phase)) from error.__cause__
 
 
 @dataclass(kw_only=True, slots=True)
@@ -274,58 +275,58 @@ class _Wait:
     settings: WaitSettings
     started: float = 0.0
     due_s: float = 0.0
-    track: Track = field(default_factory=Track)
+    state: WaitState = field(default_factory=WaitState)
     reading: Reading = field(default_factory=Reading)
     console: str = ""
     noted: set[str] = field(default_factory=set)
 
-    def run(self, patience: PhaseDeadlines) -> ReadyReport:
+    def run(self, deadlines: PhaseDeadlines) -> ReadyReport:
         self.started = self.clock.monotonic()
-        sighting = self._look(patience)
+        poll = self._poll(deadlines)
         while True:
-            if sighting.ready:
-                sighting = self._confirm(sighting, patience)
-                if sighting.ready:
-                    return self._report(sighting)
-            left = patience.ends_at_s(self.track) - self._elapsed()
+            if poll.ready:
+                poll = self._confirm(poll, deadlines)
+                if poll.ready:
+                    return self._ready_report(poll)
+            left = deadlines.ends_at_s(self.state) - self._elapsed()
             if left <= 0:
-                raise timed_out(self.track, replace(sighting, at_s=self._elapsed()), patience, self.settings.name)
-            self.clock.sleep(min(self._pause_s(sighting), left))
-            sighting = self._look(patience) if self._elapsed() >= self.due_s else self._ask(sighting, patience)
+                raise timed_out(self.state, replace(poll, at_s=self._elapsed()), deadlines, self.settings.name)
+            self.clock.sleep(min(self._pause_s(poll), left))
+            poll = self._poll(deadlines) if self._elapsed() >= self.due_s else self._poll_engine(poll, deadlines)
 
-    def _confirm(self, first: Sighting, patience: PhaseDeadlines) -> Sighting:
+    def _confirm(self, first: PollResult, deadlines: PhaseDeadlines) -> PollResult:
         """Confirm the first answer, rereading the log if it has not shown the KV cache yet."""
         self.clock.sleep(self.settings.settle_s)
         if self.reading.progress.kv_capacity_tokens is None:
             self._read_console(first.machine)
-        again = self._ask(first, patience)
+        again = self._poll_engine(first, deadlines)
         if not again.ready:
             self._note_once("the engine answered once and then stopped responding; still waiting")
         return again
 
-    def _pause_s(self, sighting: Sighting) -> float:
+    def _pause_s(self, poll: PollResult) -> float:
         """Return the pause until the next poll, or the next health check if the engine may answer at any moment."""
         due = max(self.due_s - self._elapsed(), _LEAST_PAUSE_S)
-        near = not self.track.evident or STARTUP_PHASES.index(self.track.phase) >= _NEAR
-        return min(due, self.settings.probe_s) if near and sighting.probe is not None else due
+        near = not self.state.evident or STARTUP_PHASES.index(self.state.phase) >= _NEAR
+        return min(due, self.settings.probe_s) if near and poll.probe is not None else due
 
-    def _look(self, patience: PhaseDeadlines) -> Sighting:
+    def _poll(self, deadlines: PhaseDeadlines) -> PollResult:
         """Poll all sources."""
         machine = self.observer.machine()
         self._read_console(machine)
-        sighting = self._judge(machine, patience)
+        poll = self._evaluate(machine, deadlines)
         self.due_s = self._elapsed() + self.settings.poll_s
-        return sighting
+        return poll
 
-    def _ask(self, last: Sighting, patience: PhaseDeadlines) -> Sighting:
+    def _poll_engine(self, last: PollResult, deadlines: PhaseDeadlines) -> PollResult:
         """Poll the engine only."""
-        return self._judge(last.machine, patience)
+        return self._evaluate(last.machine, deadlines)
 
-    def _judge(self, machine: MachineState, patience: PhaseDeadlines) -> Sighting:
+    def _evaluate(self, machine: MachineState, deadlines: PhaseDeadlines) -> PollResult:
         probe = None
         if machine.state == "running" and machine.address is not None:
             probe = self.observer.probe(machine.address)
-        sighting = Sighting(
+        poll = PollResult(
             at_s=self._elapsed(),
             machine=machine,
             reading=self.reading,
@@ -334,12 +335,12 @@ class _Wait:
             state_cause=self._state_cause(machine),
             unseen_s=self.settings.unseen_s,
         )
-        self.track = advance(self.track, sighting)
-        error = failure(self.track, sighting)
+        self.state = advance(self.state, poll)
+        error = failure(self.state, poll)
         if error is not None:
             raise error
-        self._announce(sighting, patience)
-        return sighting
+        self._report_progress(poll, deadlines)
+        return poll
 
     def _read_console(self, machine: MachineState) -> None:
         if machine.state == "missing":
@@ -357,35 +358,35 @@ class _Wait:
         """Return the cause of a machine's end, which the cloud reports separately from any log."""
         return cause_of_state(machine.why, self.grammar, self.settings.subject) if machine.state in _GONE else None
 
-    def _announce(self, sighting: Sighting, patience: PhaseDeadlines) -> None:
-        track, probe = self.track, sighting.probe
-        allowed, spent_s = patience.of_phase(track.phase), sighting.at_s - track.since_s
-        detail = _detail(track, sighting, allowed)
+    def _report_progress(self, poll: PollResult, deadlines: PhaseDeadlines) -> None:
+        state, probe = self.state, poll.probe
+        allowed, spent_s = deadlines.of_phase(state.phase), poll.at_s - state.since_s
+        detail = _detail(state, poll, allowed)
         if probe is not None and probe.status is not None and not probe.ok:
             detail = f"health check answers {probe.status}"
             self._note_once(f"the health check answers {probe.status}" + _UNHEALTHY_NOTE.get(probe.status, ""))
-        self.listener.phase(track.phase, detail, spent_s, allowed.expected_s)
-        if track.evident:
-            self._watch(sighting, allowed, detail)
-            self._note_extension(sighting, patience)
+        self.listener.phase(state.phase, detail, spent_s, allowed.expected_s)
+        if state.evident:
+            self._warn_if_late(poll, allowed, detail)
+            self._note_extension(poll, deadlines)
 
-    def _watch(self, sighting: Sighting, allowed: PhaseDeadline, detail: str) -> None:
+    def _warn_if_late(self, poll: PollResult, allowed: PhaseDeadline, detail: str) -> None:
         """Warn once when a phase is slow and once when it stalls."""
-        track = self.track
-        spent_s, quiet_s = sighting.at_s - track.since_s, sighting.at_s - track.moved_s
-        if not track.stall_noted and 0 < allowed.stall_s < quiet_s:
-            self.track = replace(track, stall_noted=True, late_noted=True)
-            self.listener.line(_stall(track.phase, quiet_s, allowed, detail, self.settings.name))
-        elif not track.late_noted and spent_s > _late_after_s(allowed.expected_s):
-            self.track = replace(track, late_noted=True)
-            self.listener.line(_late(track.phase, spent_s, allowed.expected_s, sighting.reading.last_line))
+        state = self.state
+        spent_s, quiet_s = poll.at_s - state.since_s, poll.at_s - state.moved_s
+        if not state.stall_noted and 0 < allowed.stall_s < quiet_s:
+            self.state = replace(state, stall_noted=True, late_noted=True)
+            self.listener.line(_stall(state.phase, quiet_s, allowed, detail, self.settings.name))
+        elif not state.late_noted and spent_s > _late_after_s(allowed.expected_s):
+            self.state = replace(state, late_noted=True)
+            self.listener.line(_late(state.phase, spent_s, allowed.expected_s, poll.reading.last_line))
 
-    def _note_extension(self, sighting: Sighting, patience: PhaseDeadlines) -> None:
-        track, allowed = self.track, patience.of_phase(self.track.phase)
-        regular_s = track.since_s + allowed.deadline_s
-        if sighting.at_s >= regular_s and patience.ends_at_s(track) > regular_s:
+    def _note_extension(self, poll: PollResult, deadlines: PhaseDeadlines) -> None:
+        state, allowed = self.state, deadlines.of_phase(self.state.phase)
+        regular_s = state.since_s + allowed.deadline_s
+        if poll.at_s >= regular_s and deadlines.ends_at_s(state) > regular_s:
             self._note_once(
-                f"{track.phase} is past its {allowed.deadline_s:.0f} s but still makes progress; "
+                f"{state.phase} is past its deadline of {allowed.deadline_s:.0f} s but still makes progress; "
                 f"it may take up to {allowed.limit_s:.0f} s"
             )
 
@@ -397,29 +398,29 @@ class _Wait:
     def _elapsed(self) -> float:
         return self.clock.monotonic() - self.started
 
-    def _report(self, sighting: Sighting) -> ReadyReport:
-        last = PhaseTiming(phase=self.track.phase, took_s=sighting.at_s - self.track.since_s)
+    def _ready_report(self, poll: PollResult) -> ReadyReport:
+        last = PhaseTiming(phase=self.state.phase, took_s=poll.at_s - self.state.since_s)
         return ReadyReport(
-            address=sighting.machine.address or "",
-            elapsed_s=sighting.at_s,
-            phases=(*self.track.passed, last),
-            kv_capacity_tokens=sighting.reading.progress.kv_capacity_tokens,
-            max_total_tokens=sighting.reading.progress.max_total_tokens,
+            address=poll.machine.address or "",
+            elapsed_s=poll.at_s,
+            phases=(*self.state.passed, last),
+            kv_capacity_tokens=poll.reading.progress.kv_capacity_tokens,
+            max_total_tokens=poll.reading.progress.max_total_tokens,
         )
 
 
 _UNHEALTHY_NOTE: Final = {_UNHEALTHY: ": it was up and is unhealthy now"}
 
 
-def _detail(track: Track, sighting: Sighting, allowed: PhaseDeadline) -> str:
-    if sighting.reading.startup_phase != track.phase:
+def _detail(state: WaitState, poll: PollResult, allowed: PhaseDeadline) -> str:
+    if poll.reading.startup_phase != state.phase:
         return ""
     return detail_of(
-        track.phase,
-        sighting.reading.progress,
+        state.phase,
+        poll.reading.progress,
         amount_mb=allowed.amount_mb,
-        quiet_s=sighting.at_s - track.moved_s,
-        left_s=allowed.expected_s - (sighting.at_s - track.since_s),
+        quiet_s=poll.at_s - state.moved_s,
+        left_s=allowed.expected_s - (poll.at_s - state.since_s),
     )
 
 

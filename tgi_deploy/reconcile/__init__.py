@@ -1,3 +1,3 @@
-"""Brings what exists to what is wanted. Independent of any cloud and of the planner."""
+"""Changes what exists into what is wanted, independently of any cloud and of the planner."""
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def reject_concurrent_update(deployment: Deployment, found: Iterable[Found]) -> 
 
 
 def is_of_other_update(deployment: Deployment, found: Found) -> bool:
-    """Return whether another update made it, under the number of a revision that the record has, too."""
+    """Return whether another update created it for a revision number that this record also has."""
     revision = deployment.numbered(revision_of(found.key))
     return revision is not None and found.tags.get(TAG_UPDATE, revision.update) != revision.update
 
@@ -52,15 +52,15 @@ def claimed_error(name: str, found: Found, *, owner: str, until: str = "") -> Cl
     """Return the error that names the deployment's owner to `owner`. `until` is an alternative to removing it."""
     tags = found.tags
     theirs, begun = tags.get(TAG_OWNER, ""), tags.get(TAG_CREATED, "")
-    since = f", begun {begun}" if begun else ""
+    since = f", created {begun}" if begun else ""
     what = f"{found.kind} {found.id} in {found.place} (deployment {tags[TAG_ID]})"
     removes = f"'tgi-deploy down {name}' removes what it left"
     if theirs and theirs == owner:
         message = f"'{name}' is in use by another of your runs ({theirs}{since}): {what}"
         hint = f"let that run finish; if it is over, {removes}"
     else:
-        message = f"'{name}' belongs to {theirs or 'somebody'}{since}: {what}"
-        hint = f"choose another --name; if that run is dead, {removes}"
+        message = f"'{name}' belongs to {theirs or 'someone else'}{since}: {what}"
+        hint = f"choose another --name; if that run has ended, {removes}"
     return ClaimedError(
         message,
         hint=f"{hint}{until}",

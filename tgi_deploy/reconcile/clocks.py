@@ -1,8 +1,9 @@
 """Compares timestamps from different clocks.
 
 The clocks of this computer, other computers, instances and clouds can differ by minutes, and can be reset between two
-commands. A resource is old only if every timestamp of it (record, tags, the cloud's reply) is old after subtracting the
-largest possible skew. Anything else may be new, and a cloud that does not list it yet does not prove that it is gone.
+commands. A resource counts as old only if all its timestamps (record, tags, the cloud's reply) are old even after
+subtracting the largest possible skew. Any other may be new: that a cloud does not list it does not prove that it is
+gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When a machine's limits terminate it, by its tags and its record.
+"""Computes when a machine's limits terminate it, from its tags and its record.
 
 A machine starts with its limits and rereads them from its tags, which its owner may change. The end of an idle timeout
 depends on requests, so it is unknown until it is reached.
@@ -86,7 +86,7 @@ def end_tags(deployment: Deployment, intended: str | None) -> dict[str, str]:
 def ends_of(deployment: Deployment | None, tags: Iterable[Mapping[str, str]]) -> tuple[End, ...]:
     """Return all limits, the earliest first, the idle timeout last.
 
-    For machines that read their tags only the tags count. For others, and for leftovers, the later time counts.
+    For machines that read their tags, only the tags count; for others and for leftovers, the later of tag and record.
     """
     found, known = tuple(tags), deployment.ends if deployment else Ends()
     if reading := tuple(filter(reads_tags, found)):
@@ -129,8 +129,8 @@ def _latest(tag: str, found: Iterable[Mapping[str, str]], recorded: datetime | N
 
 
 def _seconds(tag: str, found: Iterable[Mapping[str, str]], recorded: int | None) -> int | None:
-    message = (tags.get(tag, "").rpartition(" ")[2] for tags in found)
-    return recorded or next((int(text) for text in message if _COUNT.fullmatch(text)), None)
+    tagged = (tags.get(tag, "").rpartition(" ")[2] for tags in found)
+    return recorded or next((int(text) for text in tagged if _COUNT.fullmatch(text)), None)
 
 
 def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clock: Clock) -> datetime | None:
@@ -144,7 +144,7 @@ def expiry(deployment: Deployment, ttl_s: int | None, seen: Sequence[Found], clo
 
 
 def is_under_way(deployment: Deployment, seen: Sequence[Found], clock: Clock) -> bool:
-    """Return whether a machine exists, or may be on its way and not past its end."""
+    """Return whether a machine exists, or has been requested and is not past its end."""
     known, machine = deployment.ends.expires_at, deployment.machine
     begun = machine is not None and machine.state == "intent" and known is not None and known > clock.now()
     return begun or any(found.is_machine and found.alive for found in seen)

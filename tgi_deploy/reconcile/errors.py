@@ -52,11 +52,11 @@ class LostReplyError(DeployError):
 
 
 class ExistsError(LostReplyError):
-    """The unique name is taken, by an earlier request of ours whose reply was lost or by somebody else."""
+    """The unique name is taken, by an earlier request of ours whose reply was lost, or by someone else."""
 
 
 class ClaimedError(ConflictError):
-    """The name belongs to somebody else's deployment, which must not be changed."""
+    """The name belongs to someone else's deployment, which must not be changed."""
 
     refused = True
 
@@ -72,14 +72,14 @@ class NotYetError(DeployError):
 
 
 class InUseError(DeployError):
-    """Another resource still uses it: wait until that one is gone."""
+    """Another resource still uses this one: wait until the other is gone."""
 
     def __init__(self, message: str) -> None:
         super().__init__("in_use", message)
 
 
-class GoneError(DeployError):
-    """The resource does not exist, or no longer."""
+class ResourceNotFoundError(DeployError):
+    """The resource does not exist, or no longer exists."""
 
     def __init__(self, message: str) -> None:
         super().__init__("resource_missing", message)
@@ -106,7 +106,7 @@ class PermissionDeniedError(DeployError):
         super().__init__(
             "permission_denied",
             message,
-            hint=f"allow the action '{action}', then try again; 'tgi-deploy doctor --policy' prints what is needed",
+            hint=f"allow the action '{action}', then try again; 'tgi-deploy doctor --policy' prints the policy",
         )
         self.action = action
 

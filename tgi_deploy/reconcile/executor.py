@@ -1,4 +1,4 @@
-"""Runs a change set step by step, so that it can be killed anywhere and run again.
+"""Runs a change set step by step, so that it can be killed at any point and run again.
 
 The intent is written to disk before each creating call and the result right after it. A step that may already have
 happened is looked up by its tags first; a repeated request carries the same token. Deletions wait until the resource
@@ -28,7 +28,7 @@ from tgi_deploy.reconcile.errors import (
     StaleTokenError,
     TokenMismatchError,
 )
-from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.reconcile.retry import PollPolicy, polls
 from tgi_deploy.reconcile.tagged import serving_tags
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Event, Level, ResourceRecord
@@ -122,25 +122,25 @@ class Executor:
         if step.action == "adopt":
             deployment = self._created(self._intend(deployment, resource), resource, step.attributes, outcome="adopted")
         if resource.mutable:
-            self._complete(deployment, resource, step.attributes)
+            self._update(deployment, resource, step.attributes)
         return deployment
 
     def _create(self, deployment: Deployment, step: Step, resource: Resource) -> Deployment:
-        if self._shows_late(deployment, resource):
+        if self._appeared_late(deployment, resource):
             return deployment
         self.reporter.step(step, "begun")
-        deployment = self._end_open_intent(deployment, resource)
+        deployment = self._settle_open_intent(deployment, resource)
         repeated = self._is_open(deployment.record(resource.key))
         self._note_missing(deployment, resource.key)
         deployment = self._intend(deployment, resource)
         deployment, found = self._settle(deployment, resource, repeated=repeated)
         if resource.mutable:
-            self._complete(deployment, resource, found.attributes)
+            self._update(deployment, resource, found.attributes)
         self.reporter.step(replaced(step, attributes=found.attributes), "done")
         return deployment
 
-    def _shows_late(self, deployment: Deployment, resource: Resource) -> bool:
-        """Return whether it exists and was not visible yet. Others can't be made twice."""
+    def _appeared_late(self, deployment: Deployment, resource: Resource) -> bool:
+        """Return whether it exists but was not visible yet. Only kinds that could be created twice are checked."""
         record = deployment.record(resource.key)
         if record is None or not self.handler(resource.place, resource.kind).unrepeatable:
             return False
@@ -168,35 +168,37 @@ class Executor:
             return False
         return may_be_new(record, self.clock.now(), within_s=self.visibility_timeout.deadline_s)
 
-    def _end_open_intent(self, deployment: Deployment, resource: Resource) -> Deployment:
+    def _settle_open_intent(self, deployment: Deployment, resource: Resource) -> Deployment:
         """Settle an open intent with another spec under this key before a new one replaces it."""
         known = deployment.record(resource.key)
         if known is None or known.spec == resource.spec or not self._is_open(known):
             return deployment
-        return self._end_earlier(deployment, known)
+        return self._remove_earlier(deployment, known)
 
     def _settle(self, deployment: Deployment, resource: Resource, *, repeated: bool) -> tuple[Deployment, Found]:
         """Find or create the resource, retrying until one of them succeeds. A stale token is replaced."""
         for _ in range(_TOKENS - 1):
             try:
-                return self._ask(deployment, resource, repeated=repeated)
+                return self._create_with_token(deployment, resource, repeated=repeated)
             except StaleTokenError as stale:
                 if stale.ended is not None:
                     self._add_missing(deployment, resource, stale.ended.attributes)
                 record = deployment.record(resource.key)
                 if isinstance(stale, TokenMismatchError) and record is not None:
-                    deployment = self._end_earlier(deployment, record)
+                    deployment = self._remove_earlier(deployment, record)
             deployment, repeated = self._intend(deployment, resource, fresh=True), False
-        return self._ask(deployment, resource, repeated=False)
+        return self._create_with_token(deployment, resource, repeated=False)
 
-    def _ask(self, deployment: Deployment, resource: Resource, *, repeated: bool) -> tuple[Deployment, Found]:
+    def _create_with_token(
+        self, deployment: Deployment, resource: Resource, *, repeated: bool
+    ) -> tuple[Deployment, Found]:
         """Create it with one token. After a lost reply, wait a minute for the resource to become visible.
 
         The same holds if the unique name is taken: its holder may not be visible yet. The minute starts after the
         reply, which may itself have taken that long.
         """
         doubts: list[LostReplyError] = []
-        for _ in chain((0.0,), looks(self.clock, self.visibility_timeout)):
+        for _ in chain((0.0,), polls(self.clock, self.visibility_timeout)):
             try:
                 found, outcome = self._find_or_create(deployment, resource, doubtful=repeated or bool(doubts))
             except LostReplyError as lost:
@@ -205,24 +207,24 @@ class Executor:
                 doubts.append(lost)
                 if not isinstance(lost, ExistsError):
                     deployment = self._intend(deployment, resource)
-                elif self._was_asked_differently(deployment, resource):
+                elif self._was_requested_differently(deployment, resource):
                     raise TokenMismatchError(lost.message) from lost
                 continue
             except _REFUSALS:
                 late = self._await_appearance(deployment, resource) if doubts or repeated else None
                 if late is None:
-                    self._close(deployment, resource)
+                    self._drop_intent(deployment, resource)
                     raise
                 found, outcome = late, "adopted"
             return self._created(deployment, resource, found.attributes, outcome=outcome), found
         if not isinstance(doubts[-1], ExistsError):
             raise doubts[-1]
         if all(isinstance(doubt, ExistsError) for doubt in doubts):
-            self._close(deployment, resource)
+            self._drop_intent(deployment, resource)
         raise name_taken_error(deployment.name, resource, doubts[-1].message)
 
-    def _was_asked_differently(self, deployment: Deployment, resource: Resource) -> bool:
-        """Return whether the unique name belongs to an earlier request of ours with different parameters.
+    def _was_requested_differently(self, deployment: Deployment, resource: Resource) -> bool:
+        """Return whether an earlier request of ours, with different parameters, used the unique name.
 
         Raises ClaimedError if another owner created it.
         """
@@ -230,24 +232,27 @@ class Executor:
         try:
             reject_concurrent_update(deployment, shown)
         except ClaimedError:
-            self._close(deployment, resource)
+            self._drop_intent(deployment, resource)
             raise
         return any(found.alive and found.key == resource.key and found.spec != resource.spec for found in shown)
 
-    def _close(self, deployment: Deployment, resource: Resource) -> None:
+    def _drop_intent(self, deployment: Deployment, resource: Resource) -> None:
         """Drop an intent that created nothing, so that no later command waits for it."""
         self.save(deployment.without_record(resource.key))
 
     def _await_appearance(self, deployment: Deployment, resource: Resource) -> Found | None:
-        """Wait up to a minute for a resource that an earlier request created; None if there is none."""
-        for _ in looks(self.clock, self.visibility_timeout):
+        """Wait up to a minute for a resource that an earlier request may have created; None if it does not appear."""
+        for _ in polls(self.clock, self.visibility_timeout):
             found = self._find(deployment, resource)
             if found is not None:
                 return found
         return None
 
     def _find_or_create(self, deployment: Deployment, resource: Resource, *, doubtful: bool) -> tuple[Found, str]:
-        """`doubtful`: an earlier request may have created it. Where another would create a second one, wait for it."""
+        """Return the resource, and how it was obtained: "adopted" or "created".
+
+        `doubtful`: an earlier request may have created it. If a repeated one could create a second, wait for the first.
+        """
         handler = self.handler(resource.place, resource.kind)
         may_appear_late = doubtful and handler.unrepeatable
         present = (self._await_appearance if may_appear_late else self._find)(deployment, resource)
@@ -264,10 +269,10 @@ class Executor:
         reject_foreign(deployment, alive)
         return next((found for found in alive if (found.key, found.spec) == (resource.key, resource.spec)), None)
 
-    def _end_earlier(self, deployment: Deployment, record: ResourceRecord) -> Deployment:
-        """Remove what an earlier request under this key created with different parameters, waiting for it to show."""
+    def _remove_earlier(self, deployment: Deployment, record: ResourceRecord) -> Deployment:
+        """Remove what an earlier request under this key created with different parameters, once that is visible."""
         handler, earlier = self.handler(record.place, record.kind), list[Found]()
-        for _ in looks(self.clock, self.visibility_timeout):
+        for _ in polls(self.clock, self.visibility_timeout):
             shown = handler.find({TAG_ID: deployment.id})
             earlier = [found for found in shown if found.alive and found.key == record.key]
             if earlier:
@@ -308,14 +313,14 @@ class Executor:
         self.event(deployment, outcome, text, step=resource.key, data=data)
         return deployment
 
-    def _complete(self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str]) -> None:
+    def _update(self, deployment: Deployment, resource: Resource, attributes: Mapping[str, str]) -> None:
         handler = self.handler(resource.place, resource.kind)
         handler.update(attributes, resolve(resource.properties, deployment))
 
     def _delete(self, deployment: Deployment, step: Step) -> Deployment:
         self.reporter.step(step, "begun")
         deployment = self._mark_deleting(deployment, step)
-        deployment = self._forget(self._delete_until_gone(deployment, step), step)
+        deployment = self._drop_record(self._delete_until_gone(deployment, step), step)
         data = event_data(step, step.attributes, deployment) | {"alive": step.alive}
         if step.rests is not None:
             data["rests"] = step.rests
@@ -327,7 +332,7 @@ class Executor:
     def _delete_until_gone(self, deployment: Deployment, step: Step) -> Deployment:
         handler = self.handler(step.place, step.kind)
         reason, ask = "it still exists", True
-        for _ in looks(self.clock, self.deletion):
+        for _ in polls(self.clock, self.deletion):
             try:
                 if ask:
                     handler.delete(step.attributes)
@@ -353,7 +358,7 @@ class Executor:
         marked = replaced(record, state="deleting", attributes=dict(step.attributes))
         return self.save(deployment.with_record(marked))
 
-    def _forget(self, deployment: Deployment, step: Step) -> Deployment:
+    def _drop_record(self, deployment: Deployment, step: Step) -> Deployment:
         if _own_record(deployment, step) is None:
             return deployment
         return self.save(deployment.without_record(step.key))
@@ -425,7 +430,7 @@ def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
     return LeftBehindError(
         "left_behind",
         f"removing {names} did not finish: {reason}",
-        hint="run the same command again; until it succeeds, this may cost money",
+        hint="run the same command again; until it succeeds, what is left may cost money",
         failure=Failure(not_removed=tuple(items)),
     )
 

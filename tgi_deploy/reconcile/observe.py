@@ -61,7 +61,10 @@ def search(
     key: tuple[str, str],
     codes: frozenset[str],
 ) -> tuple[Found, ...]:
-    """Search one kind, `key`: (place, kind). A rare one may fail with one of `codes`, which `unsearched` notes once."""
+    """Search one kind. For a rare one, an error with one of `codes` is noted in `unsearched` under `key`, not raised.
+
+    `key` is (place, kind).
+    """
     if key in unsearched:
         return ()
     try:

@@ -35,11 +35,11 @@ class Handler(Protocol):
 
     @property
     def runs_engines(self) -> bool:
-        """Whether engines run in this kind: everything it finds `is_machine`."""
+        """Whether engines run in resources of this kind, so that each one that it finds has `is_machine`."""
 
     @property
     def unrepeatable(self) -> bool:
-        """Whether each `create` makes another one: neither the token nor a unique name prevents it."""
+        """Whether each `create` creates another one: neither the token nor a unique name prevents that."""
 
     def find(self, tags: Mapping[str, str]) -> tuple[Found, ...]:
         """Return the existing resources of this kind with all these tags, in a stable order."""
@@ -48,7 +48,7 @@ class Handler(Protocol):
         """Create it, tagged in the same request. `token` makes retries idempotent."""
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Update the properties of an existing one that can change in place. Idempotent.
+        """Update those properties of an existing one that can change in place. Idempotent.
 
         Called only for resources with `mutable` properties, also right after creation.
         """
@@ -86,10 +86,10 @@ class Pausing(Protocol):
         """Start stopping it; its engine finishes open requests within its grace period."""
 
     def start(self, attributes: Mapping[str, str]) -> None:
-        """Start it. Raises NoCapacityError if there is no room for it."""
+        """Start it. Raises NoCapacityError if there is no capacity for it."""
 
     def restart(self, attributes: Mapping[str, str]) -> bool:
-        """Begin a restart; return whether the old run has already finished, or no longer counts."""
+        """Start a restart; return whether the previous run has already ended, or no longer counts."""
 
 
 class Cloud(Protocol):
@@ -114,7 +114,7 @@ class Cloud(Protocol):
         """Return its output; empty if there is none."""
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
-        """Change when the machine is terminated from outside, if such a resource is among `seen`.
+        """Change when a resource outside the machine terminates it, if `seen` has such a resource.
 
         Raises InputError `external_end_fixed` if that end can't be removed.
         """

@@ -45,17 +45,17 @@ class Pace:
         return replace(self.sweep, deadline_s=self.unsettled_s)
 
 
-def looks(clock: Clock, patience: PollPolicy) -> Iterator[float]:
+def polls(clock: Clock, policy: PollPolicy) -> Iterator[float]:
     """Yield the seconds waited so far, immediately and after each pause, until the deadline.
 
     The last poll happens at the deadline, never before it.
     """
-    started, pause = clock.monotonic(), patience.poll_s
-    end = started + patience.deadline_s
+    started, pause = clock.monotonic(), policy.poll_s
+    end = started + policy.deadline_s
     while True:
         yield clock.monotonic() - started
         left = end - clock.monotonic()
         if left <= 0:
             return
         clock.sleep(min(pause, left))
-        pause = min(pause * patience.growth, patience.longest_poll_s)
+        pause = min(pause * policy.growth, policy.longest_poll_s)

@@ -1,4 +1,4 @@
-"""What a machine serves, stored in its tags: enough to reach and prove it without a record.
+"""Stores in a machine's tags what it serves: enough to reach and prove it without a record.
 
 Anybody who may change tags may have written them: a tag that this tool could not have written counts as absent, and a
 value that does not fit in a tag is not written. AWS allows 256 characters.
@@ -84,7 +84,7 @@ def serving_tags(service: Service | None, notes: Mapping[str, str], *, plaintext
 
 
 def note_tags(notes: Mapping[str, str]) -> dict[str, str]:
-    """Return the notes of a machine's record that are tags, too."""
+    """Return the tags for the notes of a machine's record."""
     return _well_formed({tag: notes[note] for tag, note in _NOTES.items() if note in notes})
 
 

@@ -67,7 +67,7 @@ def as_recreate(deployment: Deployment) -> Deployment:
 
 
 def mark_draining(deployment: Deployment, at: datetime) -> Deployment:
-    """Return the record when its old machine starts to shut down; in a resumed update it may have started before."""
+    """Return the record as the old machine starts to shut down, unless it did so before the update was resumed."""
     rollout = deployment.rollout
     if rollout is None or rollout.refuses_since is not None:
         return deployment
@@ -97,7 +97,7 @@ def mark_promoted(deployment: Deployment, endpoint: str) -> Deployment:
 def mark_withdrawn(deployment: Deployment, seen: Sequence[Found] = ()) -> Deployment:
     """Return the record of a rolling update abandoned before promotion: the previous revision still serves.
 
-    Of its requests, those whose resources are `seen` stay on record.
+    Its requested resources stay on record if they are in `seen`.
     """
     rollout = deployment.rollout
     if rollout is None:
@@ -174,7 +174,7 @@ def end_steps(deployment: Deployment, machines: Sequence[Found]) -> tuple[Step, 
 
 
 def claiming_steps(making: ChangeSet) -> tuple[Step, ...]:
-    """Return what comes before the machine, where it claims the new revision and needs nothing to go first."""
+    """Return the creations before the machine if they claim the revision and nothing has to be deleted first."""
     if any(step.action == "delete" and revision_of(step.key) is None for step in making.steps):
         return ()
     made = (step for step in making.steps if step.action == "create")

@@ -54,7 +54,7 @@ def serial(text: bytes) -> int | None:
 
 
 def _marked(thing: dict[str, Any]) -> dict[str, Any]:
-    """Return the event's resource data. In the first release only the kind showed whether an engine runs in it."""
+    """Return an event's resource data with `is_machine`, which the first release did not write."""
     return {"is_machine": thing["kind"] in MACHINES, **thing} if "kind" in thing else thing
 
 

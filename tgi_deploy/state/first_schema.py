@@ -23,7 +23,7 @@ from tgi_deploy.values.ends import Ends
 from tgi_deploy.values.plan_document import PlanDocument
 from tgi_deploy.values.resource import machine_key, revision_key
 
-# Machine kinds, before records named them, and the resources created for options that add to the request.
+# The kinds of machines, before records had `is_machine`; and the resources that options added to the request.
 MACHINES: Final = frozenset({"instance", "container"})
 _API_KEY_NOTE: Final = "api_key_parameter"
 _SCHEDULE: Final = "schedule"
@@ -127,7 +127,7 @@ class FirstRecord(Document, frozen=True, kw_only=True):
 
 
 def _current(part: object) -> object:
-    """Return a part of the plan with the keys of today."""
+    """Return a part of the plan with its current keys."""
     if isinstance(part, Mapping):
         return {_RENAMED.get(key, key): _current(value) for key, value in part.items()}
     return [_current(item) for item in part] if isinstance(part, list) else part

@@ -75,7 +75,7 @@ class LocalStore:
         return saved
 
     def _serial(self, name: str) -> int:
-        """Return the record's serial, or 0 without a record. `save` needs nothing else of it, and is called often."""
+        """Return the record's serial, or 0 without a record. `save`, which is called often, needs only that."""
         _, text = self._text(name)
         found = codec.serial(text) if text is not None else 0
         if found is None:

@@ -41,7 +41,7 @@ class KeyPair(NamedTuple):
 
 
 def new_pair(name: str, now: datetime) -> KeyPair:
-    """Return a certificate that no authority signed, for clients that accept it by its SHA-256.
+    """Return a self-signed certificate, for clients that pin it by its SHA-256.
 
     Raises InputError `extra_missing`.
     """
@@ -89,12 +89,12 @@ def check_key(own: OwnCertificate, key: str, variable: str) -> None:
         raise InputError(
             "bad_certificate",
             f"the private key in {variable} does not belong to the certificate",
-            hint="give the key that the certificate was issued for",
+            hint="use the key that the certificate was issued for",
         )
 
 
 def read_certificate(path: Path, now: datetime, *, key_option: str) -> OwnCertificate:
-    """Read the user's certificate; `key_option` is the option for its key, which may not be in the file.
+    """Read the user's certificate. Its private key must not be in the file; `key_option` names the option for it.
 
     Raises InputError `bad_certificate` or `extra_missing`.
     """
@@ -102,10 +102,10 @@ def read_certificate(path: Path, now: datetime, *, key_option: str) -> OwnCertif
         text = read_text(path, most=_MAX_BYTES)
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text in PEM"
-        raise _refused(path, why or "", hint="name a readable file in PEM") from None
+        raise _bad_certificate(path, why or "", hint="name a readable file in PEM") from None
     if _KEY in text:
-        hint = f"give a file with the certificates only; the key belongs into {key_option}"
-        raise _refused(path, "it contains a private key, which must not get into a plan", hint)
+        hint = f"name a file with the certificates only, and pass the key with {key_option}"
+        raise _bad_certificate(path, "it contains a private key, which must not be stored in a plan", hint)
     chain = _parsed(path, text)
     _check(path, chain[0], now)
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 -- an extra
@@ -113,18 +113,18 @@ def read_certificate(path: Path, now: datetime, *, key_option: str) -> OwnCertif
     try:
         return _own(chain)
     except (UnsupportedAlgorithm, ValueError):
-        why = "its public key is of a kind that is not supported"
-        raise _refused(path, why, hint="use a certificate with a P-256 or RSA key") from None
+        why = "its type of public key is not supported"
+        raise _bad_certificate(path, why, hint="use a certificate with a P-256 or RSA key") from None
 
 
 def read_chain(pem: str) -> OwnCertificate:
-    """Return the certificates of a text that `read_certificate` returned."""
+    """Return the certificates in `pem`, which `read_certificate` has checked."""
     from cryptography import x509  # noqa: PLC0415 -- an extra
 
     return _own(x509.load_pem_x509_certificates(pem.encode()))
 
 
-def _refused(path: Path, why: str, hint: str) -> InputError:
+def _bad_certificate(path: Path, why: str, hint: str) -> InputError:
     return InputError("bad_certificate", f"reading the certificate {path}: {why}", hint=hint)
 
 
@@ -135,7 +135,7 @@ def _parsed(path: Path, text: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(text.encode())
     except ValueError:
-        raise _refused(
+        raise _bad_certificate(
             path, "it is not a certificate in PEM",
             hint="'openssl x509 -in FILE -noout -text' shows what it contains",
         ) from None  # fmt: skip
@@ -145,10 +145,10 @@ def _check(path: Path, leaf: x509.Certificate, now: datetime) -> None:
     begins, ends = leaf.not_valid_before_utc, leaf.not_valid_after_utc
     if not begins <= now <= ends:
         why = f"it is valid from {begins:%Y-%m-%d} to {ends:%Y-%m-%d}, and today is {now:%Y-%m-%d}"
-        raise _refused(path, why, hint="renew it")
+        raise _bad_certificate(path, why, hint="renew it")
     if not _names(leaf):
         why = "its first certificate has no host name or address"
-        raise _refused(path, why, hint="put the server's certificate first, then its issuers'")
+        raise _bad_certificate(path, why, hint="put the server's certificate first, then its issuers'")
 
 
 def _names(leaf: x509.Certificate) -> list[x509.GeneralName]:
@@ -161,7 +161,7 @@ def _names(leaf: x509.Certificate) -> list[x509.GeneralName]:
 
 
 def _own(chain: list[x509.Certificate]) -> OwnCertificate:
-    """Return it without comments and whatever else the file has."""
+    """Return the certificates without comments and anything else in their file."""
     from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415 -- an extra
 
     leaf = chain[0]

@@ -53,7 +53,7 @@ def check_key_variable(variable: str, environment: Mapping[str, str], engine: En
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Volume:
-    """A container folder that outlives it. `name` is the volume's, `suffix` that of the folder on a machine."""
+    """A folder whose content outlives the container: a Docker volume `name`, or a folder with `suffix` on a machine."""
 
     name: str
     suffix: str
@@ -62,7 +62,7 @@ class Volume:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostedContainer:
-    """A container with what its host adds, as templates use it.
+    """A container with what its host adds, as the templates need it.
 
     `name` is the engine's; `port` and `model_dir` are on the host. `devices` is None if all GPUs are used.
     """
@@ -134,7 +134,7 @@ class HostedContainer:
 
     @property
     def pinned_drain_s(self) -> int:
-        """The seconds that open requests may take, as set by the user; 0 if not."""
+        """The seconds that open requests may take, as set by the user; 0 if not set."""
         return self.container.stop.drain_s or 0
 
     @property

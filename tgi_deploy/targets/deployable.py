@@ -41,27 +41,29 @@ def _check_ends(deployable: Deployable) -> None:
     ends = (("ttl", deployable.ttl_s), ("idle_timeout", deployable.idle_s), ("lease", deployable.lease_s))
     for name, seconds in ends:
         if seconds is not None and seconds <= 0:
-            hint = f"give a --{name.replace('_', '-')} above 0"
-            raise InputError("bad_option_value", f"a limit of {seconds} s is not possible", hint=hint)
+            hint = f"use a --{name.replace('_', '-')} above 0"
+            raise InputError("bad_option_value", f"a limit of {seconds} s is too short", hint=hint)
     engine, metrics = deployable.candidate.engine, deployable.candidate.engine.metrics
     if deployable.idle_s is not None and not (metrics.request_counters and metrics.path):
         raise InputError(
             "idle_timeout_unsupported",
-            f"it is unknown how {engine.name} {engine.version} counts its requests",
+            f"--idle-timeout: it is unknown how {engine.name} {engine.version} counts its requests",
             hint="omit --idle-timeout, or set metrics_path and request_counters in the release's profile",
         )
     for counter in metrics.request_counters:
         _check_grammar(_COUNTER, counter, "a counter")
-    _check_grammar(_METRICS_PATH, metrics.path, "a page of metrics")
+    _check_grammar(_METRICS_PATH, metrics.path, "a metrics page")
 
 
 def _check_grammar(grammar: re.Pattern[str], value: str | None, what: str) -> None:
     if value is not None and not grammar.fullmatch(value):
-        raise InputError("bad_option_value", f"{quoted(value)} can't name {what}", hint="correct the name, or omit it")
+        raise InputError(
+            "bad_option_value", f"{quoted(value)} is not a valid name for {what}", hint="correct it, or omit it"
+        )
 
 
 def _check_engine(deployable: Deployable) -> None:
-    """Check arguments and variables: no quoting gets a line break through an env file or a unit."""
+    """Check arguments and variables: no quoting can pass a line break through an env file or a unit file."""
     container = deployable.candidate.engine.container
     for argument in (container.image.reference, *container.args):
         _check_printable(argument, f"the engine argument {quoted(argument)}")
@@ -69,7 +71,7 @@ def _check_engine(deployable: Deployable) -> None:
         if not _ENV_NAME.fullmatch(name):
             raise InputError(
                 "bad_env",
-                f"{quoted(name)} can't name an environment variable",
+                f"{quoted(name)} is not a valid name for an environment variable",
                 hint="use at most 255 letters, digits and underscores, not starting with a digit",
             )
     for name, value in container.env:

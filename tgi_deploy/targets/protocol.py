@@ -1,7 +1,7 @@
 """Protocols for targets, where engines run. Everything that differs between targets is behind them.
 
-A location (`place`) is an opaque string to everything but its target: the first target uses plain names, such as
-regions; those of other targets begin with the target's name, as in `docker` and `docker:tcp://host:2376`.
+Only its target interprets a location (`place`), a string: the first target uses plain names, such as regions; those of
+other targets begin with the target's name, as in `docker` and `docker:tcp://host:2376`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Look = Callable[[], tuple[Deployment, Sequence[Found]]]
 
 
-class Refusal(Frozen, frozen=True, kw_only=True):
+class UnsupportedOptions(Frozen, frozen=True, kw_only=True):
     """Options that a target does not support: `why` follows the option's name."""
 
     options: tuple[str, ...]
@@ -52,16 +52,15 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
 
     `machine_kind`: the kind of resource that runs an engine; `state_label` introduces the reason for its state.
     `begins` completes "…, which needs a yes". `shows_at_once`: new resources are visible immediately. `regions`:
-    `--region` selects locations. `refuses`: unsupported options; `who_connects`: the hint when an option of another
-    target is given. `not_changed`: options of a remedy's `up` that have no effect on this target. `one_at_a_time`: why
-    deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that may be deleted in
-    parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty if unknown.
-    `extra`: the package that the extra with the target's name installs; empty if none.
-    `most_replicas`: how many replicas a deployment may have; `range_of_revision`: only an update changes the range in
-    which their number follows the load. `stops`: what runs can be stopped and kept, `restarts`:
-    it can be restarted.
-    `reached`: who can reach an endpoint that has no port, after "reachable".
-    `service`: the folder of profiles with its own machines, prices and images; empty for the provider's.
+    `--region` selects locations. `unsupported`: options that it does not support; `who_connects`: the hint for an
+    option of another target. `not_changed`: options of a remedy's `up` that have no effect on this target.
+    `one_at_a_time`: why deployments can't be brought up in parallel; empty if they can. `removed_together`: kinds that
+    may be deleted in parallel across deployments. `unpriced`: where an unpriced deployment ran, for its receipt; empty
+    if unknown. `extra`: the package that the extra with the target's name installs; empty if none. `most_replicas`: how
+    many replicas a deployment may have; `range_of_revision`: only an update changes the range of an autoscaler.
+    `stops`: machines can be stopped and kept; `restarts`: they can be restarted. `reached`: who can reach an endpoint
+    without a port, after "reachable". `service`: the folder of profiles with the target's own machines, prices and
+    images; empty for the provider's.
     """
 
     begins: str
@@ -70,7 +69,7 @@ class TargetFacts(Frozen, frozen=True, kw_only=True):
     who_connects: str
     shows_at_once: bool
     regions: bool
-    refuses: tuple[Refusal, ...] = ()
+    unsupported: tuple[UnsupportedOptions, ...] = ()
     not_changed: frozenset[str] = frozenset()
     one_at_a_time: str = ""
     removed_together: frozenset[str] = frozenset()
@@ -103,7 +102,7 @@ class Supplied(Frozen, frozen=True, kw_only=True):
 
 
 class LaunchRequest(Frozen, frozen=True, kw_only=True):
-    """A launch. `options` has the target's own type; `wait`: the engine will be called."""
+    """A plan to launch. `options` has the target's own type; `wait`: this command will call the engine."""
 
     plan: Plan
     options: Any
@@ -135,8 +134,8 @@ class Attempt(Frozen, frozen=True, kw_only=True):
     ends: Ends = Ends()
 
 
-class Surroundings(Protocol):
-    """The parts of the caller's context that a launch uses."""
+class TargetContext(Protocol):
+    """What the caller provides to a target."""
 
     @property
     def clock(self) -> Clock: ...
@@ -162,7 +161,7 @@ class Surroundings(Protocol):
         """Return how long a candidate's engine may take to become ready."""
 
     def starts_s(self, candidate: Candidate) -> int:
-        """Return how long it is expected to take."""
+        """Return how long it is expected to take to become ready."""
 
 
 class Launch(Protocol):
@@ -174,7 +173,7 @@ class Launch(Protocol):
 
     @property
     def traffic(self) -> Traffic:
-        """The traffic to its endpoint, by the options alone."""
+        """The traffic to its endpoint, according to the options alone."""
 
     @property
     def options(self) -> Value:
@@ -186,7 +185,7 @@ class Launch(Protocol):
 
     @property
     def tls(self) -> bool:
-        """Whether the options ask for TLS by name, so that a machine without it has to be replaced."""
+        """Whether the options explicitly ask for TLS, so that a machine without it has to be replaced."""
 
     @property
     def marks(self) -> Mapping[str, Any]:
@@ -208,44 +207,44 @@ class Launch(Protocol):
 
 @runtime_checkable
 class Scaling(Protocol):
-    """A target whose deployments have any number of replicas: updating a machine's `replicas` changes it.
+    """A target whose deployments can have several replicas: updating a machine's `replicas` changes the number.
 
-    A range of `Replicas` lets the number follow the load.
+    With a range of `Replicas`, an autoscaler sets it.
     """
 
     def running(self, deployment: Deployment) -> int:
-        """Return how many replicas it is to have at present."""
+        """Return the number of replicas that it should have now."""
 
     def shortage(self, deployment: Deployment, more: int) -> Problem | None:
-        """Return why there is no room for so many more; None if there is."""
+        """Return why there is no room for so many more replicas; None if there is."""
 
     def follow(self, deployment: Deployment, replicas: Replicas, options: Any) -> ChangeSet:  # noqa: ANN401 -- its own
-        """Return the steps to what follows the load within a range, or for one number, to nothing that does.
+        """Return the steps that set up an autoscaler for a range, or remove it for a fixed number.
 
         Raises DeployError `autoscaling_unavailable`, `replicas_out_of_range`.
         """
 
     def autoscaler(self, deployment: Deployment) -> AutoscalerState | None:
-        """Return the state of what follows the load; None if nothing does."""
+        """Return the autoscaler's state; None without one."""
 
 
 @runtime_checkable
 class Failover(Protocol):
-    """A launch that tries other pools if one has no room."""
+    """A launch that tries other pools if one lacks capacity or quota."""
 
     def refused(self, attempt: Attempt, error: NoCapacityError | QuotaError) -> None:
-        """Record that the attempt found no room."""
+        """Record that the cloud refused the attempt."""
 
 
 class NetworkChange(Frozen, frozen=True, kw_only=True):
-    """Networks to allow, and networks that this tool has allowed and that are no longer named."""
+    """Networks to allow, and networks to revoke, which this tool allowed and the options no longer name."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
 
 
 @runtime_checkable
-class Opening(Protocol):
+class NetworkUpdates(Protocol):
     """A launch that can change the allowed networks while its machine runs."""
 
     def networks(self, seen: Sequence[Found]) -> NetworkChange:
@@ -278,10 +277,10 @@ class Front(Protocol):
 
     @property
     def cuts(self) -> bool:
-        """Whether a shift cuts open connections: then the old machine drains before it, else after it."""
+        """Whether a shift cuts open connections: then the old machine drains before it, otherwise after it."""
 
     def grace_s(self, deployment: Deployment) -> int:
-        """Return how long the serving machine's open requests may take once it is to end."""
+        """Return how long the serving machine's open requests may take once it starts to shut down."""
 
     def shift(self, deployment: Deployment, machine: ResourceRecord) -> str | None:
         """Send new requests only to this proved machine. Idempotent.
@@ -290,42 +289,41 @@ class Front(Protocol):
         """
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:
-        """Stop new requests to this machine; end once none is open, or at the deadline. Idempotent.
+        """Send no new requests to this machine, and return once none is open, or at the deadline. Idempotent.
 
-        Yields at each look that finds some open. The machine is deleted afterwards.
+        Yields after each poll that finds open requests. The caller then deletes the machine.
         """
 
 
 @runtime_checkable
 class EarlyFront(Protocol):
-    """A front that sends new requests to the new machine by itself, before that is proved."""
+    """A front that automatically sends new requests to the new machine, before that is proved."""
 
     @property
     def moves(self) -> str:
-        """Return when it does, after "new requests go to the new machine"."""
+        """When it does so, in words that follow "new requests go to the new machine"."""
 
 
 @runtime_checkable
 class SharedFront(Protocol):
-    """A front whose revisions share what enforces their limits."""
+    """A front whose revisions share the resource that enforces their limits."""
 
     def restore(self, machine: ResourceRecord) -> None:
-        """Make this machine's own limits, by its tags, count again. Idempotent."""
+        """Make the limits in this machine's tags apply again. Idempotent."""
 
 
 class Deployable(Frozen, frozen=True, kw_only=True):
     """A candidate with a deployment's name, limits and references to secrets.
 
     `hub_token_parameter`, `api_key_parameter` and `certificate_key_parameter` name SSM SecureStrings that the machine
-    reads at boot. `image_id` is
-    an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long the engine may take to become
-    ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot, `idle_s` from the last request,
-    `lease_s` from the last renewal; the first to pass ends the machine. `log_filter` lets the machine judge a failed
-    start. `replicas` is the range in which the number may follow the load, `concurrency` the load of those that are
-    planned, `starts_s` how long one is expected to take to become ready. `options` are the target's own, None for its
-    defaults. `tls_image` is the proxy that answers over TLS before the engine; None: the engine answers by plain HTTP.
-    `certificate` is the user's own, in PEM with its chain; None: the machine makes one. `tunneled`: only programs of
-    the machine reach it.
+    reads at boot. `image_id` is an AMI; without one, EC2 resolves the image at launch. `ready_deadline_s` is how long
+    the engine may take to become ready; before that it never counts as unhealthy. `ttl_s` counts from the first boot,
+    `idle_s` from the last request, `lease_s` from the last renewal; the first to pass terminates the machine.
+    `log_filter`: texts by which the machine decides whether to restart an engine. `replicas` is the autoscaler's range,
+    `concurrency` the load of the planned replicas, `starts_s` how long one is expected to take to become ready.
+    `options` are the target's own, None for its defaults. `tls_image` is the TLS proxy in front of the engine; None for
+    plain HTTP. `certificate` is the user's own, in PEM with its chain; None: the machine creates one. `tunneled`: only
+    programs on the machine can connect.
     """
 
     name: str
@@ -375,10 +373,10 @@ class Artifact(Frozen, frozen=True, kw_only=True):
 class Commands(Frozen, frozen=True, kw_only=True):
     """Commands to inspect and remove a deployment without this tool.
 
-    `removal` is for resources without a record. `proof` shows that nothing is left, and how to see that.
+    `removal` is for resources without a record. `proof` shows that nothing is left; its comment says how to read it.
     """
 
-    looks: tuple[str, ...]
+    inspections: tuple[str, ...]
     removal: tuple[str, ...]
     proof: str
 
@@ -399,7 +397,7 @@ class ByHand(Protocol):
         """Return the command to remove a resource; None if its kind has none."""
 
     def tunnel(self, end: TunnelEnd) -> str:
-        """Return the command that tunnels to a port there; empty if not needed."""
+        """Return the command that opens a tunnel to `end`; empty if none is needed."""
 
 
 class Target(Protocol):
@@ -421,20 +419,20 @@ class Target(Protocol):
         """Return the locations to search for unrecorded resources; `named` by the caller. Raises InputError."""
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:
-        """Return the target's additions to a request; `hardware`: it is already named. Raises InputError."""
+        """Return the target's additions to a request; `hardware`: the request names some. Raises InputError."""
 
-    def refusal(self, plan: Plan) -> InputError | None:
+    def rejection(self, plan: Plan) -> InputError | None:
         """Return why this target can't run the plan, or None."""
 
     def launch(
-        self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
+        self, context: TargetContext, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
     ) -> Launch:
         """Return the launch of a plan. `spent` returns what a name's machines have cost so far.
 
         Raises InputError for missing or undeliverable secrets.
         """
 
-    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
+    def front(self, context: TargetContext, deployment: Deployment) -> Front | None:
         """Return the front that shifts traffic between the recorded revisions' machines.
 
         None if two machines of this deployment can't run side by side: then it is updated with `recreate`.
@@ -452,7 +450,7 @@ class Target(Protocol):
 
 
 class AccountRequest(Frozen, frozen=True, kw_only=True):
-    """What to examine. `options` are the target's own; `plan` None examines only the account."""
+    """What to examine. `options` are the target's own; without a plan, only the account is examined."""
 
     options: Any
     plan: Plan | None
@@ -473,16 +471,16 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Examined(Protocol):
-    """A target whose cloud can be asked what would make a launch fail."""
+class DoctorChecks(Protocol):
+    """A target that `doctor` can check for everything that would make a launch fail."""
 
-    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:
+    def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:
         """Return what would make a launch fail. Failures are findings, never exceptions."""
 
 
 @runtime_checkable
-class Account(Examined, Protocol):
-    """A target that belongs to an account."""
+class Account(DoctorChecks, Protocol):
+    """A target that belongs to a cloud account."""
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         """Return the least privileges for the features, by default those that every deployment needs.
@@ -522,11 +520,11 @@ class Tunneling(Protocol):
     """A target that can reach its machines through tunnels."""
 
     def local_port(self, end: TunnelEnd) -> int:
-        """Return the port of this computer that leads there, opening a tunnel if needed. Raises DeployError."""
+        """Return the local port of the tunnel to `end`, opening it if needed. Raises DeployError."""
 
 
 class Finished(Frozen, frozen=True, kw_only=True):
-    """The result of a command. Its output is None if it went to this program's streams."""
+    """The result of a command. The output is None if it went directly to this program's streams."""
 
     exit_code: int
     stdout: str | None = None
@@ -534,7 +532,7 @@ class Finished(Frozen, frozen=True, kw_only=True):
 
 
 class Invocation(Frozen, frozen=True, kw_only=True):
-    """The engine's answer to a request that its cloud passed on. `body` is read once; it raises NotHealthyError."""
+    """The engine's answer to a forwarded request. `body` can be read once, and may raise NotHealthyError."""
 
     status: int
     body: Iterator[bytes]
@@ -542,19 +540,19 @@ class Invocation(Frozen, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Invoking(Protocol):
-    """A target whose cloud passes requests on to its engines, with the caller's credentials.
+    """A target whose cloud forwards requests to its engines, with the caller's credentials.
 
-    `address` is one with `invoked`.
+    Its addresses have `invoked`.
     """
 
     def answers(self, address: Address) -> bool:
         """Return whether the cloud considers the engine healthy. Raises DeployError."""
 
     def invoke(self, address: Address, body: bytes, *, streamed: bool) -> Invocation:
-        """Pass a request on. Raises NotHealthyError `engine_unreachable`, DeployError."""
+        """Send a request. Raises NotHealthyError `engine_unreachable`, DeployError."""
 
     def invocation_lines(self, address: Address, body: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the shell's line and Python's that do so by hand."""
+        """Return a shell command and a line of Python that send such a request by hand."""
 
 
 @runtime_checkable
@@ -570,12 +568,12 @@ class RemoteShell(Protocol):
 
 @runtime_checkable
 class Shell(Protocol):
-    """A target on whose machines a program of this computer can run commands, next to the engine."""
+    """A target on whose machines a local program can run commands, next to the engine."""
 
     def child(self, place: str, machine_id: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-        """Return the local program that runs `words` on a machine; without words, an interactive shell.
+        """Return the local command line that runs `words` on a machine; without words, an interactive shell.
 
-        Its streams and exit code are the command's. `terminal`: stdin is interactive.
+        Its streams and exit code are those of `words`. `terminal`: stdin is interactive.
         """
 
 
@@ -587,7 +585,7 @@ def near_end(targets: Sequence[Target], address: Address) -> Address:
     if not isinstance(target, Tunneling):
         raise InputError(
             "no_tunnel",
-            f"the machine {address.tunnel.machine_id} has a tunnel by its record, but its target has no tunnels",
+            f"the machine {address.tunnel.machine_id} is recorded with a tunnel, which its target does not support",
         )
     here = f"127.0.0.1:{target.local_port(address.tunnel)}"
     return Address(url=urlsplit(address.url)._replace(netloc=here).geturl(), certificate=address.certificate)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _SHOWN_CHARS: Final = 160
-# Nanoseconds reach it in 2286; no other number in a reply is as large, and infinity and NaN are not below it.
+# Nanoseconds since 1970 reach this in 2286; no other number in a reply is as large. Infinity and NaN are not below it.
 _MOST: Final = 10**19
 _NAMES: Final[Mapping[type, str]] = {
     bool: "a flag",
@@ -86,7 +86,7 @@ class Reply:
         found = self._value(member, str)
         chosen = next((item for item in known if item == found), None)
         if chosen is None:
-            raise ReplyError(f"{self._name(member)} is none of {', '.join(map(str, known))}")
+            raise ReplyError(f"{self._name(member)} is not one of {', '.join(map(str, known))}")
         return chosen
 
     def flag(self, member: str) -> bool:

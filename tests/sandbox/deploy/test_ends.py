@@ -195,7 +195,7 @@ def test_a_spot_notice_drains_and_is_shown(fleet):
     assert datetime.fromisoformat(result[2]).tzinfo == UTC
     fleet.until("the drain", lambda: "starting graceful shutdown" in fleet.console("taken"))
     (shown,) = fleet.program.here("status", "taken").json["data"]["deployments"]
-    assert shown["spot_notice"].startswith("the cloud reclaims the spot machine: terminate")
+    assert shown["spot_notice"].startswith("the cloud is reclaiming the spot machine: terminate")
 
 
 def test_stopped_time_counts_neither_as_idle_nor_toward_the_lease(fleet):

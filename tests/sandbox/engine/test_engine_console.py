@@ -15,7 +15,7 @@ from tgi_deploy.sandbox.engine.bodies import Parameters
 from tgi_deploy.sandbox.engine.container import image_environment, run
 from tgi_deploy.sandbox.engine.logs import Log
 from tgi_deploy.sandbox.engine.situation import Container, Fault, Host, Pace
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 REQUESTS = 10_000
 KEPT = 64 * 1024
@@ -74,7 +74,7 @@ def test_the_start_stays_in_the_console_of_a_machine(crashed, tmp_path):
     asked = request_lines("generate", json_output=False, coloured=True)
     hidden = Tgi().container(engines.fit_of(engines.releases(Tgi())[-1])).redactions
     deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(redactions=hidden)))
-    data = written("user-data", deployable).text
+    data = render_artifact("user-data", deployable).text
     machine = Machine(folder=tmp_path, user_data=data, engine_log=start + asked + end, engine_code=1)
     console = machine.run("run-engine").stdout[-KEPT:]
     assert "KV-cache blocks" in console

@@ -17,7 +17,7 @@ from tgi_deploy.cli.views.diagnosis import explanation_text
 from tgi_deploy.diagnosis.reader import read
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.results import watching as use_case
-from tgi_deploy.operations.watching.diagnose import Examined
+from tgi_deploy.operations.watching.diagnose import DeploymentDiagnosis
 from tgi_deploy.operations.watching.explain import all_codes, explain
 from tgi_deploy.values.resource import MachineState
 
@@ -90,7 +90,7 @@ def test_a_diagnosis_shows_phase_code_line_cause_and_remedy(capsys):
 )
 def test_a_machine_that_does_not_run_is_reported_whatever_its_log_says(capsys, monkeypatch, tmp_path, machine, last):
     monkeypatch.setenv("TGI_DEPLOY_HOME", str(tmp_path))
-    found = Examined(reading=read("", GRAMMAR), machine=machine)
+    found = DeploymentDiagnosis(reading=read("", GRAMMAR), machine=machine)
     monkeypatch.setattr(use_case, "diagnose_deployment", lambda *_: found)
     code, out, _ = result(capsys, "diagnose", "demo")
     assert (code, out.splitlines()[-1]) == (0, last)

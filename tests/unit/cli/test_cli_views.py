@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import click
 import pytest
 from builders.plans import candidate
-from fakes.surroundings import Surroundings, plan, request
+from fakes.computer import FakeComputer, plan, request
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli import up as cli_up
@@ -49,7 +49,7 @@ def test_usd(amount, text):
 
 def test_a_monthly_price_has_cents(tmp_path):
     cost = Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("0.8206")),))
-    outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=candidate(cost=cost)), dry_run=True))
+    outcome = up(FakeComputer(home=tmp_path).context(), request(plan(chosen=candidate(cost=cost)), dry_run=True))
     assert "$0.8206 an hour for everything; about $599.04 a month" in proposal_text(outcome.proposal)
 
 
@@ -66,7 +66,7 @@ def test_the_prompt_shows_interruptions_and_credits(tmp_path):
         ),
     )
     outcome = up(
-        Surroundings(home=tmp_path).context(), request(plan(chosen=replaced(chosen, offer=offer)), dry_run=True)
+        FakeComputer(home=tmp_path).context(), request(plan(chosen=replaced(chosen, offer=offer)), dry_run=True)
     )
     asked = proposal_text(outcome.proposal)
     assert "covered by credits for 121 hours" in asked
@@ -77,7 +77,7 @@ def test_the_prompt_shows_interruptions_and_credits(tmp_path):
 def test_estimated_prices_are_labeled_everywhere(tmp_path, market):
     chosen = candidate()
     chosen = replaced(chosen, offer=replaced(chosen.offer, market=market, estimated=True))
-    around = Surroundings(home=tmp_path)
+    around = FakeComputer(home=tmp_path)
     outcome = up(around.context(), request(plan(chosen=chosen)))
     price = usd(chosen.cost.usd_per_hour)
     around.clock.sleep(60)
@@ -96,7 +96,7 @@ def test_estimated_prices_are_labeled_everywhere(tmp_path, market):
 def test_the_prompt_labels_a_spot_price_as_an_estimate(tmp_path, monkeypatch):
     chosen = candidate()
     chosen = replaced(chosen, offer=replaced(chosen.offer, market="spot", estimated=True))
-    outcome = up(Surroundings(home=tmp_path).context(), request(plan(chosen=chosen), dry_run=True))
+    outcome = up(FakeComputer(home=tmp_path).context(), request(plan(chosen=chosen), dry_run=True))
     questions = []
     monkeypatch.setattr(cli_up, "confirm", lambda question, **_how: questions.append(question) or True)
     asks = cli_up.Asking(None, Progress(), ask=True, yes=False, sandbox=False)
@@ -106,7 +106,7 @@ def test_the_prompt_labels_a_spot_price_as_an_estimate(tmp_path, monkeypatch):
 
 def test_spending_is_formatted_the_same_everywhere(tmp_path):
     """Rounded up to a cent: a running machine never reads as free."""
-    around = Surroundings(home=tmp_path)
+    around = FakeComputer(home=tmp_path)
     up(around.context(), request())
     around.clock.sleep(5)
     assert "$0.01 so far" in status_text(status(around.context(), "demo"))
@@ -123,7 +123,7 @@ def test_spending_is_formatted_the_same_everywhere(tmp_path):
     ],
 )
 def test_the_sandbox_notice_shows_its_clock_speed(speed, words, tmp_path, monkeypatch, capsys):
-    outcome = up(Surroundings(home=tmp_path).context(), request(dry_run=True))
+    outcome = up(FakeComputer(home=tmp_path).context(), request(dry_run=True))
     running = SimpleNamespace(speed=speed)
     client = SimpleNamespace(sandbox_status=lambda: SimpleNamespace(outcome=running))
     monkeypatch.setattr(cli_up, "confirm", lambda *_question, **_how: True)
@@ -190,7 +190,7 @@ def test_a_cell_is_one_line():
 
 def test_the_prompt_shows_model_precision_context_speed_and_time(tmp_path):
     made = plan()
-    outcome = up(Surroundings(home=tmp_path).context(), request(made, dry_run=True))
+    outcome = up(FakeComputer(home=tmp_path).context(), request(made, dry_run=True))
     shown = proposal_text(outcome.proposal, made.request)
     for word in (made.request.model.model.hub_id, made.chosen.dtype, "tokens of context", "tokens/s", "ready in about"):
         assert word in shown

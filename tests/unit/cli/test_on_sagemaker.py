@@ -48,7 +48,7 @@ def test_a_form_is_rendered_from_the_plan_of_its_target():
 def test_its_machines_are_of_no_use_to_other_targets(client):
     plan = client.plan("llama3-13b", budget=5).outcome
     for name in ("ec2", "docker", "kubernetes"):
-        refusal = Client(target=name).target.refusal(plan)
-        assert isinstance(refusal, DeployError), name
-    assert client.target.refusal(plan) is None
-    assert client.target.refusal(Client(offline=True).plan("llama3-13b", region="us-east-1").outcome) is not None
+        rejection = Client(target=name).target.rejection(plan)
+        assert isinstance(rejection, DeployError), name
+    assert client.target.rejection(plan) is None
+    assert client.target.rejection(Client(offline=True).plan("llama3-13b", region="us-east-1").outcome) is not None

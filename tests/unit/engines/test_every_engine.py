@@ -13,7 +13,7 @@ from builders.samples import quick
 
 from tgi_deploy.engines.protocol import ServingEngine
 from tgi_deploy.values.engine import Pins
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +142,7 @@ def test_an_api_key_never_leaves_the_machine(engine: ServingEngine, tmp_path: Pa
     recorded = (CASES / engine.name / "logs_its_api_key.txt").read_text()
     hidden = engine.container(engines.fit_of(engines.releases(engine)[0])).redactions
     deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(redactions=hidden)))
-    text = written("user-data", deployable).text
+    text = render_artifact("user-data", deployable).text
     shown = Machine(folder=tmp_path, user_data=text, engine_log=f"{recorded}after\n").run("run-engine").stdout
     assert "sekret-key-1" in recorded
     assert "sekret-key-1" not in shown

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fakes.surroundings import Surroundings
+from fakes.computer import FakeComputer
 
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path)
+    return FakeComputer(home=tmp_path)

@@ -6,7 +6,7 @@ import io
 import json
 
 import pytest
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.cli import frame
 from tgi_deploy.cli.main import ROOT
@@ -59,7 +59,7 @@ def refused(status, **body):
 
 @pytest.fixture
 def around(tmp_path):
-    made = Surroundings(home=tmp_path)
+    made = FakeComputer(home=tmp_path)
     up(made.context(), request())
     made.engine = Engine()
     return made
@@ -144,7 +144,7 @@ def test_the_key_comes_from_the_variable_of_up_or_a_named_one(around):
 
 
 def test_ask_needs_no_record(around, tmp_path):
-    second = Surroundings(home=tmp_path / "second", world=around.world, clock=around.clock, engine=Engine())
+    second = FakeComputer(home=tmp_path / "second", world=around.world, clock=around.clock, engine=Engine())
     assert pieces_of(second)[0].text == "It is so."
 
 

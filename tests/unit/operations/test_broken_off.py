@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fakes.surroundings import request
+from fakes.computer import request
 
 from tgi_deploy.cli import outcome
 from tgi_deploy.errors import ConflictError, DefectError, DeployError, LeftBehindError

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from builders.plans import candidate, engine
 from fakes.cloud import FakeWorld, KilledError
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.computer import FakeComputer, on, plan, request
 
 from tgi_deploy.errors import ConflictError, DeployError, NotHealthyError
 from tgi_deploy.operations.deploying.claim import FRESH
@@ -30,7 +30,7 @@ class Office:
         self.bob = self.computer("bob@desk", 500)
 
     def computer(self, owner, first_id):
-        around = Surroundings(home=self.folder / owner, world=self.world, owner=owner, ids=first_id)
+        around = FakeComputer(home=self.folder / owner, world=self.world, owner=owner, ids=first_id)
         if owner != "ann@laptop":
             around.clock = self.ann.clock
         return around
@@ -171,7 +171,7 @@ def test_the_loser_sees_who_owns_the_name(office):
     assert isinstance(lost, ClaimedError)
     assert lost.exit_code == 4
     (machine,) = office.world.running()
-    assert "'demo' belongs to ann@laptop, begun 2026-01-09T00:00:00+00:00" in lost.message
+    assert "'demo' belongs to ann@laptop, created 2026-01-09T00:00:00+00:00" in lost.message
     assert machine.id in lost.message
     assert "tgi-deploy down demo" in lost.hint
     assert lost.data["claim"] == {
@@ -307,7 +307,7 @@ def test_a_run_of_the_same_owner_is_not_described_as_another_owner(office, recor
     refused = bring_up(again)
     assert isinstance(refused, ClaimedError)
     assert "belongs to" not in refused.message
-    assert "'demo' is in use by another of your runs (ann@laptop, begun 2026-01-09T00:00:00+00:00)" in refused.message
+    assert "'demo' is in use by another of your runs (ann@laptop, created 2026-01-09T00:00:00+00:00)" in refused.message
     assert machine.id in refused.message
     assert "'tgi-deploy down demo' removes what it left" in refused.hint
     assert "--name" not in refused.hint

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from builders.samples import some
 from fakes.cloud import FakeWorld, KilledError
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.operations.removing.down import down
@@ -31,7 +31,7 @@ in_some_worlds = pytest.mark.parametrize(("first_s", "then_s", "shows_after_s"),
 
 def computer(home, *, ahead_s=0, holds_groups=False, **world):
     """Groups that can be deleted while in use don't reveal an invisible machine."""
-    around = Surroundings(home=home, world=FakeWorld(holds_groups=holds_groups, **world))
+    around = FakeComputer(home=home, world=FakeWorld(holds_groups=holds_groups, **world))
     around.world.time = around.clock.monotonic
     around.clock.ahead_s = ahead_s
     return around

@@ -8,7 +8,7 @@ from decimal import Decimal
 import click
 import pytest
 from builders.plans import candidate
-from fakes.surroundings import Surroundings, plan, request
+from fakes.computer import FakeComputer, plan, request
 
 from tgi_deploy.cli.views.costs import costs_text
 from tgi_deploy.errors import DeployError
@@ -28,7 +28,7 @@ HOUR_S = 3600
 
 @pytest.fixture
 def ann(tmp_path):
-    made = Surroundings(home=tmp_path / "ann")
+    made = FakeComputer(home=tmp_path / "ann")
     up(made.context(), request(name="chat"))
     return made
 
@@ -36,7 +36,7 @@ def ann(tmp_path):
 @pytest.fixture
 def bob(ann, tmp_path):
     """Another person on another computer, in the same account."""
-    made = Surroundings(home=tmp_path / "bob", world=ann.world, clock=ann.clock, owner="bob@desk", ids=50)
+    made = FakeComputer(home=tmp_path / "bob", world=ann.world, clock=ann.clock, owner="bob@desk", ids=50)
     up(made.context(), request(name="search"))
     return made
 
@@ -58,10 +58,10 @@ def test_an_hour_of_a_deployment_costs_its_price(ann):
 def test_a_stopped_machine_costs_its_disk_seen_from_any_computer(tmp_path):
     disk = CostLine(item=ROOT_VOLUME, usd_per_hour=Decimal("0.0108"))
     chosen = candidate(cost=Cost(lines=(CostLine(item="instance", usd_per_hour=Decimal("1.861")), disk)))
-    ann = Surroundings(home=tmp_path / "ann")
+    ann = FakeComputer(home=tmp_path / "ann")
     up(ann.context(), request(plan(chosen=chosen), name="chat"))
     stop(ann.context(), SwitchRequest(name="chat"))
-    bob = Surroundings(home=tmp_path / "bob", world=ann.world, clock=ann.clock, owner="bob@desk", ids=50)
+    bob = FakeComputer(home=tmp_path / "bob", world=ann.world, clock=ann.clock, owner="bob@desk", ids=50)
     ann.clock.sleep(100 * HOUR_S)
     for around in (ann, bob):
         [row] = costs(around.context())[0].deployments
@@ -141,7 +141,7 @@ def test_an_unreachable_location_is_a_warning(ann):
 
 
 def test_without_deployments_the_cost_is_zero(tmp_path):
-    found, _ = costs(Surroundings(home=tmp_path).context())
+    found, _ = costs(FakeComputer(home=tmp_path).context())
     assert (found.deployments, found.owners) == ((), ())
     assert (found.total.accrued_usd, found.total.usd_per_hour) == (0, 0)
     assert click.unstyle(costs_text(found)).splitlines()[1].split() == ["total", "$0.00", "$0.00", "$0.00"]

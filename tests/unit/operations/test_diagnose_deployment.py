@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from fakes.cloud import FakeCloud
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up
@@ -13,7 +13,7 @@ OOM = "Starting shard\ntorch.OutOfMemoryError: CUDA out of memory. hf_abcdefghij
 
 @pytest.fixture
 def around(tmp_path):
-    made = Surroundings(home=tmp_path)
+    made = FakeComputer(home=tmp_path)
     up(made.context(), request())
     return made
 
@@ -32,7 +32,7 @@ def test_the_remedy_uses_the_console_and_the_plan(around, monkeypatch):
 
 
 def test_the_remedys_command_keeps_the_callers_limits(tmp_path, monkeypatch):
-    around = Surroundings(home=tmp_path)
+    around = FakeComputer(home=tmp_path)
     up(around.context(), request(settings={"ttl_s": 7200, "idle_s": 600}))
     (finding,) = examined(around, monkeypatch, OOM).reading.findings
     command = finding.commands[0].removeprefix("tgi-deploy up ").split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from fakes.surroundings import request
+from fakes.computer import request
 
 from tgi_deploy.errors import ConflictError, DeployError, LeftBehindError
 from tgi_deploy.operations.deploying.up import up

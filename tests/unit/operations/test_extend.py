@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
-from fakes.surroundings import on, plan, request
+from fakes.computer import on, plan, request
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError
 from tgi_deploy.operations.deploying.in_place import extend
@@ -276,7 +276,7 @@ def test_a_notice_on_the_console_is_shown(around, monkeypatch):
     text = "[tgi-deploy] spot-notice action=terminate time=2026-11-21T12:00:00Z\n"
     monkeypatch.setattr("fakes.cloud.FakeCloud.console", lambda *_args: text)
     shown = spot_around(around, outcome="refused")[1]
-    assert shown == "the cloud reclaims the spot machine: terminate at 2026-11-21T12:00:00Z"
+    assert shown == "the cloud is reclaiming the spot machine: terminate at 2026-11-21T12:00:00Z"
 
 
 def test_a_reclaimed_machine_is_shown(around, monkeypatch):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from fakes.cloud import KINDS, FakeWorld, KilledError
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.computer import FakeComputer, on, plan, request
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.service import prove_known
@@ -32,7 +32,7 @@ def world():
 
 @pytest.fixture
 def around(tmp_path, world):
-    return Surroundings(home=tmp_path / "state", world=world)
+    return FakeComputer(home=tmp_path / "state", world=world)
 
 
 def requested(**settings):
@@ -109,13 +109,13 @@ def killed_at(around, world, point, *, after):
 def test_after_a_kill_at_any_change_up_has_one_of_each_and_down_leaves_none(tmp_path, after):
     """With everything that a deployment can have. The number of points is checked, so that none is lost."""
     rehearsed = FakeWorld(kinds=(*SIDE, *KINDS))
-    bring_up(Surroundings(home=tmp_path / "rehearsal", world=rehearsed))
+    bring_up(FakeComputer(home=tmp_path / "rehearsal", world=rehearsed))
     points = len(changing(rehearsed))
     assert points >= 15
     whole = kinds_of(rehearsed)
     for point in range(points):
         world = FakeWorld(kinds=(*SIDE, *KINDS))
-        around = Surroundings(home=tmp_path / str(point), world=world)
+        around = FakeComputer(home=tmp_path / str(point), world=world)
         killed_at(around, world, point, after=after)
         bring_up(around)
         assert kinds_of(world) == whole, point

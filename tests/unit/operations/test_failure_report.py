@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from builders.records import is_untouched
 from fakes.cloud import FakeCloud
-from fakes.surroundings import FakeEngine, request
+from fakes.computer import FakeEngine, request
 
 from tgi_deploy.catalog.phases import read_failures
 from tgi_deploy.cli.views.failure import failure_text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fakes.cloud import BEGINNING
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.deploying.in_place import extend
@@ -34,7 +34,7 @@ DOCUMENT = json.loads((CASES / "deployment.json").read_text())
 @pytest.fixture
 def around(tmp_path):
     """An hour after it was brought up, from the computer that did."""
-    around = Surroundings(home=tmp_path / "state", owner=DOCUMENT["owner"])
+    around = FakeComputer(home=tmp_path / "state", owner=DOCUMENT["owner"])
     shutil.copytree(CASES, around.home / "deployments" / NAME)
     around.clock.seconds = (datetime.fromisoformat(DOCUMENT["created"]) - BEGINNING).total_seconds() + 1800
     for resource in DOCUMENT["resources"]:

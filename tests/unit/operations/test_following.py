@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up
@@ -37,7 +37,7 @@ class Talking:
 
 @pytest.fixture
 def around(tmp_path):
-    made = Surroundings(home=tmp_path)
+    made = FakeComputer(home=tmp_path)
     up(made.context(), request())
     return made
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from fakes.cloud import KilledError
+from fakes.computer import FakeComputer, FakeEngine
 from fakes.proxied_host import Host
-from fakes.surroundings import FakeEngine, Surroundings
 
 from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.data_files import profiles_dir
@@ -227,7 +227,7 @@ def test_another_computer_reaches_it_through_the_proxy(host, tmp_path):
     for number, scheme in ((1, "none"), (2, "gptq")):
         if number > 1:
             host.up(scheme)
-        elsewhere = Surroundings(home=tmp_path / "elsewhere", world=host.around.world, clock=host.around.clock)
+        elsewhere = FakeComputer(home=tmp_path / "elsewhere", world=host.around.world, clock=host.around.clock)
         second = replace(host.context(), store=elsewhere.store)
         found = status(second, "demo")
         assert (found.recorded, found.url, found.healthy) == (None, ENDPOINT, True)

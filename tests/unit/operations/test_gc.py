@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from builders.records import is_untouched, moved
 from fakes.cloud import KINDS
-from fakes.surroundings import request
+from fakes.computer import request
 
 from tgi_deploy.errors import DeployError, LeftBehindError
 from tgi_deploy.operations.deploying.up import up

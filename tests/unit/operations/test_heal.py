@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from builders.plans import candidate, engine
-from fakes.surroundings import Surroundings, on, plan, planner_request, request
+from fakes.computer import FakeComputer, on, plan, planner_request, request
 
 from tgi_deploy.catalog.phases import read_edits, read_failures
 from tgi_deploy.engines.tgi import Tgi
@@ -38,7 +38,7 @@ NOBODY_KNOWS = f"{START}[tgi-deploy] phase=engine-exited code=64\n"
 class Sick:
     """A cloud whose first machines fail with these logs, one each; later ones are healthy."""
 
-    around: Surroundings
+    around: FakeComputer
     logs: tuple[str, ...]
     asked: list[OptionTexts] = field(default_factory=list)
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 from builders.updates import NEW, again, bring_up
 from fakes.cloud import FakeWorld, KilledError
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.errors import ConflictError, DeployError
 from tgi_deploy.operations.deploying.claim import FRESH
@@ -73,7 +73,7 @@ def during(name, act):
 def test_an_interrupt_at_any_call_leaves_nothing(tmp_path, moment, act):
     interrupted = 0
     for point in range(99):
-        around = Surroundings(home=tmp_path / str(point))
+        around = FakeComputer(home=tmp_path / str(point))
         settled, _ = stop_up(around, at(point, act), moment=moment, wait=True)
         if settled is None:
             break
@@ -88,7 +88,7 @@ def test_an_interrupt_at_any_call_leaves_nothing(tmp_path, moment, act):
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_after_an_interrupt_that_keeps_everything_up_has_one_and_down_leaves_none(tmp_path, moment):
     for point in range(99):
-        around = Surroundings(home=tmp_path / str(point))
+        around = FakeComputer(home=tmp_path / str(point))
         settled, _ = stop_up(around, at(point, ctrl_c), moment=moment, ask=lambda _things: False)
         assert settled is None or settled.outcome in {"nothing_created", "kept"}, point
         up(around.context(), request())
@@ -104,7 +104,7 @@ def test_after_an_interrupt_that_keeps_everything_up_has_one_and_down_leaves_non
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_sigterm_at_any_call_leaves_nothing_unrecorded(tmp_path, moment):
     for point in range(99):
-        around = Surroundings(home=tmp_path / str(point), world=FakeWorld(slow_to_end=20))
+        around = FakeComputer(home=tmp_path / str(point), world=FakeWorld(slow_to_end=20))
         asked = pytest.fail
         settled, _ = stop_up(around, at(point, terminate), moment=moment, ask=lambda _things, no=asked: no("asked"))
         if settled is None:
@@ -431,7 +431,7 @@ def test_another_processes_lock_is_still_a_conflict(around):
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_an_interrupted_down_keeps_the_record_until_proof(tmp_path, moment):
     for point in range(99):
-        around = Surroundings(home=tmp_path / str(point), world=FakeWorld(slow_to_end=2))
+        around = FakeComputer(home=tmp_path / str(point), world=FakeWorld(slow_to_end=2))
         up(around.context(), request())
         stops = Stops()
         strike = at(point, ctrl_c)

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 from builders.logs import GRAMMAR
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.computer import FakeComputer, on, plan, request
 
 from tgi_deploy.cli.views.deployment import removals_text
 from tgi_deploy.cli.views.status import status_text
@@ -23,7 +23,7 @@ from tgi_deploy.values.base import replaced
 
 @pytest.fixture
 def around(tmp_path):
-    made = Surroundings(home=tmp_path)
+    made = FakeComputer(home=tmp_path)
     up(made.context(), request())
     return made
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 from fakes.cloud import KilledError
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.computer import FakeComputer, on, plan, request
 
 from tgi_deploy.cli.views.status import status_text
 from tgi_deploy.errors import DeployError, InputError
@@ -27,7 +27,7 @@ HOUR_S = 3600
 @pytest.fixture
 def price(around):
     """Return the hourly price of the plan's machine, leaving nothing behind."""
-    probe = Surroundings(home=around.home / "price")
+    probe = FakeComputer(home=around.home / "price")
     return up(probe.context(), request()).deployment.usd_per_hour
 
 

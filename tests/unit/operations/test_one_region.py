@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes.cloud import FakeCloud
-from fakes.surroundings import on, plan, request
+from fakes.computer import on, plan, request
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.deploying.up import up

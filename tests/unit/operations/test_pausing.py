@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from builders.plans import candidate
 from fakes.cloud import FakeCloud, KilledError
-from fakes.surroundings import Surroundings, offer, on, plan, request
+from fakes.computer import FakeComputer, offer, on, plan, request
 
 from tgi_deploy.cli.views.status import rows_text, status_text
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
@@ -44,7 +44,7 @@ ASKED = SwitchRequest(name="demo")
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path / "state")
+    return FakeComputer(home=tmp_path / "state")
 
 
 def bring_up(around, wanted=PLAN, **changes):
@@ -391,7 +391,7 @@ def finish(around, then):
 @pytest.mark.parametrize("killed", [stop, start], ids=["stop", "start"])
 def test_after_a_kill_at_any_call_the_next_command_finishes(tmp_path, killed, after, then, every):
     for ordinal in range(1, 100, every):
-        around = Surroundings(home=tmp_path / str(ordinal))
+        around = FakeComputer(home=tmp_path / str(ordinal))
         around.world.slow_to_stop = 2
         bring_up(around, settings={"max_spend_usd": Decimal(9), "lease_s": HOUR_S})
         if killed is start:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from builders.records import is_untouched
 from fakes.cloud import KilledError
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.computer import FakeComputer, on, plan, request
 
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.operations.deploying.up import up
@@ -158,7 +158,7 @@ def test_a_replaced_self_terminated_machine_costs_at_most_until_its_own_limit(ar
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_down_killed_at_any_point_loses_no_time_and_no_resource(tmp_path, moment):
     for point in range(40):
-        around = Surroundings(home=tmp_path / str(point))
+        around = FakeComputer(home=tmp_path / str(point))
         bring_up(around)
         around.clock.sleep(600)
         kill_down(around, point, moment)

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 import pytest
-from fakes.surroundings import Surroundings, plan, request
+from fakes.computer import FakeComputer, plan, request
 
 from tgi_deploy.errors import DeployError, InputError, warning
 from tgi_deploy.operations.deploying.rehearse import Story, check_market, chosen, rehearse
@@ -52,7 +52,7 @@ class Stage:
 
 @pytest.fixture
 def here(tmp_path):
-    return Surroundings(home=tmp_path)
+    return FakeComputer(home=tmp_path)
 
 
 def story(here, *scenarios, stage=None):

@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 from builders.updates import NEW, OLD, THIRD, bring_up, fails_for, roll_back
 from fakes.cloud import KilledError
-from fakes.surroundings import Surroundings, on, plan
+from fakes.computer import FakeComputer, on, plan
 
 from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.cli.views.status import status_text
@@ -28,7 +28,7 @@ from tgi_deploy.values.resource import TAG_EXPIRES, TAG_PRICE
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path / "state")
+    return FakeComputer(home=tmp_path / "state")
 
 
 @contextmanager
@@ -225,7 +225,7 @@ def could_cost(around):
 def test_an_abandoned_update_costs_at_most_max_spend(tmp_path, after):
     both = 0
     for ordinal in range(1, 500):
-        around = Surroundings(home=tmp_path / str(ordinal))
+        around = FakeComputer(home=tmp_path / str(ordinal))
         bring_up(around, settings=NINE)
         around.clock.seconds += 3600
         around.world.kill_at(ordinal, after=after)
@@ -343,7 +343,7 @@ def test_a_rollback_is_a_rolling_update(around):
 @pytest.mark.parametrize("after", [False, True])
 def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):
     for ordinal in range(1, 500, every):
-        around = Surroundings(home=tmp_path / str(ordinal))
+        around = FakeComputer(home=tmp_path / str(ordinal))
         bring_up(around)
         around.world.kill_at(ordinal, after=after)
         try:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 import pytest
 from builders import plans, records
-from fakes.surroundings import Surroundings, candidate, offer, plan, request
+from fakes.computer import FakeComputer, candidate, offer, plan, request
 
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.main import ROOT
@@ -289,7 +289,7 @@ def test_pages_for_other_vendors_have_no_nvidia_commands(around):
 def by_tags(around, tmp_path):
     """The page of a deployment on a computer without its record."""
     up(around.context(), request(wait=True))
-    second = Surroundings(home=tmp_path / "second", world=around.world, clock=around.clock)
+    second = FakeComputer(home=tmp_path / "second", world=around.world, clock=around.clock)
     return page(known_subject(second.context(), known(second.context(), "demo")))
 
 
@@ -300,7 +300,7 @@ def test_a_page_from_tags_has_only_the_facts_in_tags(by_tags, around):
     assert "| machine | `g6e.xlarge` in us-east-1, on-demand |" in by_tags
     assert f"**${recorded.usd_per_hour:.4f} an hour** for its machine." in by_tags
     assert "| promised | 8 requests at once of 1024 + 256 tokens;" in by_tags
-    for absent in ("predicted", "docker run", "tgi-deploy up", "--sweep", "should become ready", "None", "{{"):
+    for absent in ("predicted", "docker run", "tgi-deploy up", "--sweep", "expected to become ready", "None", "{{"):
         assert absent not in by_tags.partition("\n## ")[2].partition("## Alerts")[0], absent
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 from builders.plans import candidate, engine
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.computer import FakeComputer, on, plan, request
 
 from tgi_deploy.cli.views.deployment import changes_text
 from tgi_deploy.operations.deploying.up import up
@@ -26,7 +26,7 @@ def set_to(**changes):
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path / "state")
+    return FakeComputer(home=tmp_path / "state")
 
 
 def bring_up(around, wanted=None, **changes):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from builders.plans import candidate
-from fakes.surroundings import Surroundings, plan, request
+from fakes.computer import FakeComputer, plan, request
 
 from tgi_deploy.errors import ConflictError, InputError
 from tgi_deploy.operations.deploying.scaling import keeping_size, number_or_range, scale
@@ -17,7 +17,7 @@ from tgi_deploy.values.request import Replicas
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path / "state")
+    return FakeComputer(home=tmp_path / "state")
 
 
 def running(around, replicas):

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 import pytest
-from fakes.surroundings import Surroundings, plan, request
+from fakes.computer import FakeComputer, plan, request
 
 from tgi_deploy.cli.views.status import rows_text
 from tgi_deploy.cli.views.status import status_text as coloured
@@ -34,7 +34,7 @@ HOUR = WantedEnds(ttl_s=3600, idle_s=1800, lease_s=900)
 
 @pytest.fixture
 def first(tmp_path):
-    made = Surroundings(home=tmp_path / "first")
+    made = FakeComputer(home=tmp_path / "first")
     up(made.context(), request(wait=True, ends=HOUR))
     return made
 
@@ -42,7 +42,7 @@ def first(tmp_path):
 @pytest.fixture
 def second(first, tmp_path):
     """Another computer, and another person, with the same cloud."""
-    return Surroundings(home=tmp_path / "second", world=first.world, clock=first.clock, owner="bob@desk")
+    return FakeComputer(home=tmp_path / "second", world=first.world, clock=first.clock, owner="bob@desk")
 
 
 def text_of(found):
@@ -226,7 +226,7 @@ def test_down_without_the_record_leaves_nothing(first, second):
 
 
 def test_the_same_up_restores_a_lost_record(first, tmp_path):
-    other = Surroundings(home=tmp_path / "restored", world=first.world, clock=first.clock)
+    other = FakeComputer(home=tmp_path / "restored", world=first.world, clock=first.clock)
     first.clock.sleep(3600)
     made = len(first.world.creations)
     up(other.context(), request(wait=True, ends=HOUR))
@@ -238,10 +238,10 @@ def test_the_same_up_restores_a_lost_record(first, tmp_path):
 
 
 def test_a_key_is_sent_unencrypted_only_with_consent(tmp_path):
-    first = Surroundings(home=tmp_path / "first")
+    first = FakeComputer(home=tmp_path / "first")
     options = Ec2Options(api_key_from_env="KEY", plaintext=True)
     up(first.context(), request(plan(), options=options, environ={"KEY": "made-up-key-0123456789"}))
-    second = Surroundings(home=tmp_path / "second", world=first.world, clock=first.clock)
+    second = FakeComputer(home=tmp_path / "second", world=first.world, clock=first.clock)
     (machine,) = first.world.running()
     address = {**machine.attributes, "address": "52.0.0.9"}
     first.world.things[machine.id] = replaced(machine, attributes=address)

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import click
 import pytest
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.cli.views.deployment import proposal_text, up_text
 from tgi_deploy.cli.views.status import status_text
@@ -105,7 +105,7 @@ def test_an_unresponsive_recorded_machine_is_not_replaced_by_the_other(around):
 
 def test_an_unresponsive_recorded_machine_is_kept_over_one_in_a_better_location(around, tmp_path):
     """The plan would try the other one's zone first: there was no capacity in it when this one was launched."""
-    twin = Surroundings(home=tmp_path / "twin")
+    twin = FakeComputer(home=tmp_path / "twin")
     bring_up(twin)
     (in_zone_a,) = twin.world.running()
     around.world.on_call = no_capacity_in("us-east-1a")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from fakes.cloud import FakeCloud
-from fakes.surroundings import FakeClock, request
+from fakes.computer import FakeClock, request
 
 from tgi_deploy.operations.deploying.smoke import Job, overall, prove_all, smoke, smoke_name
 from tgi_deploy.operations.deploying.up import up

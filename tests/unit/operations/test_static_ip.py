@@ -9,7 +9,7 @@ import pytest
 from builders.samples import quick
 from builders.updates import NEW, OLD, THIRD, bring_up, fails_for, roll_back
 from fakes.cloud import STATIC, KilledError
-from fakes.surroundings import Surroundings
+from fakes.computer import FakeComputer
 
 from tgi_deploy.cli.views.deployment import proposal_text, up_text
 from tgi_deploy.errors import ConflictError, DeployError
@@ -37,7 +37,7 @@ PRICED = replaced(OLD, chosen=replaced(OLD.chosen, cost=Cost(lines=(*OLD.chosen.
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path / "state")
+    return FakeComputer(home=tmp_path / "state")
 
 
 def up(around, wanted=OLD, **changes):

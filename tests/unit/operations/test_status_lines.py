@@ -8,7 +8,7 @@ from decimal import Decimal
 import click
 import pytest
 from builders.records import ending
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.cli.views.status import none_text, rows_text
@@ -26,7 +26,7 @@ from tgi_deploy.values.base import replaced
 
 @pytest.fixture
 def around(tmp_path):
-    made = Surroundings(home=tmp_path)
+    made = FakeComputer(home=tmp_path)
     up(made.context(), request())
     record = made.store.load("demo")
     made.store.save(replaced(record, status="ready"), expected_serial=record.serial)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.errors import DeployError, InputError, LeftBehindError
 from tgi_deploy.operations.deploying.up import up
@@ -18,7 +18,7 @@ from tgi_deploy.values.resource import FOREIGN_RULES, Found
 
 @pytest.fixture
 def around(tmp_path):
-    around = Surroundings(home=tmp_path)
+    around = FakeComputer(home=tmp_path)
     up(around.context(), request())
     return around
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from builders.certificates import issued
 from fakes.cloud import KINDS, FakeWorld
-from fakes.surroundings import Surroundings, request
+from fakes.computer import FakeComputer, request
 
 from tgi_deploy.catalog.alerts import read_alerts
 from tgi_deploy.cli.views.status import access_text, status_text
@@ -88,7 +88,7 @@ def test_a_key_may_be_sent_within_a_private_network():
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path / "state", world=FakeWorld(kinds=(*SIDE, *KINDS)))
+    return FakeComputer(home=tmp_path / "state", world=FakeWorld(kinds=(*SIDE, *KINDS)))
 
 
 class Cloud:

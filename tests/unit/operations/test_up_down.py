@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 from fakes.cloud import FakeWorld, KilledError
-from fakes.surroundings import Surroundings, on, plan, request
+from fakes.computer import FakeComputer, on, plan, request
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.claim import FRESH
@@ -396,7 +396,7 @@ def test_down_needs_confirmation(around):
 def test_up_finishes_an_unfinished_removal_and_starts_over(tmp_path, moment):
     finished = 0
     for point in range(30):
-        around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
+        around = FakeComputer(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
         first = bring_up(around).deployment
         strike_down(around, point, moment)
         around.world.on_call = around.world.after_call = None
@@ -546,7 +546,7 @@ def test_an_unsettled_launch_is_not_repeated_with_an_expired_ttl(around):
 
 
 def count_calls(home):
-    around = Surroundings(home=home)
+    around = FakeComputer(home=home)
     bring_up(around)
     take_down(around, "demo")
     return len(around.world.calls)
@@ -558,7 +558,7 @@ def test_after_a_kill_at_any_call_up_has_one_machine_and_down_leaves_none(tmp_pa
     """Kill `up` at each call it makes, run it again, then `down`."""
     total, killed = count_calls(tmp_path / "count"), 0
     for point in range(total):
-        around = Surroundings(home=tmp_path / f"{moment}-{point}")
+        around = FakeComputer(home=tmp_path / f"{moment}-{point}")
         if kill_at(around, point, moment):
             killed += 1
         around.world.on_call = around.world.after_call = None
@@ -595,7 +595,7 @@ def kill_at(around, point, moment):
 def test_a_killed_down_is_finished_by_the_next(tmp_path, moment):
     killed = True
     for point in range(99):
-        around = Surroundings(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
+        around = FakeComputer(home=tmp_path / f"{moment}-{point}", world=FakeWorld(slow_to_end=2))
         bring_up(around)
         killed = strike_down(around, point, moment)
         if not killed:

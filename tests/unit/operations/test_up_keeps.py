@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes.cloud import KilledError
-from fakes.surroundings import FakeEngine, on, plan, request
+from fakes.computer import FakeEngine, on, plan, request
 
 from tgi_deploy.cli.views.failure import failure_text
 from tgi_deploy.engines.tgi import Tgi

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from builders.plans import altered
 from fakes.cloud import KilledError
+from fakes.computer import FakeComputer, FakeEngine, candidate, fake_ec2, offer, plan, request
 from fakes.docker_host import FakeDocker
-from fakes.surroundings import FakeEngine, Surroundings, candidate, fake_ec2, offer, plan, request
 from requests.exceptions import ReadTimeout
 
 from tgi_deploy.data_files import profiles_dir
@@ -208,7 +208,7 @@ def test_a_lost_reply_creates_no_second_container(around, docker):
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_after_a_kill_at_any_call_up_has_one_container_and_down_leaves_none(tmp_path, after):
     for number in range(1, 60):
-        docker, around = FakeDocker(), Surroundings(home=tmp_path / str(number))
+        docker, around = FakeDocker(), FakeComputer(home=tmp_path / str(number))
         reached = _kill(docker, number, after=after)
         try:
             bring_up(around, docker)
@@ -243,7 +243,7 @@ def _kill(docker, number, *, after):
 
 def test_a_killed_down_is_finished_by_the_next(tmp_path):
     for number in range(1, 60):
-        docker, around = FakeDocker(), Surroundings(home=tmp_path / str(number))
+        docker, around = FakeDocker(), FakeComputer(home=tmp_path / str(number))
         bring_up(around, docker)
         reached = _kill(docker, number, after=False)
         try:
@@ -500,7 +500,7 @@ def test_limits_are_rejected_for_containers(around, docker):
 def test_another_computer_finds_the_container_by_labels(around, docker, tmp_path):
     bring_up(around, docker, wait=True)
     there = status(context(around, docker), "demo")
-    second = Surroundings(home=tmp_path / "second", world=around.world, clock=around.clock)
+    second = FakeComputer(home=tmp_path / "second", world=around.world, clock=around.clock)
     here = status(context(second, docker), "demo")
     assert here.recorded is None
     assert (here.healthy, here.url, here.replicas) == (True, there.url, there.replicas)

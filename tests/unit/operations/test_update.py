@@ -11,7 +11,7 @@ from builders import updates
 from builders.plans import candidate
 from builders.updates import NEW, OLD, THIRD, fails_for
 from fakes.cloud import KilledError
-from fakes.surroundings import FakeEngine, Surroundings, on, plan
+from fakes.computer import FakeComputer, FakeEngine, on, plan
 
 from tgi_deploy.cli.views.deployment import up_text
 from tgi_deploy.cli.views.status import status_text
@@ -33,7 +33,7 @@ roll_back = partial(updates.roll_back, strategy="recreate")
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path / "state")
+    return FakeComputer(home=tmp_path / "state")
 
 
 def only_one_machine(around):
@@ -233,7 +233,7 @@ def test_a_reached_max_spend_is_rejected_before_anything_is_removed(around):
 @pytest.mark.parametrize("after", [False, True])
 def test_an_update_killed_at_any_call_is_finished_by_the_next_command(tmp_path, then, every, after):
     for ordinal in range(1, 500, every):
-        around = Surroundings(home=tmp_path / str(ordinal))
+        around = FakeComputer(home=tmp_path / str(ordinal))
         bring_up(around)
         around.world.kill_at(ordinal, after=after)
         try:

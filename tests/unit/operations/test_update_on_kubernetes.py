@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from builders.plans import engine
 from fakes.cloud import KilledError
+from fakes.computer import FakeComputer, FakeEngine, candidate, offer, plan, request
 from fakes.kubernetes_api import FakeCluster, node
-from fakes.surroundings import FakeEngine, Surroundings, candidate, offer, plan, request
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.rollout import former
@@ -39,7 +39,7 @@ class Cluster:
     """A cluster in memory with room for so many replicas, and the commands of one deployment in it."""
 
     def __init__(self, home, gpus=2):
-        self.around, self.gpus = Surroundings(home=home), gpus
+        self.around, self.gpus = FakeComputer(home=home), gpus
         self.renew()
 
     def renew(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from builders.plans import candidate, engine, instance_type, offer, storage
-from fakes.surroundings import plan
+from fakes.computer import plan
 
 from tgi_deploy.operations.planning.documents import plan_document
 from tgi_deploy.planner.time_to_ready import estimate, packed_mb, phases_of_start, ready_deadline_s

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders.engines import PLANNING
-from fakes.surroundings import FakeClock
+from fakes.computer import FakeClock
 
 from tgi_deploy.errors import DeployError, NotHealthyError
 from tgi_deploy.readiness.invoked import InvokedEngine

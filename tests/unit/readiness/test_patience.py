@@ -8,7 +8,7 @@ import pytest
 from waiting_fakes import DEADLINES, ENGINE, LOAD, OK, PULL, REFUSED, UP, WARM, story
 
 from tgi_deploy.errors import NotHealthyError
-from tgi_deploy.readiness.deadlines import Marks
+from tgi_deploy.readiness.deadlines import ProgressCounters
 
 LIMITED = [replace(item, stall_s=60, limit_s=3 * item.deadline_s, amount_mb=9100) for item in DEADLINES]
 
@@ -43,7 +43,10 @@ def test_a_slow_pull_continues_past_its_deadline_while_bytes_come_in():
     tale = story(consoles=[*pulling(600), (600, WARM)], probes=[(0, REFUSED), (610, OK)])
     report = tale.wait(LIMITED)
     assert report.elapsed_s == 613
-    assert tale.recorder.lines[-1] == "pulling is past its 300 s but still makes progress; it may take up to 900 s"
+    assert (
+        tale.recorder.lines[-1]
+        == "pulling is past its deadline of 300 s but still makes progress; it may take up to 900 s"
+    )
     assert not any("stalled" in line for line in tale.recorder.lines)
 
 
@@ -119,12 +122,12 @@ def test_a_second_stall_is_reported_again():
 @pytest.mark.parametrize(
     ("before", "now", "moved"),
     [
-        (Marks(), Marks(received_mb=4), False),
-        (Marks(), Marks(received_mb=5), True),
-        (Marks(received_mb=900), Marks(received_mb=904), False),
-        (Marks(received_mb=900), Marks(received_mb=10), False),
-        (Marks(steps=1), Marks(steps=2), True),
-        (Marks(steps=3), Marks(steps=1, received_mb=3), False),
+        (ProgressCounters(), ProgressCounters(received_mb=4), False),
+        (ProgressCounters(), ProgressCounters(received_mb=5), True),
+        (ProgressCounters(received_mb=900), ProgressCounters(received_mb=904), False),
+        (ProgressCounters(received_mb=900), ProgressCounters(received_mb=10), False),
+        (ProgressCounters(steps=1), ProgressCounters(steps=2), True),
+        (ProgressCounters(steps=3), ProgressCounters(steps=1, received_mb=3), False),
     ],
 )
 def test_what_counts_as_progress(before, now, moved):

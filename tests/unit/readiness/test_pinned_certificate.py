@@ -26,7 +26,7 @@ from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.readiness.http import HttpEngine, probe_health
 from tgi_deploy.targets.ec2.launch import tls_image
 from tgi_deploy.values.serving import Certificate, reported_certificate
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 OTHER = "5a" * 32
 
@@ -150,7 +150,7 @@ def test_haproxy_answers_with_the_reported_certificate_once_the_engine_listens(t
 
 def booted(tmp_path, port, commands=None, **changes):
     candidate = plans.candidate(engine=plans.engine(port=port))
-    text = written("user-data", plans.deployable(candidate=candidate, tls_image=tls_image(), **changes)).text
+    text = render_artifact("user-data", plans.deployable(candidate=candidate, tls_image=tls_image(), **changes)).text
     return Machine(folder=tmp_path / "machine", user_data=text, commands=TLS_TOOLS | (commands or {}))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from builders.records import deployment
 from fakes.cloud import FakeWorld, KilledError
-from fakes.surroundings import FakeClock, Recorder
+from fakes.computer import FakeClock, Recorder
 
 from tgi_deploy.errors import LeftBehindError
 from tgi_deploy.reconcile.diff import diff
@@ -22,7 +22,7 @@ from tgi_deploy.reconcile.errors import (
 )
 from tgi_deploy.reconcile.executor import Executor, resolve
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.reconcile.retry import PollPolicy, polls
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import ChangeSet, Found, Ref, Resource, Step
 
@@ -461,11 +461,11 @@ def test_an_unknown_reference_is_a_defect(bench):
 
 def test_polling_ends_exactly_at_the_deadline():
     clock = FakeClock()
-    waits = list(looks(clock, PollPolicy(deadline_s=10, poll_s=1, longest_poll_s=4, growth=2)))
+    waits = list(polls(clock, PollPolicy(deadline_s=10, poll_s=1, longest_poll_s=4, growth=2)))
     assert waits == [0, 1, 3, 7, 10]
 
 
 def test_looks_end_on_a_clock_whose_sums_are_rounded():
     for started in (n * 1e6 + n / 10 for n in range(1, 50)):
-        waits = looks(FakeClock(seconds=started), PollPolicy(deadline_s=0.7, poll_s=0.1, longest_poll_s=1))
+        waits = polls(FakeClock(seconds=started), PollPolicy(deadline_s=0.7, poll_s=0.1, longest_poll_s=1))
         assert len(list(islice(waits, 10))) == 5, started

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from fakes.surroundings import plan
+from fakes.computer import plan
 
 from tgi_deploy.operations.planning.documents import plan_to_record
 from tgi_deploy.reconcile.tagged import is_plaintext, notes_of, service_of, serving_tags

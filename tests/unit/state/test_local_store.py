@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from builders import records
-from fakes.surroundings import plan
+from fakes.computer import plan
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError
 from tgi_deploy.operations.planning.documents import plan_document

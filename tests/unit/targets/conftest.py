@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.aws_profiles import profile_data
 from builders.sandboxed import Sandboxed
-from fakes.surroundings import FakeClock
+from fakes.computer import FakeClock
 
 from tgi_deploy.sandbox import api, control
 from tgi_deploy.targets.aws.api import Api

@@ -12,10 +12,10 @@ import pytest
 from builders.plans import deployable, instance_type
 from builders.records import deployment
 from fakes.cloud import KINDS, FakeWorld, KilledError
+from fakes.computer import FakeComputer, candidate, fake_ec2, offer, plan, request
 from fakes.docker_host import FakeDocker
 from fakes.hosting_api import FakeHosting
 from fakes.kubernetes_api import FakeCluster
-from fakes.surroundings import Surroundings, candidate, fake_ec2, offer, plan, request
 
 from tgi_deploy import wiring
 from tgi_deploy.cli.views.deployment import proposal_text
@@ -41,7 +41,16 @@ from tgi_deploy.targets.kubernetes.api import Api as KubernetesApi
 from tgi_deploy.targets.kubernetes.cloud import KubernetesCloud
 from tgi_deploy.targets.kubernetes.place import Place
 from tgi_deploy.targets.kubernetes.target import KubernetesTarget
-from tgi_deploy.targets.protocol import Account, Examined, Failover, ImagePull, LocalHost, Locating, Supplied, Target
+from tgi_deploy.targets.protocol import (
+    Account,
+    DoctorChecks,
+    Failover,
+    ImagePull,
+    LocalHost,
+    Locating,
+    Supplied,
+    Target,
+)
 from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
 from tgi_deploy.targets.sagemaker.target import SageMakerTarget
 from tgi_deploy.values.base import replaced
@@ -81,7 +90,7 @@ class Bench:
         return self.target.launch(self.context(), self.request)
 
     def attempt(self) -> Any:
-        at = Surroundings(home=None).clock.now()
+        at = FakeComputer(home=None).clock.now()
         nobody = deployment(id="id1", target=self.target.name, place=self.place, status="creating", created_at=at)
         return first_attempt(self.launch(), nobody, ())
 
@@ -103,7 +112,7 @@ def counting(world: Any, creates: Callable[[str], bool]) -> Callable[[int | None
 
 def on_ec2(home: Path) -> Bench:
     world = FakeWorld(kinds=(*RARE, *KINDS))
-    around = Surroundings(home=home, world=world)
+    around = FakeComputer(home=home, world=world)
     target = fake_ec2(world.cloud)
     return Bench(
         target=target,
@@ -116,7 +125,7 @@ def on_ec2(home: Path) -> Bench:
 
 
 def on_docker(home: Path) -> Bench:
-    host, around = FakeDocker(), Surroundings(home=home)
+    host, around = FakeDocker(), FakeComputer(home=home)
     errors = json.loads(Path(profiles_dir(), "docker/errors.json").read_text(encoding="utf-8"))
     api = Api(
         endpoint=Endpoint(url="unix:///var/run/docker.sock"),
@@ -148,7 +157,7 @@ def on_docker(home: Path) -> Bench:
 
 
 def on_kubernetes(home: Path) -> Bench:
-    cluster, around, place = FakeCluster(), Surroundings(home=home), "kubernetes:team-a@dev"
+    cluster, around, place = FakeCluster(), FakeComputer(home=home), "kubernetes:team-a@dev"
     api = KubernetesApi(place=Place.of(place), sender=cluster)
     target = KubernetesTarget(
         chosen=lambda _options: place,
@@ -175,7 +184,7 @@ def on_kubernetes(home: Path) -> Bench:
 
 
 def on_sagemaker(home: Path) -> Bench:
-    account, around, place = FakeHosting(), Surroundings(home=home), "sagemaker:us-east-1"
+    account, around, place = FakeHosting(), FakeComputer(home=home), "sagemaker:us-east-1"
     api = AwsApi(region="us-east-1", sessions=account, retrier=Retrier(around.clock))
     target = SageMakerTarget(
         cloud_of=lambda _place: SageMakerCloud(api=api, secret_of=lambda _name: Secret("hf_token")),
@@ -314,7 +323,7 @@ def test_every_kind_has_a_command_that_removes_it(bench):
 
 def test_manual_commands_name_the_deployment_and_can_be_pasted(bench):
     commands = bench.target.by_hand.commands("demo", bench.place, "MACHINE")
-    for command in (*commands.looks, *commands.removal, commands.proof):
+    for command in (*commands.inspections, *commands.removal, commands.proof):
         assert shlex.split(command.partition("   #")[0])
     assert "demo" in commands.proof
     assert commands.removal
@@ -364,7 +373,7 @@ def test_a_location_belongs_to_its_target(bench):
 def test_a_target_offers_only_its_own_abilities(bench):
     """Optional abilities are separate protocols, so no method is implemented only to raise."""
     optional = {
-        Examined: ("examine",),
+        DoctorChecks: ("examine",),
         Locating: ("at",),
         Account: ("policy", "boundary"),
         LocalHost: ("examine_host",),

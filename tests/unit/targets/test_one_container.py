@@ -21,7 +21,7 @@ from tgi_deploy.targets.docker.endpoint import endpoint_of
 from tgi_deploy.targets.docker.errors import ErrorTable
 from tgi_deploy.targets.docker.resources import Host, resources
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,18 +61,18 @@ def of_words(words: Sequence[str], env: Mapping[str, str]) -> Seen:
 
 
 def by_docker_run(deployable: Deployable, _folder: Path) -> Seen:
-    return of_words(shlex.split(written("docker", deployable).text.replace("\\\n", " ")), {})
+    return of_words(shlex.split(render_artifact("docker", deployable).text.replace("\\\n", " ")), {})
 
 
 def by_user_data(deployable: Deployable, folder: Path) -> Seen:
-    machine = Machine(folder=folder / "machine", user_data=written("user-data", deployable).text)
+    machine = Machine(folder=folder / "machine", user_data=render_artifact("user-data", deployable).text)
     machine.run("run-engine")
     lines = machine.at("/opt/tgi-deploy/engine.env").read_text(encoding="utf-8").splitlines()
     return of_words(machine.docker("run")[0], dict(line.split("=", 1) for line in lines))
 
 
 def by_compose(deployable: Deployable, _folder: Path) -> Seen:
-    (service,) = yaml.safe_load(written("compose", deployable).text)["services"].values()
+    (service,) = yaml.safe_load(render_artifact("compose", deployable).text)["services"].values()
     return Seen(
         image=service["image"],
         args=tuple(word.replace("$$", "$") for word in service["command"]),

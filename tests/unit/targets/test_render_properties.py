@@ -19,7 +19,7 @@ from builders.samples import quick, some
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 from tgi_deploy.values.names import check_name
-from tgi_deploy.wiring import forms, written
+from tgi_deploy.wiring import forms, render_artifact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,14 +54,14 @@ def many() -> list[Deployable]:
 
 def test_sizes_secrets_and_determinism_over_many_candidates():
     for deployable in some(many(), 12):
-        user_data = written("user-data", deployable)
+        user_data = render_artifact("user-data", deployable)
         assert len(user_data.text.encode()) <= MAX_BYTES
         assert yaml.safe_load(user_data.text)
         for kind in RENTED:
-            artifact = written(kind, deployable)
+            artifact = render_artifact(kind, deployable)
             assert not SECRET_LIKE.search(artifact.text)
             assert artifact.sha256 == hashlib.sha256(artifact.text.encode()).hexdigest()
-    assert written("user-data", deployable) == user_data
+    assert render_artifact("user-data", deployable) == user_data
 
 
 def test_secret_pattern_finds_secrets():
@@ -73,7 +73,7 @@ def test_secrets_of_the_environment_are_not_rendered(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HF_TOKEN", "open-sesame")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "open-sesame")
     for kind in RENTED:
-        assert "open-sesame" not in written(kind, many()[0]).text
+        assert "open-sesame" not in render_artifact(kind, many()[0]).text
 
 
 @pytest.mark.parametrize(("kind", "value"), quick(itertools.product(forms(), UNPRINTABLE), 10), ids=ascii)
@@ -81,7 +81,7 @@ def test_control_characters_are_rejected_everywhere(kind, value: str):
     for changes in ({"args": ("--x", value)}, {"env": {"V": value}}, {"image": value}):
         deployable = plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes)))
         with pytest.raises(InputError) as caught:
-            written(kind, deployable)
+            render_artifact(kind, deployable)
         assert caught.value.code in {"bad_option_value", "bad_env"}
         assert caught.value.message.isprintable()
 
@@ -89,7 +89,7 @@ def test_control_characters_are_rejected_everywhere(kind, value: str):
 @pytest.mark.parametrize("value", UNPRINTABLE, ids=ascii)
 def test_control_characters_in_a_models_path_are_refused(value: str):
     with pytest.raises(InputError) as caught:
-        written("docker", plans.deployable(model=plans.profile(local_path=f"/m/{value}")))
+        render_artifact("docker", plans.deployable(model=plans.profile(local_path=f"/m/{value}")))
     assert caught.value.code == "bad_option_value"
 
 
@@ -97,7 +97,7 @@ def test_control_characters_in_a_models_path_are_refused(value: str):
 def test_environment_names_follow_their_grammar(name: str):
     for changes in ({"env": {name: "1"}}, {"secret_env": (name,)}):
         with pytest.raises(InputError) as caught:
-            written("docker", plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes))))
+            render_artifact("docker", plans.deployable(candidate=plans.candidate(engine=plans.engine(**changes))))
         assert caught.value.code == "bad_env"
 
 
@@ -139,20 +139,22 @@ def test_good_names(name: str):
 @pytest.mark.parametrize("ttl_s", [0, -1])
 def test_a_limit_in_the_past_is_rejected(ttl_s: int):
     with pytest.raises(InputError) as caught:
-        written("user-data", plans.deployable(ttl_s=ttl_s))
+        render_artifact("user-data", plans.deployable(ttl_s=ttl_s))
     assert caught.value.code == "bad_option_value"
 
 
 def test_user_templates_override_packaged_ones(tmp_path: Path):
     (tmp_path / "docker-run.sh.j2").write_text("echo {{ name | shquote }}\n")
-    assert written("docker", plans.deployable(), templates_dir=tmp_path).text == "echo example\n"
-    assert written("compose", plans.deployable(), templates_dir=tmp_path) == written("compose", plans.deployable())
+    assert render_artifact("docker", plans.deployable(), templates_dir=tmp_path).text == "echo example\n"
+    assert render_artifact("compose", plans.deployable(), templates_dir=tmp_path) == render_artifact(
+        "compose", plans.deployable()
+    )
 
 
 def test_a_user_template_can_replace_a_part_of_the_user_data(tmp_path: Path):
     (tmp_path / "user-data").mkdir()
     (tmp_path / "user-data" / "engine.env.j2").write_text("ONLY=1\n")
-    document = yaml.safe_load(written("user-data", plans.deployable(), templates_dir=tmp_path).text)
+    document = yaml.safe_load(render_artifact("user-data", plans.deployable(), templates_dir=tmp_path).text)
     assert document["write_files"][0]["content"] == "ONLY=1\n"
     assert len(document["write_files"]) == 7
 
@@ -164,7 +166,7 @@ def test_a_user_template_can_replace_a_part_of_the_user_data(tmp_path: Path):
 def test_broken_template_is_reported_by_file(tmp_path: Path, text: bytes, where: str):
     (tmp_path / "docker-run.sh.j2").write_bytes(text)
     with pytest.raises(InputError) as caught:
-        written("docker", plans.deployable(), templates_dir=tmp_path)
+        render_artifact("docker", plans.deployable(), templates_dir=tmp_path)
     assert caught.value.code == "bad_template"
     assert where in caught.value.message
     assert str(tmp_path) in (caught.value.hint or "")
@@ -172,7 +174,7 @@ def test_broken_template_is_reported_by_file(tmp_path: Path, text: bytes, where:
 
 def test_missing_templates_folder_is_reported(tmp_path: Path):
     with pytest.raises(InputError) as caught:
-        written("docker", plans.deployable(), templates_dir=tmp_path / "none")
+        render_artifact("docker", plans.deployable(), templates_dir=tmp_path / "none")
     assert caught.value.code == "unreadable_path"
 
 

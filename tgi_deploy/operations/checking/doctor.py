@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tgi_deploy.operations.checking.local_checks import extras_findings, python_finding, state_finding
-from tgi_deploy.targets.protocol import AccountRequest, Examined, LocalHost
+from tgi_deploy.targets.protocol import AccountRequest, DoctorChecks, LocalHost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
     findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets)]
     if isinstance(chosen, LocalHost):
         findings.extend(chosen.examine_host())
-    if isinstance(chosen, Examined):
+    if isinstance(chosen, DoctorChecks):
         asked = AccountRequest(
             options=request.options,
             plan=request.plan,

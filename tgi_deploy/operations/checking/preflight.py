@@ -21,14 +21,14 @@ def preflight(context: Context, launch: Launch, deployment: Deployment, attempt:
     Raises DeployError, with all findings in its data, if the attempt would fail.
     """
     findings = launch.preflight(attempt, {TAG_NAME: deployment.name, TAG_ID: deployment.id})
-    refuse(findings)
+    raise_errors(findings)
     for finding in findings:
         if finding.severity == "warning":
             context.reporter.warn(replaced(finding, message=_with_remedy(finding)))
     return findings
 
 
-def refuse(findings: tuple[Problem, ...]) -> None:
+def raise_errors(findings: tuple[Problem, ...]) -> None:
     """Raise the first error, if any, naming all of them."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:

@@ -108,9 +108,9 @@ class UpOptions(Frozen, frozen=True, kw_only=True):
 
 def check_startable(target: Target, plan: Plan) -> None:
     """Raise InputError for a plan that this version cannot bring up on the target."""
-    refusal = target.refusal(plan)
-    if refusal is not None:
-        raise refusal
+    rejection = target.rejection(plan)
+    if rejection is not None:
+        raise rejection
     most = max(candidate.replicas for candidate in (plan.chosen, *plan.fallbacks))
     if most > target.facts.most_replicas:
         raise InputError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tgi_deploy.operations.watching.lookup import created_at
 from tgi_deploy.reconcile.claim import claimed_error, foreign, is_of_other_update, owned_by
 from tgi_deploy.reconcile.clocks import CLOCKS_APART
-from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, revision_of
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
     if recorded is not None:
         ours = owned_by(seen, recorded.id)
         _give_way(name, ours, foreign(seen, recorded.id), owner=context.owner)
-        _refuse_newer(context, recorded, ours)
-        _refuse_takeover(recorded, ours)
+        _reject_newer(context, recorded, ours)
+        _reject_takeover(recorded, ours)
         return ours
     if not seen:
         return ()
     first = min(seen, key=_seniority)
     theirs = owned_by(seen, first.tags.get(TAG_ID, ""))
-    _refuse_living(context, name, theirs)
+    _reject_if_in_use(context, name, theirs)
     return theirs
 
 
@@ -55,7 +55,7 @@ def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owne
         raise claimed_error(name, min(alive, key=_seniority), owner=owner)
 
 
-def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
+def _reject_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
     """Raise ClaimedError if there is an update in progress, or a finished one, that the record lacks."""
     last = recorded.revision.number
     newer = [
@@ -67,7 +67,7 @@ def _refuse_newer(context: Context, recorded: Deployment, ours: Sequence[Found])
         raise claimed_error(recorded.name, newer[0], owner=context.owner)
 
 
-def _refuse_takeover(recorded: Deployment, ours: Sequence[Found]) -> None:
+def _reject_takeover(recorded: Deployment, ours: Sequence[Found]) -> None:
     """Raise ClaimedError if somebody else took over this deployment's id after our machine terminated."""
     known = {item.attributes.get("id") for item in recorded.resources}
     living = [item for item in ours if item.is_machine and item.alive]
@@ -77,7 +77,7 @@ def _refuse_takeover(recorded: Deployment, ours: Sequence[Found]) -> None:
         raise claimed_error(recorded.name, others[0], owner=recorded.owner)
 
 
-def _refuse_living(context: Context, name: str, theirs: Sequence[Found]) -> None:
+def _reject_if_in_use(context: Context, name: str, theirs: Sequence[Found]) -> None:
     machine = next((item for item in theirs if item.is_machine and item.alive), None)
     owner = theirs[0].tags.get(TAG_OWNER, context.owner)
     newest = max((at for at in map(created_at, theirs) if at is not None), default=None)
@@ -111,6 +111,6 @@ def yield_to_older(context: Context, deployment: Deployment, regions: Iterable[s
     if record is None or len(places) < 2:  # noqa: PLR2004 -- one region decides by its names
         return
     handlers = [context.cloud(place).handler(record.kind) for place in places]
-    for _ in looks(context.clock, context.pace.unsettled):
+    for _ in polls(context.clock, context.pace.unsettled):
         seen = [found for handler in handlers for found in handler.find({TAG_NAME: deployment.name})]
         _give_way(deployment.name, owned_by(seen, deployment.id), foreign(seen, deployment.id), owner=deployment.owner)

@@ -138,7 +138,7 @@ def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> boo
     return finished and alive
 
 
-def refuse_to_replace(deployment: Deployment, steps: Iterable[Step], seen: Iterable[Found]) -> None:
+def reject_replacement(deployment: Deployment, steps: Iterable[Step], seen: Iterable[Found]) -> None:
     """Raise if a running machine that this record has neither created nor requested would be deleted.
 
     A record may adopt one of several, and delete the others.

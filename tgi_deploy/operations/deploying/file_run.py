@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.files import read_file
 from tgi_deploy.operations.deploying.bring_up import UpOptions, check_startable
-from tgi_deploy.operations.launching.target_options import own_options, refuse
+from tgi_deploy.operations.launching.target_options import own_options, reject_unsupported
 from tgi_deploy.operations.planning.deployment_file import read_deployments
 from tgi_deploy.values.base import Frozen, Result
 from tgi_deploy.values.change_results import UpFileData
@@ -63,7 +63,7 @@ def check_described(
 ) -> None:
     """Check a deployment's options together with those of the run, before planning. Raises InputError."""
     own = own_options(target, targets, item.own)
-    refuse(target, {**item.own, **run}, environ)
+    reject_unsupported(target, {**item.own, **run}, environ)
     UpOptions(target=target, own=own, name=item.name).check(force=False, heal=False)
 
 

@@ -13,7 +13,7 @@ from tgi_deploy.operations.watching.limits import Running, move_limits
 from tgi_deploy.operations.watching.lookup import machine_of
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import ends_of, stamp
-from tgi_deploy.targets.protocol import NetworkChange, Opening
+from tgi_deploy.targets.protocol import NetworkChange, NetworkUpdates
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import WantedEnds
 from tgi_deploy.values.resource import Step
@@ -93,7 +93,7 @@ def _lease_s(name: str, ends: Sequence[End]) -> int:
 
 def networks_of(launch: Launch, seen: Sequence[Found]) -> NetworkChange:
     """Return the networks that the options add and remove."""
-    return launch.networks(seen) if isinstance(launch, Opening) else NetworkChange()
+    return launch.networks(seen) if isinstance(launch, NetworkUpdates) else NetworkChange()
 
 
 def network_steps(change: NetworkChange, place: str) -> tuple[Step, ...]:
@@ -115,7 +115,7 @@ def with_networks(
     opened, closed = (
         ("would be allowed", "would be revoked") if dry_run else ("may connect now", "may no longer connect")
     )
-    if not dry_run and isinstance(launch, Opening) and change != NetworkChange():
+    if not dry_run and isinstance(launch, NetworkUpdates) and change != NetworkChange():
         launch.change_networks(seen, change)
     words = ((added, opened), (removed, closed))
     return tuple(warning("networks_changed", f"{networks} {what}") for networks, what in words if networks)

@@ -43,7 +43,7 @@ from tgi_deploy.reconcile.ends import (
     ttl_end,
 )
 from tgi_deploy.reconcile.executor import event_data
-from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.reconcile.retry import PollPolicy, polls
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.ends import SHORTEST_TTL_S, WantedEnds
 from tgi_deploy.values.resource import STARTABLE, TAG_EXPIRES, Found, MachineState, Step
@@ -318,7 +318,7 @@ def _start(context: Context, at: Running, down: MachineState) -> tuple[Running, 
     cloud, machine = context.cloud(at.machine.place), at.machine
     _pausing(context, machine).start(machine.attributes)
     state = MachineState(state="missing")
-    for _ in looks(context.clock, context.pace.running):
+    for _ in polls(context.clock, context.pace.running):
         state = cloud.machine(machine.id)
         at_once = context.target_at(machine.place).facts.shows_at_once
         again = state.state == "stopped" and state.why != down.why
@@ -497,14 +497,14 @@ def _set_tags(context: Context, at: Running, tags: dict[str, str]) -> Running:
 def _await_up(context: Context, at: Running) -> None:
     """Wait for a machine that is still starting: clouds can't stop it earlier."""
     cloud = context.cloud(at.machine.place)
-    for _ in looks(context.clock, context.pace.running):
+    for _ in polls(context.clock, context.pace.running):
         if cloud.machine(at.machine.id).state != "pending":
             return
 
 
 def _await_down(context: Context, at: Running) -> MachineState:
     cloud, state = context.cloud(at.machine.place), MachineState(state="missing")
-    for _ in looks(context.clock, context.pace.deletion):
+    for _ in polls(context.clock, context.pace.deletion):
         state = cloud.machine(at.machine.id)
         if state.state == "stopped":
             return state
@@ -523,7 +523,7 @@ def _await_silence(context: Context, at: Running) -> None:
         return
     deadline_s = at.recorded.current.grace_s + _SHUTDOWN_S
     patience = PollPolicy(deadline_s=deadline_s, poll_s=context.pace.health_poll_s, longest_poll_s=1.0)
-    for _ in looks(context.clock, patience):
+    for _ in polls(context.clock, patience):
         probe = context.probe_of(at.recorded)
         if probe is None or not probe.ok:
             return

@@ -17,7 +17,7 @@ from tgi_deploy.operations.watching.limits import LeaseKeeper, Running, keep_cei
 from tgi_deploy.reconcile.claim import is_of_other_update, owned_by
 from tgi_deploy.reconcile.ends import moved_tag, reads_tags
 from tgi_deploy.reconcile.observe import observe
-from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.rollout.stages import (
     begin_update,
     has_outdated,
@@ -311,7 +311,7 @@ def _draining(context: Context, deployment: Deployment, front: Front) -> Iterato
 
 def _answers(context: Context, deployment: Deployment) -> bool:
     """Return whether the engine answers at the deployment's URL, which takes a moment after a move."""
-    for _ in looks(context.clock, replace(context.pace.sweep, deadline_s=_MOVED_S)):
+    for _ in polls(context.clock, replace(context.pace.sweep, deadline_s=_MOVED_S)):
         probe = context.probe_of(deployment)
         if probe is not None and probe.ok:
             return True

@@ -129,8 +129,8 @@ def job_for(
 ) -> Job:
     """Return the job for a model with these arguments, under a unique name."""
     facts = target.facts
-    refused = {name for item in facts.refuses for name in item.options}
-    end = () if "ttl" in refused or _has_end(words, environ) else _TTL
+    unsupported = {name for item in facts.unsupported for name in item.options}
+    end = () if "ttl" in unsupported or _has_end(words, environ) else _TTL
     return Job(
         model=model,
         name=smoke_name(model, os.urandom(3).hex()),

@@ -32,7 +32,7 @@ def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ..
         return ()
     surplus = second_machines(deployment, seen)
     for machine in surplus:
-        _refuse_foreign(deployment, first, machine)
+        _reject_foreign(deployment, first, machine)
     return surplus
 
 
@@ -40,7 +40,7 @@ def surplus_warning(deployment: Deployment, machine: Found) -> Problem:
     return warning("second_machine", second_machine(deployment, machine))
 
 
-def _refuse_foreign(deployment: Deployment, first: Found, machine: Found) -> None:
+def _reject_foreign(deployment: Deployment, first: Found, machine: Found) -> None:
     owner = machine.tags.get(TAG_OWNER, deployment.owner)
     if deployment.owner and owner != deployment.owner:
         raise ConflictError(

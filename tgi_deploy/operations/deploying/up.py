@@ -27,8 +27,8 @@ from tgi_deploy.operations.deploying.current_state import (
     is_done,
     look,
     new_deployment,
-    refuse_to_replace,
     regions_of,
+    reject_replacement,
     still_answers,
     unless_removed,
 )
@@ -388,7 +388,7 @@ def _bring_up(
         if deployment.rolling and replaces_old(deployment, attempt, request.strategy):
             return _bring_up(context, *asked, as_recreate(deployment), seen, surplus)
         changes = replaced(attempt, changes=ChangeSet(steps=(*ending, *attempt.changes.steps)))
-        refuse_to_replace(deployment, changes.changes.steps, (found for found in seen if found not in surplus))
+        reject_replacement(deployment, changes.changes.steps, (found for found in seen if found not in surplus))
         findings = findings_of(context, request, launch, deployment, changes)
     closing = replaced(networks_of(launch, rest), added=()) if request.origin == "up" else NetworkChange()
     networks = network_steps(closing, attempt.place)

@@ -40,19 +40,19 @@ def _names(target: Target, command: str) -> tuple[str, ...]:
     return tuple(item.name for item in options_of((kind,), command)) if command else kind.__struct_fields__
 
 
-def refuse(target: Target, given: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+def reject_unsupported(target: Target, given: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Raise InputError for an option that the target does not support, given here or in the environment."""
-    for refusal in target.facts.refuses:
-        for name in refusal.options:
+    for item in target.facts.unsupported:
+        for name in item.options:
             if given.get(name) or environ.get(variable_of(name)):
-                raise InputError(refusal.code, f"--{name.replace('_', '-')}: {refusal.why}", hint=refusal.hint)
+                raise InputError(item.code, f"--{name.replace('_', '-')}: {item.why}", hint=item.hint)
 
 
 def supplied(
     target: Target, texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str], *, locked: bool = False
 ) -> tuple[OptionTexts, Supplied]:
     """Return the request with the target's additions before planning. Raises InputError."""
-    refuse(target, as_dict(texts), environ)
+    reject_unsupported(target, as_dict(texts), environ)
     named = locked or bool(texts.hardware or environ.get(variable_of("hardware")))
     found = target.supply(catalog, release=texts.engine_version or catalog.default_release, hardware=named)
     if found.hardware:

@@ -53,7 +53,7 @@ def open_lock(path: Path) -> Lock:
     return read_lock(read_file(path, what="the lock"), str(path))
 
 
-def refuse_options(texts: OptionTexts, option: str, *, but: tuple[str, ...] = ()) -> None:
+def reject_options(texts: OptionTexts, option: str, *, but: tuple[str, ...] = ()) -> None:
     """Raise InputError `conflicting_options` for plan options: a lock contains its own request."""
     given = [name for name, value in as_dict(texts).items() if name not in but and value]
     if given:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tgi_deploy.errors import ConflictError
 from tgi_deploy.operations.planning.documents import plan_document
-from tgi_deploy.operations.planning.lock import open_lock, refuse_options
+from tgi_deploy.operations.planning.lock import open_lock, reject_options
 from tgi_deploy.operations.planning.option_texts import resolve
 from tgi_deploy.operations.planning.plan import narrowed, supply_for, without_limits
 from tgi_deploy.operations.planning.plan import plan as make_plan_for
@@ -91,17 +91,17 @@ def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
 
 
 def locked_model(path: Path, texts: OptionTexts) -> str:
-    """Return the locked model. Raises what `open_lock` and `refuse_options` raise."""
-    refuse_options(texts, "--lock", but=END_FIELDS)
+    """Return the locked model. Raises what `open_lock` and `reject_options` raise."""
+    reject_options(texts, "--lock", but=END_FIELDS)
     return open_lock(path).texts.model
 
 
 def locked_request(path: Path, texts: OptionTexts, catalog: Catalog, *, force: bool) -> tuple[OptionTexts, Plan]:
     """Return the locked options with the limits given in addition, and the plan to deploy.
 
-    Raises what `open_lock`, `refuse_options` and `plan_to_deploy` raise.
+    Raises what `open_lock`, `reject_options` and `plan_to_deploy` raise.
     """
-    refuse_options(texts, "--lock", but=END_FIELDS)
+    reject_options(texts, "--lock", but=END_FIELDS)
     lock = open_lock(path)
     ends = {name: getattr(texts, name) for name in END_FIELDS if getattr(texts, name)}
     return replaced(lock.texts, **ends), plan_to_deploy(lock, catalog, force=force)

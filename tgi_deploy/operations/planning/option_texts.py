@@ -252,7 +252,7 @@ def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) ->
     wanted_ends(texts, environ)
     hardware = settings.get("hardware").value
     if hardware:
-        _refuse_beside_hardware(settings)
+        _reject_hardware_conflicts(settings)
     flags = tuple(_flag(text, catalog.engine.pin_example) for text in texts.set)
     longest = catalog.engine.longest_context(profile.model, Pins.of(flags))
     load = asked_load(settings, longest, profile.model.hub_id)
@@ -279,7 +279,7 @@ def resolve(texts: OptionTexts, environ: Mapping[str, str], catalog: Catalog) ->
     return Request(**derived, **{row.lands: settings.read(row.name) for row in plain})
 
 
-def _refuse_beside_hardware(settings: Settings) -> None:
+def _reject_hardware_conflicts(settings: Settings) -> None:
     """Raise InputError `conflicting_options` for options that --hardware determines."""
     for name, hint in _BESIDE_HARDWARE.items():
         if settings.get(name).value is not None:

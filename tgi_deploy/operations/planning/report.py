@@ -371,7 +371,7 @@ def _commands(
         yield Command(title="tgi-deploy up", file_name="", text=f"{line}\n")
     subject = deployable(plan, texts, environ)
     for target in targets:
-        for form, title in target.forms.items() if target.refusal(plan) is None else ():
+        for form, title in target.forms.items() if target.rejection(plan) is None else ():
             try:
                 artifact = target.artifact(form, subject, templates_dir=None)
             except DeployError as error:

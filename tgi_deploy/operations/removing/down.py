@@ -17,7 +17,7 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
 from tgi_deploy.reconcile.observe import find_common, observe, owners_of
-from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.deployment import Deployment, Pool, Revision
 from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, ChangeSet, Found, Step
@@ -113,11 +113,11 @@ def remove_own(context: Context, deployment: Deployment) -> Receipt:
     seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=False)
     going = [found for found in owned_by(seen, deployment.id) if found.id not in kept]
-    _refuse_others(context, deployment, going)
+    _reject_foreign_machines(context, deployment, going)
     return _remove_seen(context, deployment, going, tags)
 
 
-def _refuse_others(context: Context, deployment: Deployment, going: Sequence[Found]) -> None:
+def _reject_foreign_machines(context: Context, deployment: Deployment, going: Sequence[Found]) -> None:
     known = {record.attributes.get("id") for record in deployment.resources}
     for found in going:
         theirs = found.tags.get(TAG_OWNER, context.owner) != context.owner
@@ -304,7 +304,7 @@ def sweep(
     known = {found.id: found for found in seen}
     left: dict[str, Found] = {}
     reported: set[str] = set()
-    for _ in looks(context.clock, patience):
+    for _ in polls(context.clock, patience):
         left = {found.id: found for place in places for found in context.cloud(place).find(tags)}
         now, name = context.clock.now(), tags.get(TAG_NAME, "")
         for found in left.values():

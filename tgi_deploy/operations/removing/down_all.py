@@ -31,7 +31,7 @@ from tgi_deploy.operations.watching.lookup import by_name
 from tgi_deploy.reconcile.errors import InUseError
 from tgi_deploy.reconcile.executor import left_behind
 from tgi_deploy.reconcile.ports import BatchHandler
-from tgi_deploy.reconcile.retry import looks
+from tgi_deploy.reconcile.retry import polls
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import TAG_ID
 
@@ -167,7 +167,7 @@ def _remove_locked(context: Context, endings: list[_Ending], result: _Result) ->
     places = tuple(dict.fromkeys(place for ending in endings for place in ending.places))
     first, total = True, len(endings)
     watch = _Watch(least=_things(endings), since=context.clock.monotonic())
-    for _ in looks(context.clock, replace(context.pace.deletion, deadline_s=math.inf)):
+    for _ in polls(context.clock, replace(context.pace.deletion, deadline_s=math.inf)):
         if not first:
             _look_again(context, endings, places)
             before, endings = len(endings), _finish_gone(context, endings, result)

@@ -45,9 +45,9 @@ def plan_result(
     made = plan(texts, catalog, environ)
     if isinstance(made, NoFeasiblePlan):
         raise _without(made, asked if found.added else texts, catalog, into, target)
-    refusal = target.refusal(made)
-    if refusal is not None and made.chosen.offer.market != "owned":
-        raise refusal
+    rejection = target.rejection(made)
+    if rejection is not None and made.chosen.offer.market != "owned":
+        raise rejection
     files: FilesData | None = None
     printed = plan_document(made)
     if into is not None:

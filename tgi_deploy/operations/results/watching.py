@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.in_place import Extension
     from tgi_deploy.operations.watching.asking import Answer, Prompt
-    from tgi_deploy.operations.watching.diagnose import Examined
+    from tgi_deploy.operations.watching.diagnose import DeploymentDiagnosis
     from tgi_deploy.operations.watching.explain import Explanation
     from tgi_deploy.operations.watching.listing import Listing, Row
     from tgi_deploy.operations.watching.status import Status
@@ -128,7 +128,7 @@ def logs_result(context: Context, name: str, *, tail: int | None, raw: bool) -> 
     return Result(data=LogData(name=name, lines=tuple(text.splitlines())), outcome=text)
 
 
-def diagnosis_result(context: Context, name: str) -> Result[DiagnosisData, Examined]:
+def diagnosis_result(context: Context, name: str) -> Result[DiagnosisData, DeploymentDiagnosis]:
     found = diagnose_deployment(context, name)
     shown = replaced(_diagnosis(name, found.reading, 0), machine=_machine(found.machine))
     return Result(data=shown, outcome=found)

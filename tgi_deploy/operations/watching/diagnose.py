@@ -24,14 +24,14 @@ _UP: Final = "tgi-deploy up "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Examined:
+class DeploymentDiagnosis:
     """What the log shows, and what the cloud reports about the machine."""
 
     reading: Reading
     machine: MachineState
 
 
-def diagnose_deployment(context: Context, name: str) -> Examined:
+def diagnose_deployment(context: Context, name: str) -> DeploymentDiagnosis:
     """Read the machine's state and its console.
 
     Raises:
@@ -46,7 +46,7 @@ def diagnose_deployment(context: Context, name: str) -> Examined:
     text = "\n".join(filter(None, (log, state_line(machine.why, subject))))
     found = read(text, context.grammar_of(deployment), subject=subject)
     last_line = log.count("\n") + 1 if log else 0
-    return Examined(reading=_placed(context, found, place, last_line=last_line), machine=machine)
+    return DeploymentDiagnosis(reading=_placed(context, found, place, last_line=last_line), machine=machine)
 
 
 def subject_of(

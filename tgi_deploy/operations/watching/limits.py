@@ -90,9 +90,9 @@ def with_tags(machine: Found, tags: dict[str, str]) -> Found:
 def _check_moves(context: Context, running: Running, wanted: WantedEnds) -> None:
     machine, name = running.machine, running.name
     asked = {option for option, field in _FIELDS.items() if getattr(wanted, field) is not None}
-    for refusal in context.target_at(machine.place).facts.refuses:
-        if asked.intersection(refusal.options):
-            raise InputError(refusal.code, f"'{name}': {refusal.why}", hint=refusal.hint)
+    for item in context.target_at(machine.place).facts.unsupported:
+        if asked.intersection(item.options):
+            raise InputError(item.code, f"'{name}': {item.why}", hint=item.hint)
     has_lease = any(end.reason == "lease" for end in ends_of(running.recorded, [machine.tags]))
     renews = has_lease and bool(wanted.lease_s) and wanted == WantedEnds(lease_s=wanted.lease_s)
     if not (reads_tags(machine.tags) or renews):

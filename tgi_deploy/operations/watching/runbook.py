@@ -226,7 +226,7 @@ def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[s
         "resources": deployment.resources if deployment else (),
         "alerts": [] if subject.hosted else list(_filled(subject, alerts)),
         "model": subject.model,
-        "looks": commands.looks,
+        "inspections": commands.inspections,
         "removals": _removals(subject) or commands.removal,
         "proof": commands.proof,
         **(_planned(subject.plan, subject, engine) if subject.plan else {}),

@@ -58,10 +58,10 @@ class DeploymentError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """What an endpoint needs of the sandbox. `line` takes the log group, the stream and the text."""
+class SandboxRegion:
+    """The sandbox's region that an endpoint runs in. `line` writes a log line: log group, stream, text."""
 
-    region: str
+    name: str
     faults: FaultTable
     spawner: Spawner
     speed: float
@@ -136,7 +136,7 @@ class Endpoint:
     """`shown` is moto's endpoint, which answers the describing calls; `desired` the number of instances by variant."""
 
     shown: Any
-    around: Surroundings
+    region: SandboxRegion
     variants: tuple[Variant, ...]
     nodes: list[Node] = field(default_factory=list)
     desired: dict[str, int] = field(default_factory=dict)
@@ -269,10 +269,10 @@ class Endpoint:
 
     def _guard(self, deployment: Deployment) -> Callable[[], None]:
         """Return what raises DeploymentError after the time limit, or when an alarm of the deployment is in ALARM."""
-        until, names = time.monotonic() + deployment.limit_s / self.around.speed, deployment.alarms()
+        until, names = time.monotonic() + deployment.limit_s / self.region.speed, deployment.alarms()
 
         def check() -> None:
-            known = cloudwatch_backends[DEFAULT_ACCOUNT_ID][self.around.region].alarms if names else {}
+            known = cloudwatch_backends[DEFAULT_ACCOUNT_ID][self.region.name].alarms if names else {}
             rung = [name for name in names if name in known and known[name].state_value == "ALARM"]
             if rung:
                 raise DeploymentError(_ALARM.format(names=", ".join(rung)))
@@ -304,12 +304,12 @@ class Endpoint:
 
     def _provisioned(self, variant: Variant) -> Generator[None, None, Node]:
         """Start an instance of the first pool with capacity. Raises DeploymentError when the time to look is over."""
-        until = time.monotonic() + variant.looking_s / self.around.speed
+        until = time.monotonic() + variant.looking_s / self.region.speed
         while True:
             for kind, container in variant.pools:
                 spec = self._spec(variant, kind, container)
                 if spec is not None:
-                    node = Node(spec, self.around.spawner, self._line)
+                    node = Node(spec, self.region.spawner, self._line)
                     self.nodes.append(node)
                     node.start()
                     return node
@@ -319,25 +319,25 @@ class Endpoint:
 
     def _spec(self, variant: Variant, kind: str, container: Mapping[str, Any]) -> NodeSpec | None:
         """Return what to start, with the injected faults; None without capacity."""
-        facts = {"Region": self.around.region, "InstanceType": kind, "EndpointName": self.name}
-        faults = self.around.faults.take_for_machine(facts)
+        facts = {"Region": self.region.name, "InstanceType": kind, "EndpointName": self.name}
+        faults = self.region.faults.take_for_machine(facts)
         if any(fault.reason == _NO_CAPACITY for fault in faults):
             return None
         rates = [fault.pull_mb_per_s * 1e6 for fault in faults if fault.pull_mb_per_s] or [_PULL_BYTES_PER_S]
-        pull_s = release_bytes(release_of(str(container["Image"]))) / rates[0] / self.around.speed
+        pull_s = release_bytes(release_of(str(container["Image"]))) / rates[0] / self.region.speed
         return NodeSpec(
             variant=variant.name,
             instance_type=kind,
             container=container,
             startup_s=variant.startup_s,
-            speed=self.around.speed,
+            speed=self.region.speed,
             wait_s=max([pull_s, *(fault.boot_s for fault in faults if fault.boot_s is not None)]),
             faults=tuple(fault.engine for fault in faults if fault.engine in _ENGINE_FAULTS),
             dark=any(fault.dark for fault in faults),
         )
 
     def _line(self, stream: str, text: str) -> None:
-        self.around.line(f"/aws/sagemaker/Endpoints/{self.name}", stream, text)
+        self.region.line(f"/aws/sagemaker/Endpoints/{self.name}", stream, text)
 
     def _ended(self, nodes: Iterable[Node]) -> Steps:
         leaving = list(nodes)
@@ -347,7 +347,7 @@ class Endpoint:
             yield
 
     def _pause(self, seconds: float, check: Callable[[], None] = lambda: None) -> Steps:
-        until = time.monotonic() + seconds / self.around.speed
+        until = time.monotonic() + seconds / self.region.speed
         while time.monotonic() < until:
             check()
             yield

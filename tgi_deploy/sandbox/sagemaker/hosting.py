@@ -14,7 +14,7 @@ from moto.logs.models import logs_backends
 from tgi_deploy.sandbox import roles, schedules
 from tgi_deploy.sandbox.guest.spawn import Spawner
 from tgi_deploy.sandbox.sagemaker import rules
-from tgi_deploy.sandbox.sagemaker.endpoint import Deployment, Endpoint, Surroundings, Variant
+from tgi_deploy.sandbox.sagemaker.endpoint import Deployment, Endpoint, SandboxRegion, Variant
 from tgi_deploy.sandbox.sagemaker.runtime import invoke
 from tgi_deploy.sandbox.sagemaker.scaling import Scaling, forget, targets_of
 from tgi_deploy.sandbox.wire import AMZ_JSON, Answer, Call, json_answer
@@ -103,21 +103,21 @@ class Hosting:
             logs.ensure_log_stream(group, stream)
             logs.put_log_events(group, stream, [event])
 
-    def _around(self, region: str) -> Surroundings:
+    def _region(self, name: str) -> SandboxRegion:
         lines = self._lines
 
         def line(group: str, stream: str, text: str) -> None:
             # CloudWatch Logs takes no empty event.
-            lines.append((region, group, stream, {"timestamp": int(time.time() * 1000), "message": text or " "}))
+            lines.append((name, group, stream, {"timestamp": int(time.time() * 1000), "message": text or " "}))
 
-        return Surroundings(region=region, faults=self._faults, spawner=self._spawner, speed=self._speed, line=line)
+        return SandboxRegion(name=name, faults=self._faults, spawner=self._spawner, speed=self._speed, line=line)
 
     def _create(self, call: Call) -> dict[str, Any]:
         region, name, config = call.region, call.text("EndpointName"), call.text("EndpointConfigName")
         variants = _variants(region, config)
         self._refuse_quota(region, {variant.pools[0][0]: variant.count for variant in variants})
         shown = rules.backend(region).create_endpoint(name, config, call.params.get("Tags") or [])
-        endpoint = self._endpoints[region, name] = Endpoint(shown, self._around(region), variants)
+        endpoint = self._endpoints[region, name] = Endpoint(shown, self._region(region), variants)
         endpoint.create()
         return {"EndpointArn": shown.arn}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from botocore.exceptions import PaginationError, ParamValidationError
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import GoneError, LostReplyError, NotYetError, ThrottledError
+from tgi_deploy.reconcile.errors import LostReplyError, NotYetError, ResourceNotFoundError, ThrottledError
 from tgi_deploy.targets.aws.errors import SDK_FAILURES, ErrorTable, translated
 from tgi_deploy.targets.reply import Reply, ReplyError, understood
 
@@ -50,12 +50,12 @@ class Api:
         service: str = "ec2",
         **parameters: Any,  # noqa: ANN401 -- the API's own
     ) -> _T:
-        """Send an idempotent call. A missing resource raises GoneError at once."""
+        """Send an idempotent call. A missing resource raises ResourceNotFoundError at once."""
         return self.retrier.read(lambda: self._send(service, method, doing, read, parameters, creating=False))
 
     def remove(self, method: str, doing: str, **parameters: Any) -> None:  # noqa: ANN401 -- the API's own
         """Send a deleting call. A resource that doesn't exist counts as deleted."""
-        with suppress(GoneError, NotYetError):
+        with suppress(ResourceNotFoundError, NotYetError):
             self.ask(method, doing, acknowledged, **parameters)
 
     def list(
@@ -76,7 +76,7 @@ class Api:
 
         try:
             return self.retrier.read(pages)
-        except (GoneError, NotYetError):
+        except (ResourceNotFoundError, NotYetError):
             return ()
 
     def change(
@@ -91,8 +91,8 @@ class Api:
     ) -> _T:
         """Send a creating call without the SDK's retries; repeat it if throttled or too early.
 
-        `once`: never repeat one that may have taken effect. Raises LostReplyError then, or if one is rejected after
-        another that may have taken effect.
+        `once`: never repeat a call that may have taken effect. Raises LostReplyError instead, or if a call is refused
+        after an earlier one that may have taken effect.
         """
         unsure = list[ThrottledError]()
 
@@ -131,7 +131,7 @@ class Api:
 
 
 def _log(client: Any, method: str) -> None:  # noqa: ANN401 -- boto3 makes clients at run time
-    """Name the call for --verbose. Its parameters hold secrets."""
+    """Log the call for --verbose, without its parameters, which may hold secrets."""
     if CALLS.isEnabledFor(logging.INFO):
         CALLS.info("%s %s in %s", client.meta.service_model.service_name, method, client.meta.region_name)
 
@@ -166,7 +166,7 @@ def read_pages(
 
 
 def acknowledged(reply: Reply) -> None:
-    """Check an empty reply: the cloud's own carry a request id."""
+    """Check a reply without content: all replies of the cloud have a request id."""
     reply.part("ResponseMetadata").text("RequestId")
 
 
@@ -176,12 +176,12 @@ def each(member: str, read: Callable[[Reply], _T]) -> Callable[[Reply], tuple[_T
 
 
 def before_visible(api: Api, request: Callable[[], _T]) -> _T:
-    """Call about a new resource: for a minute, missing counts as not visible yet."""
+    """Send a request about a new resource: for a minute, "not found" means that it is not visible yet."""
 
     def retried() -> _T:
         try:
             return request()
-        except GoneError as error:
+        except ResourceNotFoundError as error:
             raise NotYetError(error.message) from error
 
     return api.retrier.call(retried)

@@ -1,4 +1,4 @@
-"""The default region, found like the AWS tools find it, without loading them."""
+"""The default region, by the rules of the AWS CLI, without importing an SDK."""
 
 from __future__ import annotations
 

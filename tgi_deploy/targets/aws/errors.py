@@ -14,13 +14,13 @@ from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.reconcile.errors import (
     BadRequestError,
     ExistsError,
-    GoneError,
     InUseError,
     LostReplyError,
     NoCapacityError,
     NotYetError,
     PermissionDeniedError,
     QuotaError,
+    ResourceNotFoundError,
     ThrottledError,
     TokenMismatchError,
 )
@@ -57,7 +57,7 @@ _NOTHING_SENT: Final = (boto.EndpointConnectionError, boto.ConnectTimeoutError, 
 
 
 class UnreadableReplyError(DeployError):
-    """A reply that the cloud can't have sent, or that was cut off: safe to repeat."""
+    """A reply that the cloud can't have sent, or that was cut off. The request can be repeated safely."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -72,7 +72,7 @@ class UnreadableReplyError(DeployError):
 class ErrorTable:
     """Patterns of error codes and their classes; the first match decides.
 
-    `messages`: (code, part of the message, class) of codes that stand for several things; they decide first.
+    `messages`: (code, part of the message, class), for codes with several meanings; they are checked first.
     """
 
     classes: tuple[tuple[str, tuple[str, ...]], ...]
@@ -131,7 +131,7 @@ def _not_sent(error: Exception, doing: str) -> DeployError:
     if isinstance(error, boto.ProfileNotFound):
         return InputError("unknown_aws_profile", f"{doing} failed: {error}", hint="check AWS_PROFILE")
     if isinstance(error, boto.ParamValidationError):
-        return BadRequestError(f"{doing} was not sent, its parameters are wrong: {error}")
+        return BadRequestError(f"{doing}: the request was not sent, because its parameters are invalid: {error}")
     return DeployError(
         "request_refused", f"{doing} failed: {error}", hint="try again; check AWS_ENDPOINT_URL if it is set"
     )
@@ -166,7 +166,7 @@ def _from_code(error: boto.ClientError, table: ErrorTable, doing: str, service: 
 
 
 class Refusal(NamedTuple):
-    """The cloud's reason for rejecting a request; `status` is the HTTP status."""
+    """The cloud's reason for refusing a request; `status` is the HTTP status."""
 
     code: str
     message: str
@@ -181,8 +181,8 @@ def refusal_of(error: boto.ClientError) -> Refusal:
     """
     reply = Reply.of(error.response)
     status = reply.optional_part("ResponseMetadata").integer("HTTPStatusCode") or _BAD_REQUEST
-    said = reply.optional_part("Error")
-    code, message = said.optional_text("Code"), said.optional_text("Message")
+    part = reply.optional_part("Error")
+    code, message = part.optional_text("Code"), part.optional_text("Message")
     if not code[:1].isalpha() and status < _SERVER_ERROR and not _DENIED_ACTION.search(message):
         raise ReplyError(f"HTTP status {status} without an error code")
     return Refusal(code, message, status)
@@ -211,7 +211,7 @@ def by_class(name: str, text: str, *, cause: str, action: str = "") -> DeployErr
         "failing": lambda: ThrottledError(text, unsure=True),
         "not_yet": lambda: NotYetError(text),
         "in_use": lambda: InUseError(text),
-        "gone": lambda: GoneError(text),
+        "gone": lambda: ResourceNotFoundError(text),
         "stale_token": lambda: TokenMismatchError(text),
         "exists": lambda: ExistsError(text),
         "capacity": lambda: NoCapacityError(text, cause=cause),

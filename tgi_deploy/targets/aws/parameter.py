@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, acknowledged, carries, each, read_tags, tag_list
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
 
@@ -90,7 +90,7 @@ class Parameters:
                 ResourceType="Parameter",
                 ResourceId=name,
             )
-        except GoneError:
+        except ResourceNotFoundError:
             return None
 
     def _found(self, name: str, tags: dict[str, str], created: str) -> Found:
@@ -110,7 +110,7 @@ def _stored(reply: Reply) -> None:
 
 
 def _named(item: Reply) -> tuple[str, str]:
-    """Return its name and creation time. A parameter of ours is written once, so that is its last change."""
+    """Return its name and creation time, which is its last change: this tool writes a parameter only once."""
     return item.text("Name"), item.moment("LastModifiedDate")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MAKES_ROLES: Final = "iam:CreateRole"
 
 
-def needed(actions: Actions, names: tuple[str, ...], *, everything: bool) -> Policy:
+def required_policy(actions: Actions, names: tuple[str, ...], *, everything: bool) -> Policy:
     """Return the policy for these features. Raises InputError `bad_option_value`."""
     chosen = tuple(actions.features) if everything else names or actions.core
     bound = actions.boundary if makes_roles(actions, chosen) else None
@@ -29,17 +29,17 @@ def needed(actions: Actions, names: tuple[str, ...], *, everything: bool) -> Pol
     return Policy(
         document=document,
         features={name: actions.features[name] for name in chosen},
-        boundary=_bounding(bound) if bound else None,
+        boundary=_boundary_document(bound) if bound else None,
         notice=notice,
     )
 
 
-def bounding(actions: Actions) -> Policy:
+def permissions_boundary(actions: Actions) -> Policy:
     """Return the permissions boundary of the roles that `up` creates."""
-    return Policy(document=None, features={}, boundary=_bounding(actions.boundary))
+    return Policy(document=None, features={}, boundary=_boundary_document(actions.boundary))
 
 
-def _bounding(boundary: Boundary) -> dict[str, Any]:
+def _boundary_document(boundary: Boundary) -> dict[str, Any]:
     return {"name": boundary.name, "policy": boundary.document(), "command": boundary.creation}
 
 
@@ -49,7 +49,7 @@ def policy(actions: Actions, features: Sequence[str]) -> dict[str, Any]:
     if unknown:
         raise InputError(
             "bad_option_value",
-            f"--for {','.join(features)}: there is no feature {unknown[0]!r}",
+            f"--for {','.join(features)}: {unknown[0]!r} is not a feature",
             hint=f"features are {', '.join(actions.features)}",
         )
     return policy_document(_statement(name, grants) for name, grants in _grouped(actions, features).items())
@@ -89,7 +89,7 @@ def _statement(name: str, grants: Sequence[Grant]) -> dict[str, Any]:
 
 
 def _joined(conditions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the condition that one of these holds, for the same operators and keys."""
+    """Return a condition that holds if any of these does. All have the same operators and keys."""
     return {
         operator: {key: _values([condition[operator][key] for condition in conditions]) for key in keys}
         for operator, keys in conditions[0].items()

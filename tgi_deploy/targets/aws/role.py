@@ -1,6 +1,6 @@
 """Roles with one policy each, and the instance profiles that attach them to machines.
 
-IAM is global; the path `ROOT/REGION/DEPLOYMENT/` assigns them to the search of one target in a region.
+IAM is global: the path `ROOT/REGION/DEPLOYMENT/` limits a search to the roles of one target in one region.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from tgi_deploy.catalog.actions import policy_document, read_actions
-from tgi_deploy.reconcile.errors import BadRequestError, GoneError
+from tgi_deploy.reconcile.errors import BadRequestError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
 from tgi_deploy.targets.reply import ReplyError
 from tgi_deploy.values.resource import TAG_ID, TAG_KEY, TAG_NAME, Found
@@ -25,7 +25,7 @@ ROLE: Final = "role"
 PROFILE: Final = "instance-profile"
 POLICY: Final = "tgi-deploy"
 ROOT: Final = "/tgi-deploy"
-# Of an ARN: arn:partition:service:region:account:resource.
+# In an ARN: arn:partition:service:region:account:resource.
 _COLONS: Final = 5
 
 
@@ -71,7 +71,7 @@ class Roles:
                 PermissionsBoundary=boundary.arn(account, partition),
                 Tags=tag_list(tags),
             )
-        except GoneError as error:  # the only resource it names
+        except ResourceNotFoundError as error:  # the boundary is the only resource that the call refers to
             raise BadRequestError(
                 f"{error.message.rstrip('.')}: every created role carries the account's policy {boundary.name!r}",
                 code="boundary_missing",
@@ -101,7 +101,7 @@ class Roles:
 
         try:
             return self.api.ask("get_role", "reading a role", read, service="iam", RoleName=attributes["id"])
-        except GoneError:
+        except ResourceNotFoundError:
             return None
 
     def delete(self, attributes: Mapping[str, str]) -> None:
@@ -154,7 +154,7 @@ class InstanceProfiles:
         )
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Add the role. AWS rejects a second call, so check that the role is there."""
+        """Add the role unless the profile already has it: AWS rejects a second call."""
         name, role = attributes["id"], properties["role"]
         if role in self._roles(name):
             return
@@ -199,7 +199,7 @@ class InstanceProfiles:
                 service="iam",
                 InstanceProfileName=name,
             )
-        except GoneError:
+        except ResourceNotFoundError:
             return None
 
     def _found(self, item: Reply, tags: dict[str, str]) -> Found:
@@ -218,7 +218,7 @@ def _located(name: str) -> Callable[[Reply], tuple[str, str]]:
 
 
 def _names(listed: Iterable[tuple[str, str]], path: str, tags: Mapping[str, str]) -> list[str]:
-    """Return the names that can carry the tags: names contain the deployment's id, and lists omit tags."""
+    """Return the names of those that may have the tags: lists omit tags, but names contain the deployment's id."""
     identity = tags.get(TAG_ID, "")
     return sorted(name for at, name in listed if at.startswith(path) and identity in name)
 
@@ -235,7 +235,7 @@ def _document(statements: list[dict[str, Any]]) -> str:
 def _found(place: str, kind: str, name: str, item: Reply, tags: dict[str, str]) -> Found:
     arn = item.text("Arn", prefix="arn:")
     if arn.count(":") < _COLONS:
-        raise ReplyError("Arn names no account")
+        raise ReplyError("Arn has no account")
     return Found(
         key=tags.get(TAG_KEY, kind),
         kind=kind,

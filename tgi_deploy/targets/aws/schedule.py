@@ -1,7 +1,7 @@
-"""Ends a deployment from outside: one schedule per schedule group, which carries the tags (schedules have none).
+"""Ends a deployment from outside: an EventBridge schedule, alone in a group, because only groups can have tags.
 
-Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`; empty: never), role (ARN), and what ends.
-The call is EventBridge Scheduler's universal target, `Ending`.
+Properties: name (of the group), at (UTC, as `2026-01-09T12:00:00`; empty: never), role (ARN), and those that
+`Ending.parameters` reads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from tgi_deploy.reconcile.errors import GoneError, InUseError, LostReplyError
+from tgi_deploy.reconcile.errors import InUseError, LostReplyError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, acknowledged, before_visible, carries, each, tag_list, tags_of
 from tgi_deploy.targets.aws.role import ROLE
 from tgi_deploy.values.base import replaced
@@ -33,9 +33,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """A call of the SDK that ends something: its name, and its parameters from a schedule's properties.
+    """An API call that ends something, for EventBridge Scheduler's universal target.
 
-    `rate` repeats one that may meet a moment in which it has no effect; without it, it is made once.
+    `parameters` returns those of the call from a schedule's properties. `rate`: how often to repeat a call that may
+    fail at first; empty: call once.
     """
 
     call: str
@@ -75,7 +76,7 @@ _TERMINATION: Final = Ending(
 
 @dataclass(frozen=True, slots=True)
 class Schedules:
-    """`prefix` begins the groups' names, which keep targets apart; `place` is the target's place in the region."""
+    """The groups' names begin with `prefix`, which differs between targets; `place` is the target's in the region."""
 
     api: Api
     ending: Ending = _TERMINATION
@@ -123,7 +124,7 @@ class Schedules:
         try:
             found = self._ask("get_schedule_group", "reading a schedule group", self._group, Name=attributes["id"])
             tags = self._tags(found.attributes["arn"])
-        except GoneError:
+        except ResourceNotFoundError:
             return None
         return replaced(found, key=tags.get(TAG_KEY, KIND), tags=tags)
 
@@ -152,7 +153,7 @@ class Schedules:
         }
 
     def _times(self, at: str) -> dict[str, Any]:
-        """Return when it is made: once, after which the schedule deletes itself, from then on, or never."""
+        """Return when the call is made: never, once (then the schedule deletes itself), or repeatedly from `at` on."""
         if not at:
             return {"ScheduleExpression": self.ending.rate, "State": "DISABLED"}
         if not self.ending.rate:

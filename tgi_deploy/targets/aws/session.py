@@ -1,4 +1,4 @@
-"""boto3 clients, created once each. The SDK retries reads, but no creating calls: each reply must be seen."""
+"""boto3 clients, created once each. The SDK retries reads but not creating calls, whose replies must all be seen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CONNECT_TIMEOUT_S: Final = 10
 _READ_TIMEOUT_S: Final = 60
 _READ_ATTEMPTS: Final = 5
 _MADE_UP: Final = "loopback"
-_REFUSALS: Final = 300
+_FIRST_ERROR_STATUS: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class SessionFactory:
         return self._made[key]
 
     def check_credentials(self) -> None:
-        """Raise DeployError `no_credentials` or InputError `unknown_aws_profile`. Nothing is asked of the cloud."""
+        """Raise DeployError `no_credentials` or InputError `unknown_aws_profile`. Sends no request."""
         try:
             if self._session().get_credentials() is None:
                 raise NoCredentialsError
@@ -87,7 +87,7 @@ class SessionFactory:
 
             own = None if self.access_key is None else _without_settings()
             made = boto3.Session(profile_name=self.profile, botocore_session=own)
-            made.events.register("before-parse", _refuse_broken_json)
+            made.events.register("before-parse", _reject_broken_json)
             self._made["session"] = made
         session: boto3.Session = self._made["session"]
         return session
@@ -101,12 +101,15 @@ def _without_settings() -> botocore.session.Session:
     return botocore.session.Session(session_vars={name: (None, None, value, None) for name, value in nothing.items()})
 
 
-def _refuse_broken_json(operation_model: OperationModel, response_dict: Mapping[str, Any], **_rest: object) -> None:
-    """Raise ReplyError for a body that the SDK would parse as an empty object. Errors are judged by their codes."""
+def _reject_broken_json(operation_model: OperationModel, response_dict: Mapping[str, Any], **_rest: object) -> None:
+    """Raise ReplyError for a body that the SDK would parse as an empty object. Errors are classified by their codes."""
     body, shape = response_dict["body"], operation_model.output_shape
     if operation_model.has_streaming_output or operation_model.has_event_stream_output:
-        return  # what it streams is the caller's
-    if "json" not in operation_model.service_model.resolved_protocol or response_dict["status_code"] >= _REFUSALS:
+        return  # the caller checks streamed data
+    if (
+        "json" not in operation_model.service_model.resolved_protocol
+        or response_dict["status_code"] >= _FIRST_ERROR_STATUS
+    ):
         return
     if not body and not (shape and shape.members):
         return

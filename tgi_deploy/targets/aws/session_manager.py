@@ -1,7 +1,7 @@
-"""Ways into machines without an open port, through AWS Systems Manager: forwarded ports, a shell, and single commands.
+"""Access to machines without an open port, through AWS Systems Manager: forwarded ports, a shell, and single commands.
 
-AWS's own Session Manager plugin carries the bytes of ports and shells. It acknowledges, multiplexes and signs them, and
-encrypts them once more where the account demands it: https://github.com/aws/session-manager-plugin.
+AWS's own Session Manager plugin transports the data of ports and shells. It acknowledges, multiplexes and signs it, and
+encrypts it again if the account requires that: https://github.com/aws/session-manager-plugin.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ PLUGIN: Final = ("session-manager-plugin",)
 INSTALLATION: Final = (
     "https://docs.aws.amazon.com/systems-manager/latest/userguide/session-manager-working-with-install-plugin.html"
 )
-# The first version that reads a session's token from a variable: its release notes.
+# The first version that reads a session's token from a variable (its release notes).
 _OLDEST: Final = (1, 2, 536)
 _VARIABLE: Final = "AWS_SSM_START_SESSION_RESPONSE"
 _PORT: Final = "AWS-StartPortForwardingSession"
 _SHELL: Final = "AWS-StartInteractiveCommand"
 _SCRIPT: Final = "AWS-RunShellScript"
-# Of its sessionmanagerplugin/session/portsession/muxportforwarding.go.
+# From its sessionmanagerplugin/session/portsession/muxportforwarding.go.
 _OPENED: Final = re.compile(r"Port (\d+) opened for sessionId ")
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-# Of GetCommandInvocation: AWS Systems Manager API Reference.
+# The states of GetCommandInvocation (AWS Systems Manager API Reference).
 _UNDER_WAY: Final = frozenset({"Pending", "InProgress", "Delayed"})
 _ENDED: Final = frozenset({"Success", "Failed"})
 _ROOT_SHELL: Final = "if command -v sudo >/dev/null; then exec sudo -i; else exec bash; fi"
@@ -61,17 +61,17 @@ _SHOWN_CHARS: Final = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Forward:
-    """A plugin that forwards a port of this computer."""
+    """A running plugin that forwards the local `port`."""
 
     child: subprocess.Popen[str]
     port: int
 
 
 class SessionManager:
-    """Forwarded ports stay open until the process or this object ends. Safe in several threads.
+    """Thread-safe. Forwarded ports stay open until the process ends or this object is deleted.
 
-    `api` returns a region's. `plugin` is the program with its first arguments. A failure is repeated for `again_s`
-    before the cloud is asked again.
+    `api` returns a region's API. `plugin` is the program with its first arguments. For `again_s` after a failure, the
+    same error is raised without another request.
     """
 
     def __init__(self, api: Callable[[str], Api], *, plugin: Sequence[str] = PLUGIN, again_s: float = 5.0) -> None:
@@ -84,9 +84,9 @@ class SessionManager:
         weakref.finalize(self, _end_all, self._forwards)
 
     def local_port(self, end: TunnelEnd) -> int:
-        """Return the port of this computer that leads there, opening it if needed.
+        """Return the local port of the tunnel to `end`, opening it if needed.
 
-        Raises DeployError `plugin_missing`, `not_managed`, `tunnel_failed`, or what the cloud refuses.
+        Raises DeployError `plugin_missing`, `not_managed`, `tunnel_failed`, or the cloud's error.
         """
         with self._lock:
             known = self._forwards.get(end)
@@ -104,7 +104,7 @@ class SessionManager:
 
     def _forward(self, end: TunnelEnd) -> _Forward:
         started = self._start(end.place, end.machine_id, _PORT, {"portNumber": [str(end.port)]})
-        # In a session of its own, because Ctrl-C asks this program to end, which may need the tunnel for that.
+        # In a separate session: Ctrl-C must not end the tunnel, which this program may need in order to clean up.
         child = started(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                         errors="replace", start_new_session=True)  # fmt: skip
         output, ports = deque[str](maxlen=_KEPT_LINES), Queue[int | None]()
@@ -122,7 +122,7 @@ class SessionManager:
         """Run a shell as root on the terminal of this program; return the plugin's exit code."""
         child = self._start(region, machine_id, _SHELL, {"command": [_ROOT_SHELL]})()
         while True:
-            with suppress(KeyboardInterrupt):  # it goes to the plugin, too, which passes it on
+            with suppress(KeyboardInterrupt):  # the plugin receives it, too, and forwards it
                 return child.wait()
 
     def run(self, region: str, machine_id: str, words: Sequence[str]) -> Finished:
@@ -151,7 +151,7 @@ class SessionManager:
     def _start(
         self, region: str, machine_id: str, document: str, parameters: Mapping[str, list[str]]
     ) -> Callable[..., subprocess.Popen[Any]]:
-        """Start a session; return what starts its plugin. The token goes through a variable, as with AWS's own CLI."""
+        """Start a session; return a function that starts its plugin. As in AWS's CLI, a variable holds the token."""
         api = self._api(region)
         asked = {"Target": machine_id, "DocumentName": document, "Parameters": dict(parameters)}
         session = api.ask("start_session", f"opening a session to {machine_id}", _session, service="ssm", **asked)
@@ -185,7 +185,7 @@ def _ended(reply: Reply) -> tuple[str, Finished]:
 
 
 def _session(reply: Reply) -> str:
-    """Return the session as the plugin reads it. Its token opens the session, so it is shown nowhere."""
+    """Return the session in the plugin's format. Its token grants access, so it must never be shown."""
     names = ("SessionId", "TokenValue", "StreamUrl")
     return json.dumps({name: reply.text(name) for name in names})
 
@@ -228,7 +228,7 @@ def _end_all(forwards: dict[TunnelEnd, _Forward]) -> None:
 
 
 def _end(child: subprocess.Popen[str]) -> None:
-    """End a plugin. At an interrupt it also ends the session on the machine."""
+    """Interrupt a plugin, so that it also ends the session on the machine."""
     if child.poll() is not None:
         return
     child.send_signal(signal.SIGINT)

@@ -13,7 +13,7 @@ import docker
 from docker import errors as docker_errors
 from docker.tls import TLSConfig
 
-from tgi_deploy.targets.docker.errors import FAILURES, is_engines, translate
+from tgi_deploy.targets.docker.errors import FAILURES, is_from_daemon, translate
 from tgi_deploy.targets.reply import Reply, ReplyError, understood
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ class Api:
     def ask(
         self, doing: str, call: Callable[[Any], object], read: Callable[[Any], _T], *, creating: bool = False
     ) -> _T:
-        """Return what `read` makes of the reply to `call`, which uses the client.
+        """Return `read(reply)` for the reply to `call(client)`.
 
-        Translates the client's exceptions and ReplyError from `read`.
+        Translates exceptions of the client, and ReplyError from `read`.
         """
         client = self.client
         try:
@@ -87,7 +87,7 @@ class Api:
             try:
                 return call(client)
             except docker_errors.NotFound as error:
-                if is_engines(error):
+                if is_from_daemon(error):
                     return _MISSING
                 raise
 
@@ -100,7 +100,7 @@ class Api:
             try:
                 return call(client)
             except docker_errors.APIError as error:
-                if error.status_code == _CONFLICT and is_engines(error):
+                if error.status_code == _CONFLICT and is_from_daemon(error):
                     return None
                 raise
 
@@ -124,12 +124,12 @@ def _connect(endpoint: Endpoint) -> Any:  # noqa: ANN401 -- see Api.client
 
 
 def _log(reply: Any, **_how: object) -> None:  # noqa: ANN401 -- of requests, which has no types
-    """Name the call for --verbose. Its parameters hold secrets."""
+    """Log the call for --verbose, without its parameters, which may hold secrets."""
     CALLS.info("docker %s %s: %s", reply.request.method, urlsplit(reply.request.url).path, reply.status_code)
 
 
 def _check_listening(path: str) -> None:
-    """Connect once first: if nobody listens, Docker's package leaks a socket and wraps the reason several times."""
+    """Connect once first: if nothing listens, Docker's package leaks a socket and wraps the reason several times."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_FIRST_ANSWER_S)
         probe.connect(path)

@@ -19,7 +19,7 @@ RUN: Final = "docker"
 _FILES: Final = {RUN: "docker-run.sh", "compose": "compose.yaml"}
 
 
-def written(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
+def render_artifact(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
     """Render the artifact; `templates_dir` overrides packaged templates. Raises InputError for unsafe values."""
     check(deployable)
     engine = container_for(deployable)

@@ -93,7 +93,7 @@ class DockerCloud:
         return line + log.replace(CERTIFICATE_LINE, "[certificate") if line else log
 
     def move_outside_end(self, seen: Sequence[Found], expires: datetime | None) -> None:
-        """Nothing outside the host stops a container."""
+        """Do nothing: no resource outside the host stops a container."""
 
 
 def _why(state: Reply) -> tuple[str | None, str | None]:

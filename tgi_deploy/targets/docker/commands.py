@@ -41,14 +41,14 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
     words = (f"ps --all {filtered}", f"logs --tail 200 {container}", f"inspect {container}", *smi,
              f"restart {container}")  # fmt: skip
     return Commands(
-        looks=tuple(f"{docker} {word}" for word in words),
+        inspections=tuple(f"{docker} {word}" for word in words),
         removal=(f"{docker} {_COMMANDS['container']} {container}",),
         proof=f"{docker} ps --all --quiet {filtered}   # the proof: no line",
     )
 
 
 def exec_words(endpoint: Endpoint, container: str, words: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
-    """Return Docker's own command line for a command in a container; without any, its bash, or else its sh."""
+    """Return the `docker` command line that runs a command in a container; without one, its bash, or else its sh."""
     return (
         *("docker", "--host", endpoint.url, *_tls(endpoint)),
         *("exec", "--interactive", *(("--tty",) if terminal else ()), container),

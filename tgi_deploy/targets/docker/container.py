@@ -131,7 +131,7 @@ class Containers:
         return self.inspect(attributes["id"], lambda item: item.part("Config").integer("StopTimeout")) or 0
 
     def inspect(self, container_id: str, read: Callable[[Reply], _T]) -> _T | None:
-        """Return what `read` makes of its description; None if it does not exist."""
+        """Return `read` of its description; None if it does not exist."""
         return self.api.look(
             "reading a container",
             lambda client: client.inspect_container(container_id),

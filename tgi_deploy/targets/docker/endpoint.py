@@ -1,7 +1,7 @@
 """Selects the Docker host: DOCKER_HOST, DOCKER_CONTEXT, the current context, or the local socket, in this order.
 
 A place is `docker` for the local socket and `docker:URL` for any other host, so that a record identifies its host
-whatever the variables are later.
+even after the variables have changed.
 """
 
 from __future__ import annotations

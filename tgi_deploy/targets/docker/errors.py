@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from docker import errors as docker_errors
 
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
+from tgi_deploy.reconcile.errors import BadRequestError, InUseError, LostReplyError, ResourceNotFoundError
 from tgi_deploy.targets.reply import ReplyError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ErrorTable:
 
 def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, creating: bool = False) -> DeployError:
     """Return the error for an exception raised while `doing` on the host at `url`."""
-    if isinstance(error, docker_errors.APIError) and is_engines(error):
+    if isinstance(error, docker_errors.APIError) and is_from_daemon(error):
         return _refused(error, table, doing)
     if isinstance(error, (ReplyError, docker_errors.APIError)) or type(error).__name__ in _UNREADABLE:
         return _unreadable(error, doing, url, creating=creating)
@@ -91,7 +91,7 @@ def translate(error: Exception, table: ErrorTable, *, doing: str, url: str, crea
     )
 
 
-def is_engines(error: docker_errors.APIError) -> bool:
+def is_from_daemon(error: docker_errors.APIError) -> bool:
     """Return whether the error comes from the Docker daemon, whose errors are JSON, rather than a proxy."""
     return str(error.response.headers.get("Content-Type", "")).startswith("application/json")
 
@@ -119,7 +119,7 @@ def refused(text: str, table: ErrorTable, *, doing: str, status: int | None = No
     if status in {_CONFLICT, _FORBIDDEN} and _IN_USE.search(text):
         return InUseError(message)
     if status == _NOT_FOUND:
-        return GoneError(message)
+        return ResourceNotFoundError(message)
     return BadRequestError(message, hint="the Docker host's log ('journalctl -u docker') may have details")
 
 

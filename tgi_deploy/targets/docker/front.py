@@ -48,7 +48,7 @@ class ProxyFront:
         return proxies.inspect(proxy_id, proxies.address) or ""
 
     def drain(self, deployment: Deployment, machine: ResourceRecord, deadline_s: float) -> Iterator[None]:
-        """Wait until the old workers, which finish the responses of earlier machines, have ended."""
+        """Wait until the old workers have exited, which finish the responses of earlier machines."""
         proxies, proxy_id = Proxies(self.api), _proxy_of(deployment)
         if proxies.serves(proxy_id, _id_of(machine)):
             self._send(proxy_id, "")

@@ -1,4 +1,4 @@
-"""Checks what this computer has for running containers: Docker, NVIDIA's runtime, GPUs."""
+"""Checks whether this computer can run GPU containers: Docker, NVIDIA's runtime, GPUs."""
 
 from __future__ import annotations
 

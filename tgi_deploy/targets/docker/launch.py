@@ -12,7 +12,7 @@ from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.targets.certificate import check_key
 from tgi_deploy.targets.container import api_key_variable, container_for
 from tgi_deploy.targets.deployable import HUB_TOKEN
-from tgi_deploy.targets.docker.artifacts import RUN, written
+from tgi_deploy.targets.docker.artifacts import RUN, render_artifact
 from tgi_deploy.targets.docker.options import FRONT
 from tgi_deploy.targets.docker.resources import CONTAINER, NEW, VOLUME, Host, resources
 from tgi_deploy.targets.protocol import Attempt, Deployable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.targets.certificate import OwnCertificate
     from tgi_deploy.targets.docker.options import DockerOptions
-    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, TargetContext
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.plan import EngineRun
 
@@ -55,7 +55,7 @@ class DockerLaunch:
     `proxy_image` is empty without a proxy; `certificate` is the user's own.
     """
 
-    around: Surroundings
+    context: TargetContext
     request: LaunchRequest
     secrets: tuple[tuple[str, str], ...]
     cloud: Callable[[str], Cloud]
@@ -107,10 +107,10 @@ class DockerLaunch:
             name=deployment.name,
             candidate=candidate,
             model=self.request.plan.request.model,
-            log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
-            ready_deadline_s=self.around.ready_deadline_s(candidate),
+            log_filter=self.context.log_grammar(candidate.engine.name).log_filter,
+            ready_deadline_s=self.context.ready_deadline_s(candidate),
         )
-        script = written(RUN, deployable, templates_dir=self.around.templates_dir)
+        script = render_artifact(RUN, deployable, templates_dir=self.context.templates_dir)
         wanted = resources(self._host(deployable, deployment.wanted.number))
         yield Attempt(
             candidate=candidate,
@@ -125,7 +125,7 @@ class DockerLaunch:
 
     def pull(self, attempt: Attempt) -> None:
         for image in filter(None, (attempt.candidate.engine.container.image.reference, self.proxy_image)):
-            self.pull_image(self.place, image, self.around.listener)
+            self.pull_image(self.place, image, self.context.listener)
 
     def address(self, deployment: Deployment, *, pool: str) -> str:  # noqa: ARG002 -- a host is the only pool
         """Return the address, even of a container that has exited: the wait for its engine then reports why."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.hardware import Accelerator, LocalGpu
 
 _MIB: Final = 2**20
-# A desktop uses about this much; more means that somebody is working.
+# A desktop uses about this much; more means that other processes use the GPU.
 _IDLE_BYTES: Final = 1024 * _MIB
 _SAME_SIZE: Final = 0.03
 

@@ -1,4 +1,4 @@
-"""The private network of a deployment with a proxy, the only way to its engines."""
+"""The private network of a deployment with a proxy. Its engines can be reached only through it."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class DockerOptions(Value, frozen=True, kw_only=True):
         if address.is_unspecified and not self.expose_to_world:
             raise InputError(
                 "world_exposed",
-                f"--bind {self.bind} opens the port to everybody who can reach the host: Docker bypasses its firewall",
+                f"--bind {self.bind} opens the port to everyone who can reach the host: Docker bypasses its firewall",
                 hint="name one address of the host, or add --expose-to-world to confirm",
             )
 

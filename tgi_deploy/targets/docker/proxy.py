@@ -2,7 +2,7 @@
 
 Its configuration names the one machine that gets new requests. It is stored in the container, so it survives a restart,
 and is applied by a reload: a new worker takes over the sockets, and the old one continues until its last response ends.
-No request is cut off or refused, and old workers mean open requests.
+No request is cut off or refused, and requests are open as long as there are old workers.
 
 Rejected: Caddy, whose reload closes idle connections that clients are about to use; nginx, which does the same and
 buffers streams by default; Traefik, which needs the Docker socket and so control of the host.
@@ -53,8 +53,8 @@ def configuration(serving: str) -> str:
 class Proxies(Containers):
     """Properties: name, image, network, bind, port, engine_port; `tls` (`Host` of `resources.py`) to answer over TLS.
 
-    A new certificate is created here, and its private key sent to the container alone. Beside them is the line that a
-    machine's console has about its certificate, for computers that don't have the record.
+    A new certificate is created here, and its private key is sent only to the container. Next to them, the container
+    stores the line about its certificate that a machine prints on its console, for computers without the record.
     """
 
     kind: ClassVar[str] = PROXY
@@ -89,7 +89,7 @@ class Proxies(Containers):
         return f"server {machine_id} ".encode() in (self._read(proxy_id, _FILE) or b"")
 
     def configure(self, proxy_id: str, machine_id: str) -> None:
-        """Configure that new requests are sent only to this machine, or nowhere if empty."""
+        """Write the configuration that sends new requests only to this machine, or nowhere if empty."""
         self._write(proxy_id, "writing the proxy's configuration", {_FILE: configuration(machine_id)})
 
     def _read(self, proxy_id: str, file: str) -> bytes | None:
@@ -151,7 +151,7 @@ class Proxies(Containers):
 
 
 def _content(raw: object) -> bytes:
-    """Return what the one file of an archive holds, up to 64 KiB."""
+    """Return the content of the only file in an archive, up to 64 KiB."""
     try:
         with tarfile.open(fileobj=io.BytesIO(raw if isinstance(raw, bytes) else b"")) as archive:
             file = archive.extractfile(next(iter(archive)))

@@ -58,8 +58,8 @@ class Layers:
         return sum(self.total.values())
 
     def __str__(self) -> str:
-        came = f"{self.done_bytes / _MB:,.0f} of {self.total_bytes / _MB:,.0f} MB"
-        return f"{came}, unpacking" if self.unpacking and self.done_bytes == self.total_bytes else came
+        received = f"{self.done_bytes / _MB:,.0f} of {self.total_bytes / _MB:,.0f} MB"
+        return f"{received}, unpacking" if self.unpacking and self.done_bytes == self.total_bytes else received
 
 
 def pull(api: Api, image: str, *, listener: Listener, clock: Clock) -> bool:
@@ -72,12 +72,12 @@ def pull(api: Api, image: str, *, listener: Listener, clock: Clock) -> bool:
     began, layers = clock.monotonic(), Layers()
 
     def read(stream: Iterable[object]) -> None:
-        tell = _Throttled(began=began, listener=listener, clock=clock)
+        show = _Throttled(began=began, listener=listener, clock=clock)
         for message in _messages(stream):
             if message.has("error"):
                 raise refused(message.text("error"), api.table, doing=f"pulling {image}")
             layers.add(message)
-            tell(layers)
+            show(layers)
 
     api.ask(f"pulling {image}", lambda client: client.pull(image, stream=True, decode=True), read)
     listener.line(f"pulled {image}: {layers.total_bytes / _MB:,.0f} MB in {clock.monotonic() - began:.0f} s")
@@ -96,7 +96,7 @@ def _messages(stream: Iterable[object]) -> Iterator[Reply]:
 
 @dataclass(slots=True)
 class _Throttled:
-    """Passes on a few of the hundreds of messages per second that Docker sends."""
+    """Reports a few of the hundreds of messages per second that Docker sends."""
 
     began: float
     listener: Listener

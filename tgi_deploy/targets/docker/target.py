@@ -11,7 +11,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.docker.connection import Hosts
 from tgi_deploy.targets.docker.endpoint import current_endpoint, endpoint_of
 from tgi_deploy.targets.docker.options import NAME, DockerOptions
-from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.targets.protocol import Supplied, TargetFacts, UnsupportedOptions, no_spending
 from tgi_deploy.values.plan_options import END_FIELDS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.docker.cloud import DockerCloud
     from tgi_deploy.targets.docker.host_checks import Installation
     from tgi_deploy.targets.docker.launch import DockerLaunch
-    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, LaunchRequest, Surroundings
+    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, LaunchRequest, TargetContext
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
@@ -35,14 +35,14 @@ FACTS: Final = TargetFacts(
     who_connects="--bind sets where the port is published",
     shows_at_once=True,
     regions=False,
-    refuses=(
-        Refusal(
+    unsupported=(
+        UnsupportedOptions(
             options=END_FIELDS,
             code="limits_unsupported",
             why="a Docker host can't stop a container on a schedule",
             hint="omit it, and remove the deployment with 'tgi-deploy down NAME'; it has no hourly cost",
         ),
-        Refusal(
+        UnsupportedOptions(
             options=("sandbox",),
             code="conflicting_options",
             why="the sandbox is a local cloud without a Docker host",
@@ -103,25 +103,25 @@ class DockerTarget:
             hardware=found.hardware, place=endpoint.place, local=True, devices=found.devices, notices=found.notices
         )
 
-    def refusal(self, plan: Plan) -> InputError | None:
-        """Return the error for a service's container, which is of no use elsewhere. The host reports what it lacks."""
+    def rejection(self, plan: Plan) -> InputError | None:
+        """Return the error for a service's container, which runs only there. The host itself reports what it lacks."""
         hardware = plan.chosen.offer.instance_type
         if hardware.status != "hosted":
             return None
         return InputError(
             "not_for_docker",
-            f"{hardware.name} is a machine of another service, and its container runs only there",
+            f"{hardware.name} is an instance type of another service, and its container runs only there",
             hint="plan again with --target docker",
         )
 
     def launch(
         self,
-        around: Surroundings,
+        context: TargetContext,
         request: LaunchRequest,
         *,
         spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- a container costs nothing by the hour
     ) -> DockerLaunch:
-        """Raises InputError `api_key_unsupported`, and what `read_certificate` raises."""
+        """Return the launch. Raises InputError `api_key_unsupported`, and what `read_certificate` raises."""
         from tgi_deploy.targets.certificate import check_extra, read_certificate  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.docker.launch import DockerLaunch, proxy_image, secrets_of  # noqa: PLC0415 -- planning loads nothing that acts
 
@@ -130,27 +130,27 @@ class DockerTarget:
             check_extra("--tls")
         own, key = options.certificate, "the variable of --certificate-key-from-env"
         return DockerLaunch(
-            around=around,
+            context=context,
             request=request,
             secrets=secrets_of(options, request.plan.chosen.engine),
             cloud=self.cloud,
             pull_image=self.pull_image,
             proxy_image=proxy_image() if options.proxied else "",
-            certificate=None if own is None else read_certificate(Path(own), around.clock.now(), key_option=key),
+            certificate=None if own is None else read_certificate(Path(own), context.clock.now(), key_option=key),
         )
 
-    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
+    def front(self, context: TargetContext, deployment: Deployment) -> Front | None:
         """Return the proxy front: without a proxy two containers can't share the port."""
         if not all(item.marks.get("front") for item in (deployment.current, deployment.wanted)):
             return None
         from tgi_deploy.targets.docker.front import ProxyFront  # noqa: PLC0415 -- planning loads nothing that acts
 
-        return ProxyFront(api=self.cloud(deployment.region).api, clock=around.clock)
+        return ProxyFront(api=self.cloud(deployment.region).api, clock=context.clock)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.docker.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.docker.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable, templates_dir=templates_dir)
+        return render_artifact(form, deployable, templates_dir=templates_dir)
 
     @property
     def by_hand(self) -> ByHand:

@@ -1,4 +1,4 @@
-"""Turns the account's answers into findings: identity, clock, region, permissions, quota, network."""
+"""Turns account lookups into findings: identity, clock, region, permissions, quota, network."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.inspection import AccountPolicy, Identity, Verdict
     from tgi_deploy.targets.ec2.quota import Headroom
 
-POLICY: Final = "'tgi-deploy doctor --policy' prints what is needed"
+POLICY: Final = "'tgi-deploy doctor --policy' prints the required policy"
 # AWS rejects signatures when clocks differ by more than five minutes (AWS General Reference, "Signing requests").
 SKEW_REFUSED_S: Final = 300.0
 SKEW_NOTICED_S: Final = 30.0
-# Actions on existing resources, which a policy may allow by tag: a dry run can't prove a denial.
+# Actions on existing resources. A policy may allow them by tag, so a dry run can't prove a denial.
 ON_OURS: Final = frozenset(
     {
         "ec2:AssociateAddress",
@@ -38,7 +38,7 @@ _BROKEN: Final = frozenset({"no_credentials", "bad_credentials", "unknown_aws_pr
 
 
 def unanswered(problem: DeployError) -> Problem:
-    """Return the finding for an unanswered question: bad credentials are an error, anything else is unknown."""
+    """Return the finding for a failed lookup: bad credentials are an error, anything else is unknown."""
     if problem.code in _BROKEN:
         return problem.problem
     remedy = POLICY if isinstance(problem, PermissionDeniedError) else problem.hint

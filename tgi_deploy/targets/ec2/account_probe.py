@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from tgi_deploy.catalog.quotas import ADDRESSES
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
+from tgi_deploy.reconcile.errors import PermissionDeniedError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import acknowledged, each, read_pages, read_reply
 from tgi_deploy.targets.aws.errors import refusal_of, translated
 from tgi_deploy.targets.aws.session import is_loopback
@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 _COUNTED: Final = ("pending", "running")
 _PAGE: Final = 1000
 _ALLOWED: Final = "DryRunOperation"
-# Errors that do not concern this request.
+# Errors that prove nothing about this request.
 _PROVES_NOTHING: Final = frozenset({"bad_credentials", "throttled", "cloud_unreachable"})
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 # Names of route targets, by the prefix of their ids.
@@ -40,14 +40,14 @@ _EXITS: Final = {"igw": "internet gateway", "nat": "NAT gateway", "tgw": "transi
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Inspector:
-    """Never waits: what can't be answered now is unknown. An unreadable reply is requested once more."""
+    """Never waits: the result of a failed lookup is unknown. After an unreadable reply, a request is repeated once."""
 
     region: str
     sessions: SessionFactory
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def warm_up(self) -> None:
-        """Create the clients now, because boto3 can create clients safely only in one thread."""
+        """Create the clients now, because creating boto3 clients is not thread-safe."""
         for service in ("ec2", "sts", "service-quotas"):
             self.sessions.client(service, self.region, creating=True)
 
@@ -112,7 +112,7 @@ class Ec2Inspector:
         )
 
     def policy(self, name: str) -> AccountPolicy | None:
-        """Read a policy. Creates its client here, in one thread, because few launches need it."""
+        """Read a policy. Its client is created here, not by `warm_up`, because few launches need it."""
         doing, who = f"reading the policy {name}", self.identity()
         arn = f"arn:{who.arn.split(':')[1]}:iam::{who.account}:policy/{name}"
         try:
@@ -127,7 +127,7 @@ class Ec2Inspector:
                 PolicyArn=arn,
                 VersionId=version,
             )
-        except GoneError:
+        except ResourceNotFoundError:
             return None
         return AccountPolicy(arn=arn, document=document)
 
@@ -177,7 +177,7 @@ def _rehearsed(client: Any, action: str, launch: RehearsedLaunch) -> Verdict:  #
 
 
 def _not_rehearsed(action: str) -> Verdict:
-    """Handle an endpoint that ignores DryRun and carried the request out. Describing calls are harmless."""
+    """Return the verdict of an endpoint that ignored DryRun. Only describing calls are harmless."""
     if action.startswith("ec2:Describe"):
         return "allowed"
     raise DeployError(

@@ -1,11 +1,11 @@
-"""Elastic IP addresses: a deployment's static address, which its machines have one after the other."""
+"""Elastic IP addresses: a deployment's static address, which passes from one of its machines to the next."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, QuotaError
+from tgi_deploy.reconcile.errors import BadRequestError, InUseError, QuotaError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, by_tags, each, tag_specifications, tagged, tags_of
 from tgi_deploy.targets.ec2.quota import more_addresses
 from tgi_deploy.values.resource import TAG_KEY, Found
@@ -47,7 +47,7 @@ class Addresses:
             raise BadRequestError(error.message, code="quota_exceeded", hint=hint) from error
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Give it to a machine, which takes it from the one that has it. A remap may be charged, so only if needed."""
+        """Associate it with a machine, taking it from another. Only if needed: AWS may charge for a remap."""
         found, machine = self.read(attributes), properties["machine"]
         if found is not None and found.attributes["machine"] == machine:
             return
@@ -77,7 +77,7 @@ class Addresses:
         read = each("Addresses", lambda item: tagged(self._found(item, tags_of(item)), tags))
         try:
             found = self.api.ask("describe_addresses", doing, read, **parameters)  # the only call without pages
-        except GoneError:
+        except ResourceNotFoundError:
             return ()
         return tuple(sorted(found, key=lambda item: item.id))
 

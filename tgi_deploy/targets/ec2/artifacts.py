@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 USER_DATA: Final = "user-data"
 LAUNCH_TEMPLATE: Final = "launch-template"
-# The files of the forms that have a template of their own.
+# The files of the forms that have a separate template.
 _FILES: Final = {"cloudformation": "cloudformation.yaml", "terraform": "terraform.tf"}
 
 
-def written(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
+def render_artifact(form: str, deployable: Deployable, *, templates_dir: Path | None = None) -> Artifact:
     """Render the artifact; templates in `templates_dir` override the packaged ones. Raises InputError, DeployError."""
     check(deployable)
     user_data = render_user_data(deployable, templates_dir=templates_dir)

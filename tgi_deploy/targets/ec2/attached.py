@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Handler of such a kind; the fields are EC2's names."""
+    """A handler for one of these kinds. The fields are EC2's names."""
 
     api: Api
     kind: str
@@ -46,7 +46,7 @@ class Attached:
         return next(iter(self._described({}, **{self.ids_parameter: [attributes["id"]]})), None)
 
     def delete(self, attributes: Mapping[str, str]) -> None:
-        """Delete it once nothing uses it: an ending instance deletes it itself."""
+        """Delete it once nothing uses it. A terminating instance deletes its own."""
         found = self.read(attributes)
         if found is None or found.state == "deleting":
             return

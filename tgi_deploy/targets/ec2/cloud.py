@@ -61,7 +61,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Api], Handler]]] = {
     "volume": attached.volumes,
     "network-interface": attached.network_interfaces,
 }
-# A rarely needed service may be forbidden or unreachable.
+# Errors that a search for a rare kind tolerates: its service may be forbidden or unreachable.
 _OUT_OF_SIGHT: Final = frozenset({"permission_denied", "cloud_unreachable"})
 
 

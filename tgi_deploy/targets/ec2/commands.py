@@ -60,7 +60,7 @@ def commands(name: str, region: str, machine_id: str, *, nvidia: bool = True) ->
     there = f"aws ec2 describe-instances --region {region} --filters 'Name=tag:{TAG_NAME},Values={name}'"
     tagged = f"--tag-filters Key={TAG_NAME},Values={name}"
     return Commands(
-        looks=(
+        inspections=(
             there,
             f"aws ec2 get-console-output --region {region} --instance-id {machine_id} --latest --output text",
             f"aws ec2 reboot-instances --region {region} --instance-ids {machine_id}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tgi_deploy.reconcile.errors import BadRequestError, GoneError, NotYetError
+from tgi_deploy.reconcile.errors import BadRequestError, NotYetError, ResourceNotFoundError
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.aws.api import Api
@@ -17,7 +17,7 @@ def console_output(api: Api, instance_id: str) -> str:
         return api.ask("get_console_output", "reading the console", _output, InstanceId=instance_id, Latest=True)
     except BadRequestError:
         return api.ask("get_console_output", "reading the console", _output, InstanceId=instance_id)
-    except (GoneError, NotYetError):
+    except (ResourceNotFoundError, NotYetError):
         return ""
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.options import Ec2Options
     from tgi_deploy.targets.ec2.survey import Survey
     from tgi_deploy.targets.ec2.target import Ec2Target
-    from tgi_deploy.targets.protocol import AccountRequest, Surroundings
+    from tgi_deploy.targets.protocol import AccountRequest, TargetContext
     from tgi_deploy.values.plan import Plan
 
 _NAME: Final = "doctor"
@@ -41,18 +41,20 @@ _COMMON: Final = "g6.xlarge"
 _NOBODY: Final = ("127.0.0.1/32",)
 
 
-class AccountLook(Frozen, frozen=True, kw_only=True):
+class Examination(Frozen, frozen=True, kw_only=True):
+    """What `examine` needs."""
+
     target: Ec2Target
     survey: Survey
-    around: Surroundings
+    context: TargetContext
     asked: AccountRequest
 
 
-def examine(look: AccountLook) -> tuple[Problem, ...]:
-    """Examine the account, then the launch. Without an identity, stop."""
-    region = look.asked.place
+def examine(examination: Examination) -> tuple[Problem, ...]:
+    """Return the findings about the account, then the launch; without an identity, only that finding."""
+    region = examination.asked.place
     try:
-        inspector = look.survey.inspector(region)
+        inspector = examination.survey.inspector(region)
         answers: dict[str, Any] = ask_all({"who": inspector.identity, "region": inspector.region_status})
     except DeployError as problem:
         return (unanswered(problem),)
@@ -64,12 +66,12 @@ def examine(look: AccountLook) -> tuple[Problem, ...]:
     if any(finding.severity == "error" for finding in findings):
         return findings
     arn = who.arn if isinstance(who, Identity) else ""
-    return (*findings, *_place(look, region, arn))
+    return (*findings, *_place(examination, region, arn))
 
 
-def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
-    kind = look.asked.plan.chosen.offer.instance_type.name if look.asked.plan else _COMMON
-    cloud, options = look.target.region(region), look.asked.options
+def _place(examination: Examination, region: str, arn: str) -> tuple[Problem, ...]:
+    kind = examination.asked.plan.chosen.offer.instance_type.name if examination.asked.plan else _COMMON
+    cloud, options = examination.target.region(region), examination.asked.options
     found: dict[str, Any] = ask_all(
         {
             "image": lambda: cloud.image(architecture=ENGINE_ARCHITECTURE, wanted=options.ami),
@@ -82,7 +84,7 @@ def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
     image, places = found["image"], found["places"]
     zones = sorted({place.zone for place in places})
     seen = (image_finding(image, region), zones_finding(kind, region, zones))
-    if look.asked.plan is None:
+    if examination.asked.plan is None:
         launch = RehearsedLaunch(
             image=image.id,
             instance_type=kind,
@@ -91,8 +93,8 @@ def _place(look: AccountLook, region: str, arn: str) -> tuple[Problem, ...]:
             market="on-demand",
             tags=_TAGS,
         )
-        return (*seen, *_permissions(look.survey, region, launch, arn))
-    return (*seen, *_launch(look, look.asked.plan, image.minimum_gib))
+        return (*seen, *_permissions(examination.survey, region, launch, arn))
+    return (*seen, *_launch(examination, examination.asked.plan, image.minimum_gib))
 
 
 def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str) -> tuple[Problem, ...]:
@@ -104,34 +106,36 @@ def _permissions(survey: Survey, region: str, launch: RehearsedLaunch, arn: str)
     return permission_findings(ask_all({action: rehearsal(action) for action in inspector.actions}), arn)
 
 
-def _launch(look: AccountLook, plan: Plan, snapshot_gib: int) -> tuple[Problem, ...]:
+def _launch(examination: Examination, plan: Plan, snapshot_gib: int) -> tuple[Problem, ...]:
     """Return the preflight findings, with dry runs of all actions and the image's real size."""
-    now, region = look.around.clock.now(), plan.chosen.offer.region
+    now, region = examination.context.clock.now(), plan.chosen.offer.region
     revision = Revision(number=1, origin="up", state="pending", created_at=now, pools=())
     deployment = Deployment(
         name=_NAME, id=_ID, target=NAME, status="creating", created_at=now, updated_at=now, revisions=(revision,)
     )
-    request = LaunchRequest(plan=plan, options=_as_up_has_them(look.asked), environ=look.asked.environ, wait=False)
+    request = LaunchRequest(
+        plan=plan, options=_options_for_up(examination.asked), environ=examination.asked.environ, wait=False
+    )
     try:
-        attempt = next(look.target.launch(look.around, request).attempts(lambda: (deployment, ())))
+        attempt = next(examination.target.launch(examination.context, request).attempts(lambda: (deployment, ())))
     except DeployError as problem:
         return (problem.problem,)
-    flight = launch_of(attempt, _TAGS)
+    planned = launch_of(attempt, _TAGS)
     findings = launch_findings(
-        look.survey,
+        examination.survey,
         plan,
-        flight,
-        token_parameter=look.asked.options.hub_token_parameter,
-        actions=look.survey.inspector(region).actions,
-        tunnel_problem=look.target.tunnel_problem(look.asked.options),
+        planned,
+        token_parameter=examination.asked.options.hub_token_parameter,
+        actions=examination.survey.inspector(region).actions,
+        tunnel_problem=examination.target.tunnel_problem(examination.asked.options),
     )
-    disk = disk_finding(flight.candidate, flight.root_gib, snapshot_gib)
+    disk = disk_finding(planned.candidate, planned.root_gib, snapshot_gib)
     reported = {"identity", "clock", "clock_skew"}
     return tuple(disk if item.code.startswith("disk") else item for item in findings if item.code not in reported)
 
 
-def _as_up_has_them(asked: AccountRequest) -> Ec2Options:
-    """Return the options as `up` has them. Allowed networks don't matter; a token is checked for any model."""
+def _options_for_up(asked: AccountRequest) -> Ec2Options:
+    """Return the options that `up` would use. Allowed networks don't matter; a token is checked for any model."""
     options: Ec2Options = asked.options
     stored = options.hub_token_parameter is None and hub_token_variable(asked.environ) is not None
     return replaced(options, allow_cidr=_NOBODY, hub_token_from_env=stored)

@@ -22,7 +22,7 @@ _OF_REGION: Final = "images are regional: name one of this region, or omit --ami
 def resolve_image(
     api: Api, parameters: Sequence[Mapping[str, str]], *, architecture: str, wanted: str | None
 ) -> MachineImage:
-    """Raises DeployError `no_machine_image`, or InputError if the `wanted` image does not exist."""
+    """Return the image. Raises `no_machine_image`: InputError if `wanted` does not exist, else DeployError."""
     if wanted is not None:
         return _given(api, wanted)
     names = [item["name"] for item in parameters if item["arch"] == architecture][:_BATCH]

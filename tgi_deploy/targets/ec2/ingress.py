@@ -1,4 +1,4 @@
-"""Validates the networks that may connect: in EC2's form, and never the whole world by accident."""
+"""Checks the networks that may connect: they need EC2's form, and must not be the whole world by accident."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 WORLD: Final = ("0.0.0.0/0",)
-# Nobody's own network is larger in total: IANA assigned IPv4 in /8 blocks (IANA IPv4 Address Space Registry), and a
-# regional registry's whole IPv6 block is a /12 (IANA IPv6 Global Unicast Address Assignments).
+# No organization's own network is larger in total: IANA assigned IPv4 in /8 blocks (IANA IPv4 Address Space Registry),
+# and a regional registry's whole IPv6 block is a /12 (IANA IPv6 Global Unicast Address Assignments).
 _WIDEST_IPV4: Final = 8
 _WIDEST_IPV6: Final = 16
 _GLOBAL_IPV6: Final = ipaddress.IPv6Network("2000::/3")  # all routed addresses: RFC 4291, section 2.4
@@ -25,7 +25,7 @@ def networks(given: Sequence[str], *, expose_to_world: bool) -> tuple[str, ...]:
     """Return the networks in `given` in EC2's form, without duplicates.
 
     Raises InputError `bad_option_value` for a form that EC2 rejects or changes, and `world_exposed` if they are larger
-    in total than anybody's own network, unless `expose_to_world`.
+    in total than any organization's network, unless `expose_to_world`.
     """
     found = tuple(dict.fromkeys(_network(text) for text in given))
     wide = next((words for words in (_ipv4_excess(found), _ipv6_excess(found)) if words), None)
@@ -39,7 +39,7 @@ def networks(given: Sequence[str], *, expose_to_world: bool) -> tuple[str, ...]:
 
 
 def _ipv4_excess(found: Iterable[_Network]) -> str | None:
-    """Describe an excess of IPv4 addresses, or return None."""
+    """Return how many IPv4 addresses there are, in words, if they are too many; else None."""
     together = ipaddress.collapse_addresses(item for item in found if isinstance(item, ipaddress.IPv4Network))
     addresses = sum(network.num_addresses for network in together)
     if addresses <= 2 ** (32 - _WIDEST_IPV4):
@@ -48,7 +48,7 @@ def _ipv4_excess(found: Iterable[_Network]) -> str | None:
 
 
 def _ipv6_excess(found: Iterable[_Network]) -> str | None:
-    """Describe an excess of global IPv6 addresses, or return None. Networks overlap only if one contains the other."""
+    """Return the same for global IPv6 addresses. Networks overlap only if one contains the other."""
     together = ipaddress.collapse_addresses(item for item in found if isinstance(item, ipaddress.IPv6Network))
     addresses = sum(
         min(network, _GLOBAL_IPV6, key=lambda one: one.num_addresses).num_addresses
@@ -63,16 +63,16 @@ def _ipv6_excess(found: Iterable[_Network]) -> str | None:
 def _network(text: str) -> _Network:
     network = _likely_network(text)
     if network is None:
-        raise _refused(text, "is not a network", "write 203.0.113.7/32")
+        raise _bad_cidr(text, "is not a network", "write 203.0.113.7/32")
     if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_IPV4_IN_IPV6):
         inside = ipaddress.IPv4Network((int(network.network_address) & 0xFFFFFFFF, network.prefixlen - 96))
-        raise _refused(text, "is IPv4 written as IPv6 and would match no one", f"write {inside}")
+        raise _bad_cidr(text, "is IPv4 written as IPv6 and would match no one", f"write {inside}")
     address, slash, length = text.partition("/")
     if not (slash and length.isdecimal()) or "%" in address or text != text.strip():
-        raise _refused(text, "is not a network in EC2's form", f"write {network}")
+        raise _bad_cidr(text, "is not a network in EC2's form", f"write {network}")
     if ipaddress.ip_address(address) != network.network_address:
         one = ipaddress.ip_network(address)
-        raise _refused(
+        raise _bad_cidr(
             text, f"is an address inside {network}", f"use {one} for this address, {network} for the network"
         )
     return network
@@ -87,5 +87,5 @@ def _likely_network(text: str) -> _Network | None:
         return None
 
 
-def _refused(text: str, why: str, hint: str) -> InputError:
+def _bad_cidr(text: str, why: str, hint: str) -> InputError:
     return InputError("bad_option_value", f"--allow-cidr {text[:60]!r} {why}", hint=hint)

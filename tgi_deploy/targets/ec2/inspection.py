@@ -1,4 +1,4 @@
-"""Facts that can be read before a launch."""
+"""Facts about an account that can be read before a launch."""
 
 from __future__ import annotations
 

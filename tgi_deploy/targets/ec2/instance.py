@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar
 from tgi_deploy.errors import DeployError
 from tgi_deploy.reconcile.clocks import is_past
 from tgi_deploy.reconcile.ends import READS_TAGS, moment_of
-from tgi_deploy.reconcile.errors import GoneError, NotYetError, StaleTokenError
-from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.reconcile.errors import NotYetError, ResourceNotFoundError, StaleTokenError
+from tgi_deploy.reconcile.retry import PollPolicy, polls
 from tgi_deploy.targets.aws.api import Api, acknowledged, paged, tag_list, tag_specifications, tagged, tags_of
 from tgi_deploy.values.resource import RECLAIMED, STARTABLE, Found, MachineState, key_of, machine_key
 
@@ -27,7 +27,7 @@ _THERE: Final[tuple[_State, ...]] = ("pending", "running", "stopping", "stopped"
 _STATES: Final[tuple[_State, ...]] = (*_THERE, "terminated")
 _ALIVE: Final = ("pending", "running")
 _STOPPED: Final = ("stopping", "stopped")
-_TAGGED: Final = ("volume", "network-interface")  # with the machine
+_TAGGED: Final = ("volume", "network-interface")  # in the launch itself
 _NEW_S: Final = 60.0
 _LATENESS: Final = PollPolicy(deadline_s=_NEW_S, poll_s=1, longest_poll_s=10)
 _BATCH: Final = 100  # ids per TerminateInstances, which fails as a whole if one id is rejected
@@ -78,9 +78,9 @@ class Instances:
             self.api.ask("create_tags", "tagging an instance", acknowledged, Resources=ids, Tags=tag_list(tags))
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
-        """Return it; None once terminated. EC2 lists terminated ones too, so an unlisted one may be new: await it."""
+        """Return it; None once terminated. EC2 lists those too, so an unlisted one may be new: wait for it."""
         new = "launched" in attributes and self._may_be_new(attributes)
-        for _ in looks(self.api.retrier.clock, _LATENESS):
+        for _ in polls(self.api.retrier.clock, _LATENESS):
             found = self._read(attributes["id"], lambda item: self._found(item, tags_of(item)))
             if found is not None or not new:
                 return found if found is not None and found.state in _THERE else None
@@ -92,7 +92,7 @@ class Instances:
         def ask() -> None:
             self.api.ask("terminate_instances", "terminating an instance", acknowledged, InstanceIds=[attributes["id"]])
 
-        with suppress(GoneError, NotYetError):
+        with suppress(ResourceNotFoundError, NotYetError):
             if self._may_be_new(attributes):
                 self.api.retrier.call(ask)
             else:
@@ -114,7 +114,7 @@ class Instances:
         return frozenset(ended)
 
     def stop(self, attributes: Mapping[str, str]) -> None:
-        """Stop it. Its OS has some minutes to shut down, as for a termination; its engine ends first."""
+        """Stop it. The OS has some minutes to shut down, as in a termination, and stops the engine first."""
         self._switch("stop_instances", "stopping the instance", attributes)
 
     def start(self, attributes: Mapping[str, str]) -> None:

@@ -13,8 +13,8 @@ from tgi_deploy.errors import DeployError, InputError, NotHealthyError, warning
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.ends import expiry, is_under_way
 from tgi_deploy.reconcile.errors import NoCapacityError, QuotaError
-from tgi_deploy.reconcile.retry import looks
-from tgi_deploy.targets.ec2.artifacts import USER_DATA, written
+from tgi_deploy.reconcile.retry import polls
+from tgi_deploy.targets.ec2.artifacts import USER_DATA, render_artifact
 from tgi_deploy.targets.ec2.extras import make_extras
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.preflight import launch_findings, launch_of, launches
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.ec2.region import MachineImage, Placement, Region
     from tgi_deploy.targets.ec2.secrets import Secrets
     from tgi_deploy.targets.ec2.survey import Survey
-    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, TargetContext
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import LaunchLimits, WantedEnds
     from tgi_deploy.values.plan import Candidate, Plan
@@ -51,9 +51,9 @@ ENGINE_ARCHITECTURE: Final = "x86_64"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ec2Launch:
-    """`cidrs` are the networks that may connect. `tunnel_problem`: of `Ec2Target`."""
+    """`cidrs` are the networks that may connect. `tunnel_problem` is from `Ec2Target.tunnel_problem`."""
 
-    around: Surroundings
+    context: TargetContext
     request: LaunchRequest
     spent: Callable[[Deployment], Spent]
     secrets: Secrets
@@ -84,14 +84,14 @@ class Ec2Launch:
 
     @property
     def traffic(self) -> Traffic:
-        reach: Reach = "loopback" if self.around.loopback or self.options.tunnel else "public"
+        reach: Reach = "loopback" if self.context.loopback or self.options.tunnel else "public"
         return Traffic(
             reach=reach, api_key=self.secrets.api_key is not None, encrypted=self._encrypts(self.options.plaintext)
         )
 
     def _encrypts(self, plaintext: bool) -> bool:  # noqa: FBT001 -- of the options or of the record
-        """Return whether its machine answers over TLS: nothing leaves this computer on the way to a sandbox's."""
-        return self.options.secured.encrypted or not (plaintext or self.options.tunnel or self.around.loopback)
+        """Return whether its machine answers over TLS. Traffic to a sandbox's machine never leaves this computer."""
+        return self.options.secured.encrypted or not (plaintext or self.options.tunnel or self.context.loopback)
 
     @property
     def plaintext(self) -> bool:
@@ -114,8 +114,8 @@ class Ec2Launch:
         return self.secrets.makes or self.options.external_ttl
 
     def attempts(self, look: Look) -> Iterator[Attempt]:
-        """Raises NoCapacityError or QuotaError once every pool was tried; other errors at once."""
-        for candidate, placement in self._ladder(*look()):
+        """Yield the attempts. Raises NoCapacityError or QuotaError after the last; other errors immediately."""
+        for candidate, placement in self._in_order(*look()):
             yield self._attempt(*look(), candidate, placement)
         raise self._exhausted()
 
@@ -125,7 +125,7 @@ class Ec2Launch:
         if record is None:
             raise ValueError("the record has no machine")
         region, state = self.region(record.place), "missing"
-        for waited_s in looks(self.around.clock, self.around.pace.running):
+        for waited_s in polls(self.context.clock, self.context.pace.running):
             machine = region.machine(record.attributes["id"])
             state = machine.state
             if state == "running" and machine.address:
@@ -134,7 +134,7 @@ class Ec2Launch:
                 region.check_death(machine, pool=pool)
         raise NotHealthyError(
             "not_running",
-            f"the machine {record.attributes['id']} is {state} after {self.around.pace.running.deadline_s:.0f} s",
+            f"the machine {record.attributes['id']} is {state} after {self.context.pace.running.deadline_s:.0f} s",
             hint=f"'tgi-deploy down {deployment.name}' removes it, 'tgi-deploy up' keeps waiting",
         )
 
@@ -169,8 +169,8 @@ class Ec2Launch:
             tunnel_problem=self.tunnel_problem,
         )
 
-    def _ladder(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
-        """Return the (candidate, zone) pairs to try, best first, after those where something may exist."""
+    def _in_order(self, deployment: Deployment, seen: Sequence[Found]) -> Iterator[tuple[Candidate, Placement]]:
+        """Yield the (candidate, placement) pairs to try: first those where a machine may exist, then the best ones."""
         begun = begun_pools(deployment, seen)
         candidates = sorted(
             (self.plan.chosen, *self.plan.fallbacks),
@@ -201,7 +201,7 @@ class Ec2Launch:
         """Print a note once per run: the pools are listed both before and after the confirmation."""
         if what not in self.pools.noted:
             self.pools.noted.add(what)
-            self.around.reporter.note(text)
+            self.context.reporter.note(text)
 
     def _placements(self, candidate: Candidate, begun: Sequence[str]) -> list[Placement]:
         offer = candidate.offer
@@ -231,7 +231,7 @@ class Ec2Launch:
                 return attempt
         ceiling = self.ends.max_spend_usd
         spent = Spent() if ceiling is None else self.spent(deployment)
-        if ceiling is not None and is_under_way(deployment, seen, self.around.clock):
+        if ceiling is not None and is_under_way(deployment, seen, self.context.clock):
             before = replaced(spent, usd=deployment.ends.spent_before_usd or Decimal(0))
             with suppress(InputError):
                 attempt = self._attempt_after(before, deployment, candidate, placement, seen)
@@ -246,7 +246,7 @@ class Ec2Launch:
     ) -> Attempt:
         asked_s = self.ends.ttl_s
         ttl_s = self.ends.seconds(deployment.name, candidate.cost.usd_per_hour, spent)
-        expires = expiry(deployment, ttl_s, seen, self.around.clock)
+        expires = expiry(deployment, ttl_s, seen, self.context.clock)
         own = None if expires is None or asked_s is None else expires + timedelta(seconds=asked_s - (ttl_s or asked_s))
         ends = Ends(
             ttl_s=ttl_s,
@@ -275,7 +275,7 @@ class Ec2Launch:
             tunneled=self.options.tunnel,
             **extras.names,
         )
-        user_data = written(USER_DATA, deployable, templates_dir=self.around.templates_dir)
+        user_data = render_artifact(USER_DATA, deployable, templates_dir=self.context.templates_dir)
         machine = Machine(
             name=deployment.name,
             revision=deployment.wanted.number,
@@ -319,19 +319,19 @@ class Ec2Launch:
             name=name,
             candidate=candidate,
             model=self.plan.request.model,
-            log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
+            log_filter=self.context.log_grammar(candidate.engine.name).log_filter,
             ttl_s=made_with.ttl_s,
             idle_s=made_with.idle_s,
             lease_s=made_with.lease_s,
             region=candidate.offer.region,
             image_id=image.id,
-            ready_deadline_s=self.around.ready_deadline_s(candidate),
+            ready_deadline_s=self.context.ready_deadline_s(candidate),
         )
 
     def _no_capacity(self, attempt: Attempt, error: NoCapacityError) -> None:
         why = error.cause or error.message
         self.pools.failed(attempt.pool, why)
-        self.around.reporter.warn(warning("no_capacity", f"{attempt.pool}: {why}; trying the next"))
+        self.context.reporter.warn(warning("no_capacity", f"{attempt.pool}: {why}; trying the next"))
 
     def _no_quota(self, attempt: Attempt, error: QuotaError) -> None:
         family = _family(attempt.candidate)
@@ -340,7 +340,7 @@ class Ec2Launch:
         self.pools.no_quota(family, why, room)
         advice = f"; {room.text()}; request an increase: {room.command}" if room is not None else ""
         message = f"{family}: {why}{advice}; trying another family or market"
-        self.around.reporter.warn(warning("quota_exceeded", message))
+        self.context.reporter.warn(warning("quota_exceeded", message))
 
     def _exhausted(self) -> NoCapacityError | QuotaError:
         tried = "; ".join(f"{pool} {why}" for pool, why in self.pools.why())

@@ -1,4 +1,4 @@
-"""Checks of a launch in advance: image, disk, user data, and access to the model."""
+"""Checks of a planned launch: image, disk, user data, and access to the model."""
 
 from __future__ import annotations
 

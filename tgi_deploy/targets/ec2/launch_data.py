@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Ubuntu 22.04 with NVIDIA's open driver, Docker and its GPU runtime (AWS Deep Learning AMI catalog).
 IMAGE_PARAMETER: Final = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-22.04/latest/ami-id"
-ROOT_DEVICE: Final = "/dev/sda1"  # Ubuntu's; DescribeImages has that of other images
+ROOT_DEVICE: Final = "/dev/sda1"  # Ubuntu's; DescribeImages returns that of other images
 _TAGGED: Final = ("instance", "volume", "network-interface")
 
 

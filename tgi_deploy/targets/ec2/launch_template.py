@@ -40,7 +40,7 @@ class LaunchTemplates:
         )
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
-        """Do nothing: other content needs another template."""
+        """Do nothing: changed content needs a new template."""
 
     def read(self, attributes: Mapping[str, str]) -> Found | None:
         found = self._described("reading a launch template", {}, LaunchTemplateIds=[attributes["id"]])
@@ -71,6 +71,6 @@ class LaunchTemplates:
 
 
 def _sent(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data with its user data as EC2 stores it. The spec has the plain text, which every computer makes."""
+    """Return the data with the user data as EC2 stores it. The spec has the plain text, equal on all computers."""
     text = base64.b64decode(data.get("UserData", "")).decode()
     return {**data, "UserData": base64.b64encode(sent(text)).decode()} if text else dict(data)

@@ -88,8 +88,8 @@ class Ec2Options(Value, frozen=True, kw_only=True):
         if self.tunnel and other is not None:
             raise InputError(
                 "conflicting_options",
-                f"{flag_of(other)} is about an open port, and with --tunnel there is none",
-                hint=f"leave out {flag_of(other)}: everyone with permission to open a session can connect",
+                f"{flag_of(other)} applies to an open port, and --tunnel opens none",
+                hint=f"omit {flag_of(other)}: everyone with permission to open a session can connect",
             )
 
     @property

@@ -1,4 +1,4 @@
-"""Finds where a type can be launched: zones that offer it and have a subnet."""
+"""Finds where an instance type can be launched: zones that offer it and have a subnet."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MEMORY_S: Final = 180.0
 TOPIC: Final = "pools"
 _SCHEMA: Final = 1
-# A clock set back must not exclude a pool for hours.
+# If the clock is set back, that must not exclude a pool for hours.
 _AHEAD: Final = timedelta(seconds=5)
 _LONGEST_WHY: Final = 200
 
@@ -38,7 +38,7 @@ class PoolMemory:
     noted: set[str] = field(default_factory=set)
 
     def failed(self, pool: str, why: str) -> None:
-        """Record that the pool had no capacity."""
+        """Exclude a pool without capacity, in later runs too."""
         self.unusable(pool, why)
         if self.store is None:
             return

@@ -42,11 +42,11 @@ CREATING: Final = ("ec2:CreateSecurityGroup", "ec2:CreateLaunchTemplate", "ec2:R
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Flight:
+class PlannedLaunch:
     """A launch, from its planned resources. `roles`: whether it creates any.
 
-    `ending`: type and market of the machines in its region that end before it. `static_ip`: whether it has one, and
-    `new_ip` whether that is still to be allocated.
+    `ending`: type and market of the machines in its region that are deleted first. `static_ip`: whether it uses one;
+    `new_ip`: whether that has to be allocated.
     """
 
     candidate: Candidate
@@ -64,14 +64,14 @@ class Flight:
         return self.candidate.offer.region
 
 
-def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
+def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> PlannedLaunch:
     """Return the attempt's launch, from its planned resources."""
     made = {resource.kind: resource.properties for resource in attempt.wanted}
     request, data = made[INSTANCE]["request"], made[TEMPLATE]["data"]
     interface = request["NetworkInterfaces"][0]
     profile: Mapping[str, Any] = request.get("IamInstanceProfile", {})
     name = None if PROFILE in made else profile.get("Arn") or profile.get("Name")  # not created yet
-    return Flight(
+    return PlannedLaunch(
         candidate=attempt.candidate,
         launch=RehearsedLaunch(
             image=data["ImageId"],
@@ -99,33 +99,33 @@ def launch_of(attempt: Attempt, tags: Mapping[str, str]) -> Flight:
 def launch_findings(
     survey: Survey,
     plan: Plan,
-    flight: Flight,
+    planned: PlannedLaunch,
     *,
     token_parameter: str | None,
     actions: tuple[str, ...] = CREATING,
     tunnel_problem: Callable[[], str] | None = None,
 ) -> tuple[Problem, ...]:
-    """Return all findings about one launch, those of the account first. `tunnel_problem`: of `Ec2Target`."""
-    actions = (*actions, *OF_STATIC_IP) if flight.new_ip else actions
-    questions = _questions(survey, plan, flight, token_parameter, actions)
+    """Return all findings about one launch, those about the account first. `tunnel_problem` is from `Ec2Target`."""
+    actions = (*actions, *OF_STATIC_IP) if planned.new_ip else actions
+    questions = _questions(survey, plan, planned, token_parameter, actions)
     tunnel = {"tunnel": tunnel_problem} if tunnel_problem else {}
     answers: dict[str, Any] = ask_all({**questions, **tunnel})
     who = answers["identity"]
     arn = who.arn if isinstance(who, Identity) else ""
     verdicts = {action: answers[action] for action in actions}
-    kind = flight.launch.instance_type
-    room = headroom_of(survey, flight.candidate, answers.get("quota"), answers.get("used"))
+    kind = planned.launch.instance_type
+    room = headroom_of(survey, planned.candidate, answers.get("quota"), answers.get("used"))
     findings: tuple[Problem | None, ...] = (
         identity_finding(who),
         clock_finding(who),
         *permission_findings(verdicts, arn),
-        boundary_finding(answers["boundary"], read_actions().boundary) if flight.roles else None,
-        quota_finding(room, kind, elsewhere=has_elsewhere(plan, flight.candidate)),
-        addresses_finding(flight.launch.subnet, answers["addresses"]),
-        static_ip_finding(flight.region, answers["static_ip"]) if flight.new_ip else None,
-        route_finding(flight.launch.subnet, answers["route"], public=flight.public, static_ip=flight.static_ip),
-        disk_finding(flight.candidate, flight.root_gib, None),
-        user_data_finding(flight.user_data),
+        boundary_finding(answers["boundary"], read_actions().boundary) if planned.roles else None,
+        quota_finding(room, kind, elsewhere=has_elsewhere(plan, planned.candidate)),
+        addresses_finding(planned.launch.subnet, answers["addresses"]),
+        static_ip_finding(planned.region, answers["static_ip"]) if planned.new_ip else None,
+        route_finding(planned.launch.subnet, answers["route"], public=planned.public, static_ip=planned.static_ip),
+        disk_finding(planned.candidate, planned.root_gib, None),
+        user_data_finding(planned.user_data),
         tunnel_finding(answers["tunnel"]) if tunnel else None,
         answers["hub"],
     )
@@ -133,10 +133,10 @@ def launch_findings(
 
 
 def _questions(
-    survey: Survey, plan: Plan, flight: Flight, token_parameter: str | None, actions: tuple[str, ...]
+    survey: Survey, plan: Plan, planned: PlannedLaunch, token_parameter: str | None, actions: tuple[str, ...]
 ) -> dict[str, Callable[[], Any]]:
-    inspector, launch = survey.inspector(flight.region), flight.launch
-    code = quota_code(flight.candidate)
+    inspector, launch = survey.inspector(planned.region), planned.launch
+    code = quota_code(planned.candidate)
     questions: dict[str, Callable[[], Any]] = {
         "identity": inspector.identity,
         "addresses": lambda: inspector.free_addresses(launch.subnet),
@@ -144,13 +144,13 @@ def _questions(
         "hub": lambda: hub_finding(survey, plan.request.model.model, token_parameter=token_parameter),
         **{action: _rehearsal(inspector, action, launch) for action in actions},
     }
-    if flight.roles:
+    if planned.roles:
         questions["boundary"] = lambda: inspector.policy(read_actions().boundary.name)
-    if flight.new_ip:
+    if planned.new_ip:
         questions["static_ip"] = inspector.elastic_addresses
     if code is not None:
         questions["quota"] = lambda: inspector.quota(code)
-        questions["used"] = lambda: used_vcpus(survey, flight.region, code, flight.ending)
+        questions["used"] = lambda: used_vcpus(survey, planned.region, code, planned.ending)
     return questions
 
 

@@ -74,7 +74,7 @@ def _increase(code: str, enough: int, region: str) -> str:
 
 
 def more_addresses(region: str, used: int) -> str:
-    """Return what to do where all Elastic IP addresses of a region are `used`."""
+    """Return the remedy for a region whose quota of Elastic IP addresses is `used` up."""
     return f"release one that is not needed, or request more: {_increase(ADDRESSES, used + 1, region)}"
 
 

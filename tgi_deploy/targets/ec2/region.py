@@ -1,4 +1,4 @@
-"""What an EC2 region provides in addition to a target's location."""
+"""The protocol of an EC2 region: a location, and what a launch needs to know about it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Region(Cloud, Protocol):
     """One EC2 region."""
 
     def image(self, *, architecture: str, wanted: str | None) -> MachineImage:
-        """Return the disk image to boot."""
+        """Return the AMI to boot."""
 
     def placements(self, instance_type: str, *, subnet: str | None) -> tuple[Placement, ...]:
         """Return where the type can be launched, sorted by zone."""

@@ -1,4 +1,4 @@
-"""Turns a candidate in a zone into the resources of a machine on EC2. Pure."""
+"""Turns a candidate in a zone into EC2 resources. Pure."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _launch_template(machine: Machine) -> Resource:
 
 
 def _address(machine: Machine) -> Resource:
-    """Return the address. A machine's price has a public address in it: without one, this one is billed separately."""
+    """Return the address, with its price while no machine has it: a machine's price includes a public address."""
     lines = machine.candidate.cost.lines
     price = next((line.usd_per_hour for line in lines if line.item == PUBLIC_ADDRESS), None)
     properties = {"domain": "vpc"}

@@ -32,8 +32,8 @@ FOLDER: Final = "/tgi-deploy/"
 HUB_TOKEN: Final = "hub-token"  # noqa: S105 -- the parameter's name, not a token
 _API_KEY: Final = "api-key"
 MACHINE_ROLE: Final = "machine-role"
-# Of Session Manager's agent: AWS Systems Manager User Guide, "Create a custom IAM role for Session Manager"; also Run
-# Command since agent 3.3.40: "Reference: ec2messages, ssmmessages, and other API operations".
+# For Session Manager's agent: AWS Systems Manager User Guide, "Create a custom IAM role for Session Manager". Since
+# agent 3.3.40 also for Run Command: "Reference: ec2messages, ssmmessages, and other API operations".
 _MAY_ANSWER: Final = {
     "Effect": "Allow",
     "Action": [
@@ -43,7 +43,7 @@ _MAY_ANSWER: Final = {
         "ssmmessages:OpenControlChannel",
         "ssmmessages:OpenDataChannel",
     ],
-    "Resource": "*",  # they know no narrower one
+    "Resource": "*",  # these actions do not support resource-level permissions
 }
 _WHAT: Final = {HUB_TOKEN: "hub token", _API_KEY: "API key"}
 
@@ -93,7 +93,7 @@ class Delivery:
 
 
 def secrets_of(options: Ec2Options, plan: Plan, environment: Mapping[str, str], *, wait: bool) -> Secrets:
-    """Return the source of each secret; `wait`: the engine will be called, so its key must be known here.
+    """Return the source of each secret; `wait`: this command will call the engine, so it must know the key.
 
     Raises InputError `secret_missing`, `secret_unusable`, `bad_env`, `api_key_unsupported`, `api_key_unknown`,
     `conflicting_options`, `parameter_not_accessible`.

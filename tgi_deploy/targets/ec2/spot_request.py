@@ -1,4 +1,4 @@
-"""Spot requests. Launching a spot instance creates one with the same tags, which ends with it."""
+"""Spot requests. Launching a spot instance creates one with the same tags, which closes with the instance."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Front,
         LaunchRequest,
         Policy,
-        Surroundings,
+        TargetContext,
     )
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
@@ -81,16 +81,16 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(named)) or (self.default_region(),)
 
     def supply(self, catalog: Catalog, *, release: str, hardware: bool) -> Supplied:  # noqa: ARG002 -- the protocol's
-        """Return nothing to add: the catalog's offers count."""
+        """Return nothing: plans use the catalog's offers."""
         return Supplied()
 
-    def refusal(self, plan: Plan) -> InputError | None:
-        """Return the error for a plan with another's machines, or with a local folder, which EC2 can't reach."""
+    def rejection(self, plan: Plan) -> InputError | None:
+        """Return the error for a plan with other machines than EC2's, or with a local folder, which EC2 can't reach."""
         offer, model = plan.chosen.offer, plan.request.model.model
         if offer.instance_type.status == "hosted":
             return InputError(
                 "not_rentable",
-                f"{offer.instance_type.name} is a machine of another service: EC2 does not rent it out",
+                f"{offer.instance_type.name} is an instance type of another service: EC2 can't launch it",
                 hint="plan again with --target ec2",
             )
         if offer.market == "owned":
@@ -109,9 +109,9 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return None
 
     def launch(
-        self, around: Surroundings, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
+        self, context: TargetContext, request: LaunchRequest, *, spent: Callable[[Deployment], Spent] = no_spending
     ) -> Ec2Launch:
-        """Raises DeployError `caller_address_unknown`, because nobody could reach the machine.
+        """Return the launch. Raises DeployError `caller_address_unknown`, because no one could reach the machine.
 
         Raises InputError `conflicting_options` for a driver without a machine image.
         """
@@ -128,20 +128,20 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
         own, key = request.options.certificate, "--certificate-key-parameter"
         return Ec2Launch(
-            around=around,
+            context=context,
             request=request,
             spent=spent,
             secrets=secrets_of(request.options, request.plan, request.environ, wait=request.wait),
             cidrs=() if request.options.tunnel else request.options.networks or (self.caller_cidr(),),
             region=self.region,
             survey=self.survey,
-            pools=PoolMemory(around.clock, around.store),
-            certificate=None if own is None else read_certificate(Path(own), around.clock.now(), key_option=key),
+            pools=PoolMemory(context.clock, context.store),
+            certificate=None if own is None else read_certificate(Path(own), context.clock.now(), key_option=key),
             tunnel_problem=self.tunnel_problem(request.options),
         )
 
     def tunnel_problem(self, options: Ec2Options) -> Callable[[], str] | None:
-        """Return what finds out why no tunnel can be opened from here; None if the options ask for none."""
+        """Return a function that returns why no tunnel can be opened from here; None without --tunnel."""
         manager = self.session_manager
         return (lambda: manager().problem()) if options.tunnel and manager is not None else None
 
@@ -167,20 +167,20 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
             raise ValueError("this target opens no sessions")
         return self.session_manager()
 
-    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:
-        """Return the front; None with an external schedule, which ends only one machine, or a new address."""
+    def front(self, context: TargetContext, deployment: Deployment) -> Front | None:
+        """Return the front. None with an external schedule, which ends only one machine, or if --static-ip changes."""
         from tgi_deploy.targets.ec2.external_end import SCHEDULE  # noqa: PLC0415 -- startup time
         from tgi_deploy.targets.ec2.front import DirectFront, StaticFront  # noqa: PLC0415 -- startup time
 
         static = {item.options.get("static_ip", False) for item in (deployment.current, deployment.wanted)}
         if len(static) > 1 or any(record.kind == SCHEDULE for record in deployment.resources):
             return None
-        return (StaticFront if True in static else DirectFront)(around=around, region=self.region)
+        return (StaticFront if True in static else DirectFront)(context=context, region=self.region)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.ec2.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.ec2.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable, templates_dir=templates_dir)
+        return render_artifact(form, deployable, templates_dir=templates_dir)
 
     @property
     def by_hand(self) -> ByHand:
@@ -188,21 +188,21 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
 
         return commands
 
-    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:
-        from tgi_deploy.targets.ec2.doctor import AccountLook, examine  # noqa: PLC0415 -- startup time
+    def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:
+        from tgi_deploy.targets.ec2.doctor import Examination, examine  # noqa: PLC0415 -- startup time
 
         if self.survey is None:
             return ()
-        return examine(AccountLook(target=self, survey=self.survey, around=around, asked=request))
+        return examine(Examination(target=self, survey=self.survey, context=context, asked=request))
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import required_policy  # noqa: PLC0415
 
-        return needed(read_actions(), features, everything=everything)
+        return required_policy(read_actions(), features, everything=everything)
 
     def boundary(self) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import permissions_boundary  # noqa: PLC0415
 
-        return bounding(read_actions())
+        return permissions_boundary(read_actions())

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from tgi_deploy import bounded_json
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.errors import GoneError, LostReplyError
+from tgi_deploy.reconcile.errors import LostReplyError, ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.errors import NOT_FOUND, refused
 from tgi_deploy.targets.kubernetes.manifests import TOOL
 from tgi_deploy.targets.reply import Reply, ReplyError
@@ -126,7 +126,7 @@ class Api:
         if answer.status == NOT_FOUND and answer.body.strip() == _NO_SUCH_KIND:
             if missing:
                 return None
-            raise GoneError(f"{doing}: the cluster has no such kind of object")
+            raise ResourceNotFoundError(f"{doing}: the cluster has no such kind of object")
         try:
             reply = Reply.of(bounded_json.parse(answer.body))
             if answer.succeeded:

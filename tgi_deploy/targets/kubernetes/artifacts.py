@@ -32,7 +32,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*", re.ASCII)
 _MEANINGS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
-def written(form: str, deployable: Deployable) -> Artifact:
+def render_artifact(form: str, deployable: Deployable) -> Artifact:
     """Render the artifact. Raises InputError for unsafe values, and `extra_missing` without PyYAML."""
     check(deployable)
     options: KubernetesOptions = deployable.options or KubernetesOptions()

@@ -46,7 +46,7 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
         f"rollout restart {own}",
     )
     return Commands(
-        looks=tuple(f"{kubectl} {words}" for words in looks),
+        inspections=tuple(f"{kubectl} {words}" for words in looks),
         removal=(f"{kubectl} delete {every}",),
         proof=f"{kubectl} get {every} --output name   # the proof: no line",
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.reconcile.ends import NO_LIMIT, READS_TAGS, TAG_IDLE_S, TAG_LEASE
-from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.limits import CONTAINER, DEPENDENT_PATHS, POD_LABEL, enforcer
 from tgi_deploy.targets.kubernetes.manifests import REQUESTS, label
 from tgi_deploy.targets.kubernetes.objects import Objects, same, tagged
@@ -149,7 +149,7 @@ class Workloads(Objects):
             return
         live = self.api.get(path, "reading the deployment", lambda item: (item.content, self.found(item)))
         if live is None:
-            raise GoneError(f"there is no {attributes['id']} in {self.api.place.namespace}")
+            raise ResourceNotFoundError(f"there is no {attributes['id']} in {self.api.place.namespace}")
         if any(tags.get(name, NO_LIMIT) != NO_LIMIT for name in _LIMITS):
             self._enforce(*live, counts=tags.get(TAG_IDLE_S, NO_LIMIT) != NO_LIMIT)
         annotations = {label(name): value for name, value in tags.items()}

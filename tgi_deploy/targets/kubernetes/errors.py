@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.catalog.store import Store
 from tgi_deploy.errors import ConflictError, DeployError, InputError
-from tgi_deploy.reconcile.errors import BadRequestError, GoneError, LostReplyError, ThrottledError
+from tgi_deploy.reconcile.errors import BadRequestError, LostReplyError, ResourceNotFoundError, ThrottledError
 from tgi_deploy.targets.reply import Reply, ReplyError
 from tgi_deploy.text import one_line
 
@@ -76,7 +76,7 @@ def _by_status(status: int, message: str, said: str, *, changing: bool) -> Deplo
         hint = "'kubectl auth can-i --list' shows what you may do; docs/kubernetes.md lists what is needed"
         return ClusterRefusedError(FORBIDDEN_CODE, message, hint=hint)
     if status == NOT_FOUND:
-        return GoneError(message)
+        return ResourceNotFoundError(message)
     if status == TOO_MANY or status >= _SERVER:
         return ThrottledError(message, unsure=changing and status != TOO_MANY)
     return BadRequestError(message, hint="'tgi-deploy status NAME' shows what exists")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.kubernetes.nodes import Node
     from tgi_deploy.targets.kubernetes.options import KubernetesOptions
     from tgi_deploy.targets.kubernetes.pools import Growth
-    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, TargetContext
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.hardware import InstanceType
     from tgi_deploy.values.plan import Candidate
@@ -59,7 +59,7 @@ class KubernetesLaunch:
     `growth` returns what its pools may add, and asks once; `types` are the instance types of the catalog.
     """
 
-    around: Surroundings
+    context: TargetContext
     request: LaunchRequest
     cloud: Callable[[str], KubernetesCloud]
     nodes: Callable[[str], Sequence[Node]]
@@ -180,7 +180,7 @@ class KubernetesLaunch:
             replicas=replaced(self._replicas, least=least),
             gauges=gauges,
             each=requests_each(plan.request.concurrency, plan.chosen.replicas),
-            ready_s=self.around.starts_s(plan.chosen),
+            ready_s=self.context.starts_s(plan.chosen),
             prometheus=prometheus,
         )
 
@@ -190,7 +190,7 @@ class KubernetesLaunch:
         alive = any(found.is_machine and found.alive for found in seen)
         if alive and (asked == WantedEnds() or not _creates(changes)):
             return deployment.ends
-        expires = expiry(deployment, asked.ttl_s, seen, self.around.clock)
+        expires = expiry(deployment, asked.ttl_s, seen, self.context.clock)
         return Ends(
             ttl_s=asked.ttl_s,
             expires_at=expires,
@@ -399,8 +399,8 @@ class KubernetesLaunch:
             name=deployment.name,
             candidate=candidate,
             model=self.request.plan.request.model,
-            log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
-            ready_deadline_s=self.around.ready_deadline_s(candidate),
+            log_filter=self.context.log_grammar(candidate.engine.name).log_filter,
+            ready_deadline_s=self.context.ready_deadline_s(candidate),
             idle_s=self.request.ends.idle_s,
         )
         check(deployable)

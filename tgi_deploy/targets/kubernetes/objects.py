@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import ConflictError, DeployError
-from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.errors import FORBIDDEN_CODE
 from tgi_deploy.targets.kubernetes.manifests import label, object_name
 from tgi_deploy.targets.kubernetes.resources import AUTOSCALERS, DEPLOYMENT, INGRESS, PATHS, SERVICE, name_of
@@ -133,7 +133,7 @@ class Dependents(Objects):
         """Return what exists, which nobody without permission has created here."""
         try:
             return Objects.find(self, tags)
-        except GoneError:  # the cluster has no such kind
+        except ResourceNotFoundError:  # the cluster has no such kind
             return ()
         except DeployError as error:
             if error.code != FORBIDDEN_CODE:

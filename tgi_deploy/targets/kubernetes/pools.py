@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import Problem, warning
-from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.kubernetes.errors import ClusterRefusedError
 from tgi_deploy.targets.kubernetes.nodes import untolerated
 from tgi_deploy.targets.kubernetes.quotas import amount
@@ -105,7 +105,7 @@ def growth(api: Api, cards: Cards, catalog: Catalog) -> Growth:
     try:
         listed = api.items(api.path(cards.karpenter["api"], "nodepools", everywhere=True), doing)
         found = [_pool(item, cards) for item in listed]
-    except GoneError:
+    except ResourceNotFoundError:
         return Growth()
     except ClusterRefusedError as refused:
         return _unread(refused.message, refused.hint) if _has_karpenter(api, cards) else Growth()

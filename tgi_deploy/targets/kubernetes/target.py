@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tgi_deploy.errors import InputError, error
 from tgi_deploy.targets.kubernetes.connection import Clusters
 from tgi_deploy.targets.kubernetes.options import NAME, KubernetesOptions
-from tgi_deploy.targets.protocol import Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.targets.protocol import Supplied, TargetFacts, UnsupportedOptions, no_spending
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.plan_options import MOST_REPLICAS
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Deployable,
         Front,
         LaunchRequest,
-        Surroundings,
+        TargetContext,
     )
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
@@ -49,8 +49,8 @@ FACTS: Final = TargetFacts(
     shows_at_once=True,
     regions=False,
     stops=False,
-    refuses=(
-        Refusal(
+    unsupported=(
+        UnsupportedOptions(
             options=("max_spend",),
             code="limits_unsupported",
             why="nothing counts what the cluster's nodes cost",
@@ -149,7 +149,7 @@ class KubernetesTarget:
         found_short = (short_of_gpus(nodes, plan.chosen.accelerator, plan.chosen.num_shard, more), *quotas)
         return next((item for item in found_short if item is not None and item.severity == "error"), None)
 
-    def refusal(self, plan: Plan) -> InputError | None:
+    def rejection(self, plan: Plan) -> InputError | None:
         if plan.chosen.offer.market == "owned":
             return None
         return InputError(
@@ -160,7 +160,7 @@ class KubernetesTarget:
 
     def launch(
         self,
-        around: Surroundings,
+        context: TargetContext,
         request: LaunchRequest,
         *,
         spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- the nodes are billed, not the deployment
@@ -169,7 +169,7 @@ class KubernetesTarget:
         from tgi_deploy.targets.kubernetes.nodes import is_deployment_of  # noqa: PLC0415
 
         return KubernetesLaunch(
-            around=around,
+            context=context,
             request=request,
             cloud=self.cloud,
             nodes=cache(lambda name: self._nodes(request.supplied.place, self.catalog(), is_deployment_of(name))),
@@ -193,7 +193,7 @@ class KubernetesTarget:
 
         return read_nodes(self.cloud(place).api, Cards.packaged(), catalog, ours=ours)
 
-    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
+    def front(self, context: TargetContext, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
         """Return the Service; None inside the cluster, where a revision can be reached only once the Service has it."""
         from tgi_deploy.targets.kubernetes.front import ServiceFront  # noqa: PLC0415 -- planning loads nothing that acts
         from tgi_deploy.targets.kubernetes.place import Place  # noqa: PLC0415
@@ -206,11 +206,11 @@ class KubernetesTarget:
         )
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:  # noqa: ARG002 -- it has no template
-        from tgi_deploy.targets.kubernetes.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.kubernetes.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable)
+        return render_artifact(form, deployable)
 
-    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
+    def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
         from tgi_deploy.targets.kubernetes.doctor import examined  # noqa: PLC0415 -- only `doctor` examines
 
         api = self.cloud(self.chosen(request.options)).api

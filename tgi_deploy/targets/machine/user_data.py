@@ -2,7 +2,7 @@
 
 systemd restarts a crashed engine but not a misconfigured one: `run-engine` exits with the launcher's exit code 2, or
 with 64 if the log of a start that never became ready shows a failure that the table marks as final. It prints markers
-on the console for the waiting side: `[tgi-deploy] phase=…` and `[tgi-deploy] verdict=configuration`.
+on the console for the `up` that waits: `[tgi-deploy] phase=…` and `[tgi-deploy] verdict=configuration`.
 Only the deployment's name goes into a unit file, and its grammar excludes everything that systemd expands.
 """
 
@@ -108,7 +108,7 @@ def _is_spot(deployable: Deployable) -> bool:
 
 
 def _commands(deployable: Deployable) -> Iterator[list[str]]:
-    """Return the boot commands. The end timer starts before the engine, and its end may be set later."""
+    """Return the boot commands. The timer starts before the engine, even without a limit: one may be set later."""
     yield ["systemctl", "daemon-reload"]
     yield ["systemctl", "enable", "--now", EXPIRE_TIMER]
     yield ["systemctl", "enable", "--now", EXPIRE_WATCH]
@@ -142,7 +142,7 @@ def _values(deployable: Deployable) -> dict[str, Any]:
 
 
 def _published(deployable: Deployable, port: int) -> dict[str, Any]:
-    """Return where the engine answers on the machine: behind a proxy only programs of the machine reach it."""
+    """Return where the engine listens on the machine: behind a proxy, only on loopback."""
     if deployable.tls_image is None:
         return {"published": f"127.0.0.1:{port}" if deployable.tunneled else str(port), "local_port": port}
     local_port = next(other for other in _LOCAL_PORTS if other != port)
@@ -220,7 +220,7 @@ def _parameter_region(deployable: Deployable) -> str | None:
 
 
 def _check_size(content: bytes) -> None:
-    """Without a certificate, the text must fit as it is: people also use it by hand."""
+    """Check the size. Without a certificate, the text must fit uncompressed, because people also use it by hand."""
     size_bytes = len(content)
     if size_bytes > MAX_BYTES:
         raise DeployError(

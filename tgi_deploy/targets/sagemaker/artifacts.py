@@ -22,7 +22,7 @@ _FROM_HUB: Final = SageMakerOptions()
 _FROM_S3: Final = SageMakerOptions(weights="s3://bucket/folder/")
 
 
-def written(form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
+def render_artifact(form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
     """Render the stack. Gated weights come from S3, because a token would be readable in the model.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from tgi_deploy import bounded_json
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.errors import DeployError, error, ok, warning
-from tgi_deploy.reconcile.errors import GoneError, PermissionDeniedError
+from tgi_deploy.reconcile.errors import PermissionDeniedError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import each
 from tgi_deploy.targets.deployable import HUB_TOKEN
 from tgi_deploy.targets.reply import ReplyError
@@ -81,7 +81,7 @@ def _boundary(api: Api, options: SageMakerOptions) -> Iterator[Problem]:
         account, partition = api.ask("get_caller_identity", "reading your identity", _account, service="sts")
         arn = boundary.arn(account, partition)
         api.ask("get_policy", doing, lambda reply: reply.part("Policy").text("Arn"), service="iam", PolicyArn=arn)
-    except GoneError:
+    except ResourceNotFoundError:
         message = f"the account has no policy {boundary.name!r}, which every created role carries"
         yield error("boundary_missing", message, f"run once, as an administrator of the account: {boundary.creation}")
     except DeployError as problem:

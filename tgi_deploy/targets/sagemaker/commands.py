@@ -70,7 +70,7 @@ def commands(name: str, place: str, machine_id: str, *, nvidia: bool = True) -> 
     contains = f"--name-contains {endpoint_name(name)} {region}"
     tagged = f"--tag-filters Key={TAG_NAME},Values={name}"
     return Commands(
-        looks=(
+        inspections=(
             f"aws sagemaker describe-endpoint --endpoint-name {endpoint} {region}",
             f"aws logs tail {log_group(name)} --since 1h {region}",
         ),

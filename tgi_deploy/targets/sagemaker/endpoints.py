@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.reconcile.claim import claimed_error
 from tgi_deploy.reconcile.ends import READS_TAGS, certain_end, ends_of
-from tgi_deploy.reconcile.errors import ExistsError, GoneError, InUseError
+from tgi_deploy.reconcile.errors import ExistsError, InUseError, ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, before_visible, tag_list
 from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.listing import SERVICE, described, listed_with_tags, tags_of_arn
@@ -179,7 +179,7 @@ class Endpoints:
     def _limit(self, attributes: Mapping[str, str], tags: Mapping[str, str]) -> None:
         found = self.read(attributes)
         if found is None:
-            raise GoneError(f"there is no endpoint configuration {attributes['id']} in {self.api.region}")
+            raise ResourceNotFoundError(f"there is no endpoint configuration {attributes['id']} in {self.api.region}")
         enforce(self.api, found, {**found.tags, **tags})
         arn = found.attributes["arn"]
         self.api.ask("add_tags", "tagging an endpoint's configuration", lambda reply: reply.optional_parts("Tags"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tgi_deploy.errors import DeployError
-from tgi_deploy.reconcile.retry import PollPolicy, looks
+from tgi_deploy.reconcile.retry import PollPolicy, polls
 from tgi_deploy.targets.sagemaker.endpoints import ENDPOINT
 from tgi_deploy.targets.sagemaker.limits import enforce
 from tgi_deploy.targets.sagemaker.names import endpoint_name, endpoint_of
@@ -64,7 +64,7 @@ class EndpointFront:
     def _resize(self, machine: ResourceRecord, replicas: int) -> None:
         """Change the number of machines if autoscaling has left another one. Raises DeployError `endpoint_busy`."""
         name, status = endpoint_of(machine.attributes["id"]), ""
-        for _ in looks(self.cloud.api.retrier.clock, _SCALING):
+        for _ in polls(self.cloud.api.retrier.clock, _SCALING):
             state = self.cloud.state(name)
             if state is None or state.settled or state.desired == replicas:
                 self.cloud.handler(ENDPOINT).update(machine.attributes, {"replicas": replicas})

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.errors import Problem
-    from tgi_deploy.targets.protocol import LaunchRequest, Look, Surroundings
+    from tgi_deploy.targets.protocol import LaunchRequest, Look, TargetContext
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.targets.sagemaker.options import SageMakerOptions
     from tgi_deploy.values.deployment import Deployment
@@ -47,7 +47,7 @@ _BESIDE: Final = frozenset({END_ROLE, TARGET})
 class SageMakerLaunch:
     """The launch of an endpoint. `cloud` returns a place's."""
 
-    around: Surroundings
+    context: TargetContext
     request: LaunchRequest
     cloud: Callable[[str], SageMakerCloud]
 
@@ -71,7 +71,7 @@ class SageMakerLaunch:
     @property
     def traffic(self) -> Traffic:
         """The traffic to AWS's own API, over TLS."""
-        reach: Reach = "loopback" if self.around.loopback else "public"
+        reach: Reach = "loopback" if self.context.loopback else "public"
         return Traffic(reach=reach, api_key=False, encrypted=True)
 
     @property
@@ -148,9 +148,9 @@ class SageMakerLaunch:
             name=deployment.name,
             candidate=candidate,
             model=self.plan.request.model,
-            log_filter=self.around.log_grammar(candidate.engine.name).log_filter,
+            log_filter=self.context.log_grammar(candidate.engine.name).log_filter,
             region=self.region,
-            ready_deadline_s=self.around.ready_deadline_s(candidate),
+            ready_deadline_s=self.context.ready_deadline_s(candidate),
         )
         check(deployable)
         return deployable
@@ -159,7 +159,7 @@ class SageMakerLaunch:
         """Return the options with a role: on this computer one is created without being asked for."""
         if self.options.role is not None or self.options.create_role:
             return self.options
-        if self.around.loopback:
+        if self.context.loopback:
             return replaced(self.options, create_role=True)
         raise InputError(
             "role_missing",
@@ -176,7 +176,7 @@ class SageMakerLaunch:
         needed = model.model.gated or bool(self.plan.chosen.engine.container.secrets)
         if self.options.weights is not None or not (needed or self.options.hub_token_from_env):
             return {}
-        if self.options.hub_token_from_env or self.around.loopback:
+        if self.options.hub_token_from_env or self.context.loopback:
             checked(self.request.environ.get(HUB_TOKEN), HUB_TOKEN, "the hub token")
             return {HUB_TOKEN: reference(HUB_TOKEN)}
         raise InputError(
@@ -187,13 +187,13 @@ class SageMakerLaunch:
 
     def _ends(self, deployment: Deployment, seen: Sequence[Found]) -> Ends:
         """Return the limits. An endpoint that stays keeps its own, also through an update that asks for none."""
-        asked, now = self.request.ends, self.around.clock.now()
+        asked, now = self.request.ends, self.context.clock.now()
         known = deployment.ends
         left = certain_end(ends_of(deployment, ()))
         lasts = asked == WantedEnds() and left is not None and left > now
         if lasts or _alive(seen) is not None:
             return known
-        expires = expiry(deployment, asked.ttl_s, seen, self.around.clock)
+        expires = expiry(deployment, asked.ttl_s, seen, self.context.clock)
         return Ends(
             ttl_s=asked.ttl_s, expires_at=expires, asked_ttl_s=asked.ttl_s, ttl_until=expires, lease_s=asked.lease_s
         )
@@ -203,7 +203,7 @@ class SageMakerLaunch:
         machine = _alive(seen)
         if machine is not None and reads_tags(machine.tags):
             return certain_end(ends_of(None, [machine.tags]))
-        now = self.around.clock.now()
+        now = self.context.clock.now()
         lease = None if ends.lease_s is None else now + timedelta(seconds=ends.lease_s)
         return min((at for at in (ends.expires_at, lease) if at is not None), default=None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.aws.api import carries, each, tags_of
 from tgi_deploy.targets.sagemaker.names import PREFIX, endpoint_name
 from tgi_deploy.values.resource import TAG_NAME
@@ -23,7 +23,7 @@ def described(api: Api, method: str, doing: str, read: Callable[[Reply], _T], **
     """Return what `read` finds in a description; None if the resource does not exist."""
     try:
         return api.ask(method, doing, read, service=SERVICE, **parameters)
-    except GoneError:
+    except ResourceNotFoundError:
         return None
 
 
@@ -52,6 +52,6 @@ def tags_of_arn(api: Api, arn: str) -> dict[str, str] | None:
     """Return the tags of a resource; None if it was deleted in between."""
     try:
         pages = api.list("list_tags", "reading tags", lambda page: [tags_of(page)], service=SERVICE, ResourceArn=arn)
-    except GoneError:
+    except ResourceNotFoundError:
         return None
     return {name: value for page in pages for name, value in page.items()} if pages else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from tgi_deploy.reconcile.errors import GoneError
+from tgi_deploy.reconcile.errors import ResourceNotFoundError
 from tgi_deploy.targets.aws.api import Api, carries, each
 from tgi_deploy.targets.sagemaker.names import PREFIX, VARIANT, endpoint_name, place_of
 from tgi_deploy.values.resource import TAG_KEY, TAG_NAME, AutoscalerState, Found
@@ -53,7 +53,7 @@ class ScalableTargets:
         self._registered(properties, Tags=dict(tags))
         found = self.read({"id": resource_id(properties["name"])})
         if found is None:
-            raise GoneError(f"registering {properties['name']} for scaling had no effect")
+            raise ResourceNotFoundError(f"registering {properties['name']} for scaling had no effect")
         return found
 
     def update(self, attributes: Mapping[str, str], properties: Mapping[str, Any]) -> None:
@@ -118,7 +118,7 @@ class ScalableTargets:
         try:
             return self.api.ask("list_tags_for_resource", "reading a scalable target's tags",
                                 lambda reply: reply.table("Tags"), service=SERVICE, ResourceARN=arn)  # fmt: skip
-        except GoneError:
+        except ResourceNotFoundError:
             return None
 
     def _found(self, item: dict[str, str], tags: dict[str, str]) -> Found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tgi_deploy.errors import DeployError, InputError, error
-from tgi_deploy.targets.protocol import Invocation, Refusal, Supplied, TargetFacts, no_spending
+from tgi_deploy.targets.protocol import Invocation, Supplied, TargetFacts, UnsupportedOptions, no_spending
 from tgi_deploy.targets.sagemaker.names import endpoint_name, place_of, region_of
 from tgi_deploy.targets.sagemaker.options import NAME, SageMakerOptions
 from tgi_deploy.values.base import Frozen
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Launch,
         LaunchRequest,
         Policy,
-        Surroundings,
+        TargetContext,
     )
     from tgi_deploy.targets.sagemaker.cloud import SageMakerCloud
     from tgi_deploy.values.base import Value
@@ -52,20 +52,20 @@ FACTS: Final = TargetFacts(
     stops=False,
     restarts=False,
     reached="through SageMaker's runtime, for whoever may call sagemaker:InvokeEndpoint",
-    refuses=(
-        Refusal(
+    unsupported=(
+        UnsupportedOptions(
             options=("hardware", "disk", "port", "driver"),
             code="not_on_sagemaker",
             why="SageMaker chooses the machine's disk, driver and port, and rents out its own machines only",
             hint="leave it out; --instance ml.TYPE chooses a machine",
         ),
-        Refusal(
+        UnsupportedOptions(
             options=("max_spend",),
             code="limits_unsupported",
             why="nothing in an endpoint can track what it costs",
             hint="set its end with --ttl or --lease, which a schedule of AWS holds",
         ),
-        Refusal(
+        UnsupportedOptions(
             options=("idle_timeout",),
             code="limits_unsupported",
             why="nothing in AWS deletes an endpoint that has no requests",
@@ -102,7 +102,7 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         """Return nothing to add: the catalog's offers count."""
         return Supplied()
 
-    def refusal(self, plan: Plan) -> InputError | None:
+    def rejection(self, plan: Plan) -> InputError | None:
         """Return the error for a plan with other machines than SageMaker's, or with a folder of this computer."""
         from tgi_deploy.targets.sagemaker.requests import not_hosted  # noqa: PLC0415 -- startup time
 
@@ -117,18 +117,18 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
     def launch(
         self,
-        around: Surroundings,
+        context: TargetContext,
         request: LaunchRequest,
         *,
         spent: Callable[[Deployment], Spent] = no_spending,  # noqa: ARG002 -- --max-spend is refused
     ) -> Launch:
         from tgi_deploy.targets.sagemaker.launch import SageMakerLaunch  # noqa: PLC0415 -- planning loads nothing that acts
 
-        made = SageMakerLaunch(around=around, request=request, cloud=self.cloud_of)
+        made = SageMakerLaunch(context=context, request=request, cloud=self.cloud_of)
         made.check()
         return made
 
-    def front(self, around: Surroundings, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
+    def front(self, context: TargetContext, deployment: Deployment) -> Front | None:  # noqa: ARG002 -- the protocol's
         """Return the endpoint, in which SageMaker itself replaces the machines."""
         from tgi_deploy.targets.sagemaker.front import EndpointFront  # noqa: PLC0415 -- planning loads nothing that acts
 
@@ -195,11 +195,11 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         return self.cloud_of(place)
 
     def artifact(self, form: str, deployable: Deployable, *, templates_dir: Path | None) -> Artifact:
-        from tgi_deploy.targets.sagemaker.artifacts import written  # noqa: PLC0415 -- startup time
+        from tgi_deploy.targets.sagemaker.artifacts import render_artifact  # noqa: PLC0415 -- startup time
 
-        return written(form, deployable, templates_dir=templates_dir)
+        return render_artifact(form, deployable, templates_dir=templates_dir)
 
-    def examine(self, around: Surroundings, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
+    def examine(self, context: TargetContext, request: AccountRequest) -> tuple[Problem, ...]:  # noqa: ARG002 -- the protocol's
         from tgi_deploy.targets.sagemaker.checks import examined  # noqa: PLC0415 -- only `doctor` examines
 
         region = region_of(request.place) or request.place
@@ -207,15 +207,15 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
 
     def policy(self, features: tuple[str, ...], *, everything: bool) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import needed  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import required_policy  # noqa: PLC0415
 
-        return needed(read_actions(NAME), features, everything=everything)
+        return required_policy(read_actions(NAME), features, everything=everything)
 
     def boundary(self) -> Policy:
         from tgi_deploy.catalog.actions import read_actions  # noqa: PLC0415 -- startup time
-        from tgi_deploy.targets.aws.policy import bounding  # noqa: PLC0415
+        from tgi_deploy.targets.aws.policy import permissions_boundary  # noqa: PLC0415
 
-        return bounding(read_actions(NAME))
+        return permissions_boundary(read_actions(NAME))
 
     @property
     def by_hand(self) -> ByHand:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fakes.computer import FakeComputer, on, plan
 from fakes.inspection import ARN, FakeInspector, FakeInstallation, FakeWorkstation, survey_of
-from fakes.surroundings import Surroundings, on, plan
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.checking.doctor import DoctorRequest, doctor
@@ -19,7 +19,7 @@ G = on("g6e.xlarge", quota="L-DB2E81BA")
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings(home=tmp_path)
+    return FakeComputer(home=tmp_path)
 
 
 def examine(around, inspector, *, wanted=None, target="ec2", **changes):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from fakes.computer import on, plan, request
 from fakes.inspection import FakeInspector, survey_of
-from fakes.surroundings import on, plan, request
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up

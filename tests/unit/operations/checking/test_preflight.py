@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from builders.plans import candidate, engine
+from fakes.computer import on, plan, request
 from fakes.inspection import ARN, BOUNDARY, BOUNDARY_ARN, FakeInspector, survey_of
-from fakes.surroundings import on, plan, request
 
 from tgi_deploy.errors import DeployError
 from tgi_deploy.operations.deploying.up import up

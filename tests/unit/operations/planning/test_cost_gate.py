@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from decimal import Decimal
 
 import pytest
-from fakes.surroundings import plan
+from fakes.computer import plan
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.compare_plans import Limits, compare, percent

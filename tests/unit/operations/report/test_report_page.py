@@ -103,8 +103,8 @@ def test_the_report_shows_the_key_facts(reports):
 def test_without_a_plan_the_report_shows_near_misses(reports):
     text = " ".join(Elements(report_html(reports["no-plan"])).texts)
     assert "No machine serves llama3-70b" in text
-    assert "The smallest changes that would do" in text
-    assert "To run it" not in text
+    assert "The smallest changes that would work" in text
+    assert "How to run it" not in text
 
 
 def named(base: Report, word: str) -> Elements:

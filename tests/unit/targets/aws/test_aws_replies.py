@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.aws_profiles import profile_data
 from builders.samples import some
-from fakes.surroundings import FakeClock
+from fakes.computer import FakeClock
 from fakes.wire import SPOILED, Spoiled, Tape, variants
 
 from tgi_deploy.errors import DeployError

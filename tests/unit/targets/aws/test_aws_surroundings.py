@@ -13,7 +13,7 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 from builders.aws_profiles import profile_data
-from fakes.surroundings import FakeClock
+from fakes.computer import FakeClock
 
 from tgi_deploy.clock import SystemClock
 from tgi_deploy.errors import DeployError, InputError
@@ -126,7 +126,7 @@ def test_explicit_credentials_need_no_aws_settings(table, tmp_path, monkeypatch)
 
 
 def test_invalid_parameters_are_not_sent(bench):
-    with pytest.raises(BadRequestError, match="parameters are wrong"):
+    with pytest.raises(BadRequestError, match="parameters are invalid"):
         bench.cloud().api.change("run_instances", "launching", acknowledged, MinCount="many", MaxCount=1)
     assert bench.calls("RunInstances") == []
 

@@ -11,7 +11,7 @@ from requests import exceptions as http
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import DeployError, InputError
-from tgi_deploy.reconcile.errors import BadRequestError, GoneError, InUseError, LostReplyError
+from tgi_deploy.reconcile.errors import BadRequestError, InUseError, LostReplyError, ResourceNotFoundError
 from tgi_deploy.targets.docker import api as api_module
 from tgi_deploy.targets.docker.api import Api
 from tgi_deploy.targets.docker.endpoint import Endpoint
@@ -63,7 +63,11 @@ def test_codes_of_the_table_are_all_tested():
 
 @pytest.mark.parametrize(
     ("status", "words", "kind"),
-    [(409, "volume is in use", InUseError), (404, "No such volume", GoneError), (500, "strange", BadRequestError)],
+    [
+        (409, "volume is in use", InUseError),
+        (404, "No such volume", ResourceNotFoundError),
+        (500, "strange", BadRequestError),
+    ],
 )
 def test_unknown_errors_are_classified_by_status(status, words, kind):
     assert type(translated(api_error(status, words))) is kind

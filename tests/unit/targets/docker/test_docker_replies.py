@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from builders.samples import some
+from fakes.computer import FakeClock, Recorder
 from fakes.docker_host import packed
-from fakes.surroundings import FakeClock, Recorder
 from fakes.wire import INTERCEPTED, SPOILED, Spoiled, variants
 
 from tgi_deploy.data_files import profiles_dir

@@ -14,7 +14,7 @@ from tgi_deploy.values.base import replaced
 from tgi_deploy.values.container import Mount
 from tgi_deploy.values.resource import KEPT
 from tgi_deploy.values.serving import TunnelEnd
-from tgi_deploy.wiring import open_catalog, written
+from tgi_deploy.wiring import open_catalog, render_artifact
 
 
 def deployable(**changes):
@@ -67,7 +67,7 @@ def test_it_uses_as_many_gpus_as_the_plan():
 
 
 def test_the_health_check_is_the_one_of_the_compose_file():
-    compose = yaml.safe_load(written("compose", deployable()).text)["services"]["tgi"]["healthcheck"]
+    compose = yaml.safe_load(render_artifact("compose", deployable()).text)["services"]["tgi"]["healthcheck"]
     health = made()[1].properties["health"]
     assert health["command"] == [word.replace("$$", "$") for word in compose["test"][1:]]
     assert (f"{health['every_s']}s", health["tries"]) == (compose["interval"], compose["retries"])

@@ -12,7 +12,7 @@ import yaml
 from builders import plans
 from builders.hostile import HOSTILE
 
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def document(deployable: Deployable) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(written("compose", deployable).text)
+    loaded: dict[str, Any] = yaml.safe_load(render_artifact("compose", deployable).text)
     return loaded
 
 

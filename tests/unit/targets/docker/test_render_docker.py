@@ -10,7 +10,7 @@ import pytest
 from builders import plans
 from builders.hostile import HOSTILE
 
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def argv(deployable: Deployable) -> list[str]:
-    text = written("docker", deployable).text
+    text = render_artifact("docker", deployable).text
     assert text.endswith("\n")
     return shlex.split(text.replace("\\\n", " "))
 
@@ -45,7 +45,7 @@ def test_hostile_values_survive_the_shell_as_they_are(tmp_path: Path):
     docker.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
     docker.chmod(0o755)
 
-    text = written("docker", deployable).text
+    text = render_artifact("docker", deployable).text
     done = subprocess.run(
         ["/bin/sh"], input=text.encode(), capture_output=True, check=True, cwd=tmp_path, env={"PATH": str(tmp_path)}
     )

@@ -8,7 +8,7 @@ import traceback
 
 import pytest
 from builders.plans import candidate, engine, profile
-from fakes.surroundings import plan
+from fakes.computer import plan
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.secret import Secret, checked, reference, variable_of
@@ -118,7 +118,7 @@ def test_a_value_is_stripped():
     ids=lambda option: next(iter(option)),
 )
 def test_a_tunnel_excludes_what_is_about_an_open_port(option):
-    with pytest.raises(InputError, match="is about an open port") as raised:
+    with pytest.raises(InputError, match="applies to an open port") as raised:
         Ec2Options(tunnel=True, **option)
     assert raised.value.code == "conflicting_options"
 

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 from builders.plans import candidate, deployable, offer
-from fakes.surroundings import on
+from fakes.computer import on
 
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
 from tgi_deploy.targets.ec2.region import MachineImage, Placement
 from tgi_deploy.targets.ec2.resources import Machine, pool_name, resources
 from tgi_deploy.values.resource import Ref
 from tgi_deploy.values.serving import url_of
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 IMAGE = MachineImage(id="ami-0123456789abcdef0", root_device="/dev/xvda", minimum_gib=8, source="test")
 PLACE = Placement(zone="us-east-1a", subnet="subnet-a", network="vpc-1")
@@ -20,7 +20,9 @@ PLACE = Placement(zone="us-east-1a", subnet="subnet-a", network="vpc-1")
 def machine(chosen=None, **changes):
     chosen = chosen or candidate()
     wanted = deployable(candidate=chosen, image_id=IMAGE.id)
-    data = launch_template_data(wanted, user_data=written("user-data", wanted).text, root_device_name="/dev/xvda")
+    data = launch_template_data(
+        wanted, user_data=render_artifact("user-data", wanted).text, root_device_name="/dev/xvda"
+    )
     values = {
         "name": "demo",
         "revision": 1,

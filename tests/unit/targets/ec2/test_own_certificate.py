@@ -22,7 +22,7 @@ from tgi_deploy.targets.ec2.launch_template import LaunchTemplates
 from tgi_deploy.targets.ec2.options import Ec2Options
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -128,7 +128,7 @@ def test_the_largest_user_data_with_a_long_chain_fits_compressed(kind):
     """Two certificates with RSA keys, as common authorities have them. Texts without one stay readable."""
     chain = issued(kind="rsa").chain + issued(kind="rsa").authority
     deployable = replaced(KINDS[kind].deployable(), tls_image=tls_image(), certificate=chain, region="us-east-1", **KEY)
-    text = written("user-data", deployable).text
+    text = render_artifact("user-data", deployable).text
     calls = Calls()
     properties = {"name": "demo", "data": {"UserData": base64.b64encode(text.encode()).decode()}}
     LaunchTemplates(calls).create(properties, tags={}, token="t")

@@ -14,7 +14,7 @@ from builders import plans
 
 from tgi_deploy.targets.kubernetes.options import KubernetesOptions
 from tgi_deploy.values.request import Replicas
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 CASES = Path(__file__).parents[3] / "cases"
 VERSIONS = sorted(path.stem for path in (CASES / "kubernetes_schemas").glob("*.json"))
@@ -46,7 +46,7 @@ def test_every_rendered_manifest_fits(path: Path):
 def test_a_range_a_host_and_limits_fit_and_leave_the_number_to_the_autoscaler():
     own = KubernetesOptions(namespace="team-a", host="llm.example.com", tls_secret="web", api_key_secret="key")
     wanted = plans.deployable(replicas=Replicas(least=1, most=4), options=own, ttl_s=3600, idle_s=600)
-    found = documents(written("kubernetes", wanted).text)
+    found = documents(render_artifact("kubernetes", wanted).text)
     assert [item for document in found for item in problems(document)] == []
     kinds = {item["kind"]: item for item in found}
     assert {"Ingress", "HorizontalPodAutoscaler", "Job", "Role"} < kinds.keys()

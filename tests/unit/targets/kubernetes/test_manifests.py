@@ -14,7 +14,7 @@ from builders.hostile import HOSTILE
 
 from tgi_deploy.data_files import profiles_dir
 from tgi_deploy.errors import InputError
-from tgi_deploy.targets.kubernetes.artifacts import written
+from tgi_deploy.targets.kubernetes.artifacts import render_artifact
 from tgi_deploy.targets.kubernetes.cards import Cards
 from tgi_deploy.targets.kubernetes.manifests import manifests, workload
 from tgi_deploy.values.base import replaced
@@ -32,7 +32,7 @@ def with_engine(*, replicas: int = 1, **changes: Any) -> Deployable:
 
 
 def documents(deployable: Deployable) -> dict[str, Any]:
-    found = yaml.safe_load_all(written("kubernetes", deployable).text)
+    found = yaml.safe_load_all(render_artifact("kubernetes", deployable).text)
     return {item["kind"]: item for item in found}
 
 
@@ -63,7 +63,7 @@ def test_hostile_values_survive():
 @pytest.mark.parametrize("value", ["yes", "NO", "1e3", "0o17", "0x1F", "012", "1_000", ".5", "~", "=", "2026-01-09"])
 def test_a_text_that_yaml_could_read_as_another_type_is_quoted(value: str):
     """Go's parsers follow YAML 1.2 where PyYAML follows 1.1: `1e3` is a number for them alone."""
-    text = written("kubernetes", with_engine(env={"V": value})).text
+    text = render_artifact("kubernetes", with_engine(env={"V": value})).text
     assert f'value: "{value}"\n' in text
 
 
@@ -197,7 +197,7 @@ def test_weights_lie_on_a_claim_if_one_is_named():
 )
 def test_what_a_cluster_cannot_run_is_refused(deployable: Deployable, code: str):
     with pytest.raises(InputError) as caught:
-        written("kubernetes", deployable)
+        render_artifact("kubernetes", deployable)
     assert caught.value.code == code
 
 

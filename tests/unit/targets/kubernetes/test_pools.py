@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 import yaml
+from fakes.computer import FakeComputer, request
 from fakes.kubernetes_api import FakeCluster, failure, node
-from fakes.surroundings import Surroundings, request
 
 from tgi_deploy.errors import DeployError, InputError, Problem, error
 from tgi_deploy.operations.deploying.up import UpOutcome, up
@@ -195,7 +195,7 @@ class Commands:
     """`up` of one deployment in a cluster."""
 
     def __init__(self, home: Path, server: FakeCluster, **options: str) -> None:
-        self.around, self.server, self.options = Surroundings(home=home), server, options
+        self.around, self.server, self.options = FakeComputer(home=home), server, options
 
     def planned(self) -> tuple[Plan, Supplied]:
         texts = OptionTexts(model="llama3-13b", **self.options)

@@ -13,7 +13,7 @@ from builders.logs import GRAMMAR
 from builders.machine import Machine
 
 from tgi_deploy.diagnosis.reader import read
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ esac
 
 def pulling(tmp_path: Path, *steps: dict[str, int], before: dict[str, int], **environment: str) -> Machine:
     """A machine whose counters go through `steps` during the pull."""
-    text = written("user-data", plans.deployable()).text
+    text = render_artifact("user-data", plans.deployable()).text
     machine = Machine(folder=tmp_path / "machine", user_data=text, commands={"docker": PULL, "sleep": TICK})
     folder = tmp_path / "steps"
     folder.mkdir()
@@ -85,7 +85,7 @@ def test_a_failed_pull_is_still_a_failure(tmp_path: Path, code: str):
 
 
 def test_an_existing_image_is_not_awaited(tmp_path: Path):
-    text = written("user-data", plans.deployable()).text
+    text = render_artifact("user-data", plans.deployable()).text
     machine = Machine(folder=tmp_path / "machine", user_data=text, environment={"IMAGE_CODE": "0"})
     assert not reported_mib(machine.run("run-engine").stdout)
     assert not machine.docker("pull")

@@ -13,14 +13,14 @@ from tgi_deploy.errors import DeployError, InputError
 from tgi_deploy.targets.ec2.launch import tls_image
 from tgi_deploy.targets.machine.user_data import MAX_BYTES
 from tgi_deploy.values.base import replaced
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import Deployable
 
 
 def document(deployable: Deployable) -> dict[str, Any]:
-    text = written("user-data", deployable).text
+    text = render_artifact("user-data", deployable).text
     assert text.startswith("#cloud-config\n")
     loaded: dict[str, Any] = yaml.safe_load(text)
     assert set(loaded) == {"write_files", "runcmd"}
@@ -60,17 +60,17 @@ def test_a_hanging_poll_is_not_the_last_one():
 def test_the_largest_user_data_leaves_room_for_longer_options():
     """Without comments, names or defaults: what a machine does not need is not in it."""
     everything = replaced(KINDS["everything"].deployable(), tls_image=tls_image())
-    assert len(written("user-data", everything).text.encode()) <= MAX_BYTES - 1536
+    assert len(render_artifact("user-data", everything).text.encode()) <= MAX_BYTES - 1536
 
 
 def test_counters_come_from_the_engine():
-    text = written("user-data", plans.deployable(idle_s=60)).text
+    text = render_artifact("user-data", plans.deployable(idle_s=60)).text
     assert "^(tgi_request_count|tgi_batch_inference_count)" in text
     other = plans.deployable(
         idle_s=60, candidate=plans.candidate(engine=plans.engine(request_counters=("other_total",), metrics_path="/m"))
     )
-    assert "^(other_total)" in written("user-data", other).text
-    assert "127.0.0.1:8080/m)" in written("user-data", other).text
+    assert "^(other_total)" in render_artifact("user-data", other).text
+    assert "127.0.0.1:8080/m)" in render_artifact("user-data", other).text
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_counters_come_from_the_engine():
 )
 def test_impossible_limits_are_rejected(changes: dict[str, Any], code: str):
     with pytest.raises(InputError) as caught:
-        written("user-data", plans.deployable(**changes))
+        render_artifact("user-data", plans.deployable(**changes))
     assert caught.value.code == code
     assert caught.value.hint
 
@@ -141,7 +141,7 @@ def test_hostile_values_stay_inside_their_files():
 
 def test_user_data_that_is_too_large_is_rejected_with_sizes():
     with pytest.raises(DeployError) as caught:
-        written("user-data", with_engine(args=("--x", "y" * MAX_BYTES)))
+        render_artifact("user-data", with_engine(args=("--x", "y" * MAX_BYTES)))
     assert caught.value.code == "user_data_too_large"
     assert caught.value.data["size_bytes"] > caught.value.data["max_bytes"] == 16384
     assert str(caught.value.data["size_bytes"]) in caught.value.message
@@ -149,12 +149,12 @@ def test_user_data_that_is_too_large_is_rejected_with_sizes():
 
 
 def test_size_is_counted_in_bytes():
-    room = MAX_BYTES - len(written("user-data", with_engine(args=("--x", "y"))).text.encode())
-    assert written("user-data", with_engine(args=("--x", "y" + "y" * room)))
+    room = MAX_BYTES - len(render_artifact("user-data", with_engine(args=("--x", "y"))).text.encode())
+    assert render_artifact("user-data", with_engine(args=("--x", "y" + "y" * room)))
     with pytest.raises(DeployError):
-        written("user-data", with_engine(args=("--x", "y" + "y" * (room + 1))))
+        render_artifact("user-data", with_engine(args=("--x", "y" + "y" * (room + 1))))
     with pytest.raises(DeployError):
-        written("user-data", with_engine(args=("--x", "é" * (room // 2 + 1))))
+        render_artifact("user-data", with_engine(args=("--x", "é" * (room // 2 + 1))))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_size_is_counted_in_bytes():
 )
 def test_invalid_user_data_is_rejected(changes: dict[str, Any], code: str):
     with pytest.raises(InputError) as caught:
-        written("user-data", plans.deployable(**changes))
+        render_artifact("user-data", plans.deployable(**changes))
     assert caught.value.code == code
     assert caught.value.hint
 

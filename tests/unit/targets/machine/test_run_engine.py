@@ -14,7 +14,7 @@ from builders.logs import DATA
 from builders.machine import Machine
 
 from tgi_deploy.diagnosis.grammar import grammar_from
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ PARAMETER = "/team/hub-token"
 @pytest.fixture
 def boot(tmp_path: Path) -> Callable[..., Machine]:
     def make(deployable: Deployable | None = None, **settings: object) -> Machine:
-        text = written("user-data", deployable or plans.deployable()).text
+        text = render_artifact("user-data", deployable or plans.deployable()).text
         return Machine(folder=tmp_path / "machine", user_data=text, **settings)
 
     return make
@@ -320,5 +320,5 @@ def test_a_missing_driver_is_reported(boot):
 
 @pytest.mark.parametrize(("tunneled", "published"), [(True, "127.0.0.1:8080:80"), (False, "8080:80")])
 def test_with_a_tunnel_only_programs_of_the_machine_reach_the_engine(tunneled, published):
-    text = written("user-data", plans.deployable(tunneled=tunneled)).text
+    text = render_artifact("user-data", plans.deployable(tunneled=tunneled)).text
     assert f"-p {published} " in text

@@ -8,7 +8,7 @@ from builders.machine import Machine
 
 from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.launch_data import launch_template_data
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 TOKEN_PARAMETER, KEY_PARAMETER = "/tgi-deploy/demo-0/hub-token", "/tgi-deploy/demo-0/api-key"
 READ = 'case "$*" in *hub-token*) echo hf_planted ;; *) echo key_planted ;; esac\n'
@@ -26,7 +26,7 @@ def deployable(**changes):
 @pytest.fixture
 def boot(tmp_path):
     def make(log="", **changes):
-        text = written("user-data", deployable(**changes)).text
+        text = render_artifact("user-data", deployable(**changes)).text
         return Machine(folder=tmp_path / "machine", user_data=text, engine_log=log, commands={"aws": READ})
 
     return make
@@ -66,7 +66,7 @@ def test_a_secret_in_the_log_is_redacted(boot, log, shown):
 
 
 def test_an_unreadable_key_is_final(tmp_path):
-    text = written("user-data", deployable(hub_token_parameter=None)).text
+    text = render_artifact("user-data", deployable(hub_token_parameter=None)).text
     machine = Machine(folder=tmp_path / "machine", user_data=text, commands={"aws": "exit 254"})
     done = machine.run("run-engine")
     assert done.returncode == 64
@@ -81,5 +81,5 @@ def test_a_key_needs_a_role():
 
 def test_a_parameter_must_be_a_valid_name():
     with pytest.raises(InputError) as caught:
-        written("user-data", deployable(api_key_parameter="$(id)"))
+        render_artifact("user-data", deployable(api_key_parameter="$(id)"))
     assert caught.value.code == "bad_option_value"

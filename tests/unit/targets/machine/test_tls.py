@@ -13,7 +13,7 @@ from tgi_deploy.errors import InputError
 from tgi_deploy.targets.ec2.launch import tls_image
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.serving import reported_certificate
-from tgi_deploy.wiring import written
+from tgi_deploy.wiring import render_artifact
 
 pytestmark = pytest.mark.slow  # a dozen processes each
 
@@ -24,7 +24,7 @@ IMITATION = f"[tgi-deploy] certificate sha256={'5a' * 32} public-key={'A' * 43}=
 def boot(tmp_path):
     def make(port=8080, **settings):
         candidate = plans.candidate(engine=plans.engine(port=port))
-        text = written("user-data", plans.deployable(candidate=candidate, tls_image=tls_image())).text
+        text = render_artifact("user-data", plans.deployable(candidate=candidate, tls_image=tls_image())).text
         return Machine(folder=tmp_path / "machine", user_data=text, commands=TLS_TOOLS, **settings)
 
     return make
@@ -96,7 +96,7 @@ def own(tmp_path):
 
     def make(key):
         (tmp_path / "key").write_text(key)
-        text = written("user-data", with_certificate()).text
+        text = render_artifact("user-data", with_certificate()).text
         commands = TLS_TOOLS | {"aws": f"cat {tmp_path / 'key'}\n" if key else "exit 254\n"}
         return Machine(folder=tmp_path / "machine", user_data=text, commands=commands)
 
@@ -144,8 +144,8 @@ def test_an_unreadable_tls_key_is_named_and_final(own):
 
 
 def test_user_data_has_no_key_and_needs_a_role():
-    text = written("user-data", with_certificate()).text
+    text = render_artifact("user-data", with_certificate()).text
     assert "PRIVATE KEY" not in text
     with pytest.raises(InputError) as raised:
-        written("launch-template", replaced(with_certificate(), instance_profile=None))
+        render_artifact("launch-template", replaced(with_certificate(), instance_profile=None))
     assert raised.value.code == "instance_profile_missing"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from builders.requests import shared_catalog
+from fakes.computer import FakeClock
 from fakes.hosting_api import FakeHosting, refusal
-from fakes.surroundings import FakeClock
 
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan

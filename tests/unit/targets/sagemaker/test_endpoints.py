@@ -11,9 +11,9 @@ import pytest
 from builders.samples import quick
 from fakes import hosting_api
 from fakes.cloud import KilledError
+from fakes.computer import FakeComputer, plan
 from fakes.hosting_account import FIRST, ROLE, SECOND, TOKEN, Account, another, exactly, ranged
 from fakes.hosting_api import refusal
-from fakes.surroundings import Surroundings, plan
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
 from tgi_deploy.operations.deploying.in_place import extend
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def account(tmp_path: Path) -> Account:
-    return Account(Surroundings(home=tmp_path / "state"))
+    return Account(FakeComputer(home=tmp_path / "state"))
 
 
 def test_an_endpoint_is_created_with_its_tags_in_each_creating_call_and_removed(account):
@@ -174,7 +174,7 @@ def test_of_two_users_of_a_name_the_first_has_it(account, tmp_path):
     with pytest.raises(KilledError):
         account.up()
     account.kill_at(None)
-    second = Account(Surroundings(home=tmp_path / "other", owner="bob@desk", ids=7), account.hosting)
+    second = Account(FakeComputer(home=tmp_path / "other", owner="bob@desk", ids=7), account.hosting)
     with pytest.raises(ConflictError, match="ann@laptop"):
         second.up()
     account.up()
@@ -481,7 +481,7 @@ def test_an_unreadable_name_of_a_role_is_an_error_of_the_reply(account, monkeypa
 
 def test_an_endpoint_is_found_by_its_tags_on_another_computer(account, tmp_path):
     account.up()
-    elsewhere = Account(Surroundings(home=tmp_path / "other"), account.hosting)
+    elsewhere = Account(FakeComputer(home=tmp_path / "other"), account.hosting)
     assert access(elsewhere.context, "demo").url.endswith("/endpoints/tgi-deploy-demo/invocations")
     elsewhere.down()
     assert account.hosting.everything == {}

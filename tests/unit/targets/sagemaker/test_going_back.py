@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders.samples import quick
 from fakes.cloud import KilledError
+from fakes.computer import FakeComputer, plan
 from fakes.hosting_account import FIRST, ROLE, Account, another, exactly, ranged
-from fakes.surroundings import Surroundings, plan
 
 from tgi_deploy.errors import DeployError, LeftBehindError, NotHealthyError
 from tgi_deploy.operations.deploying.scaling import scale
@@ -26,7 +26,7 @@ ONE = {"tgi-deploy-demo-r1"}
 
 @pytest.fixture
 def account(tmp_path: Path) -> Account:
-    return Account(Surroundings(home=tmp_path / "state"))
+    return Account(FakeComputer(home=tmp_path / "state"))
 
 
 def schedule_of(account: Account) -> Any:
@@ -75,7 +75,7 @@ def test_a_failed_update_renews_the_lease_of_what_serves(account):
 def test_a_schedule_that_an_unrecorded_endpoint_has_left_does_not_end_the_next_one(account, tmp_path, options, ttl_s):
     account.up(ends=WantedEnds(ttl_s=3600), options=options)
     account.hosting.endpoints.clear()
-    second = Account(Surroundings(home=tmp_path / "other", ids=7), account.hosting)
+    second = Account(FakeComputer(home=tmp_path / "other", ids=7), account.hosting)
     second.around.clock.seconds += 100000
     schedules = []
 

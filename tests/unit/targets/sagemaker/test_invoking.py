@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 from botocore.response import StreamingBody
+from fakes.computer import FakeClock
 from fakes.hosting_api import FakeHosting
-from fakes.surroundings import FakeClock
 
 from tgi_deploy.errors import NotHealthyError
 from tgi_deploy.reconcile.errors import PermissionDeniedError

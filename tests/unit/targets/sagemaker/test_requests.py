@@ -15,7 +15,7 @@ from tgi_deploy.catalog.hosting import HostedCatalog, read_hosting
 from tgi_deploy.errors import InputError
 from tgi_deploy.operations.planning.option_texts import OptionTexts
 from tgi_deploy.operations.planning.plan import plan
-from tgi_deploy.targets.sagemaker.artifacts import written
+from tgi_deploy.targets.sagemaker.artifacts import render_artifact
 from tgi_deploy.targets.sagemaker.names import endpoint_name, revision_name
 from tgi_deploy.targets.sagemaker.options import SageMakerOptions
 from tgi_deploy.targets.sagemaker.requests import container, pools, role_statements, variant
@@ -160,4 +160,4 @@ def test_every_image_is_of_a_release_that_plans_know():
 def test_a_stack_is_not_rendered_for_a_range_that_nothing_in_it_would_autoscale():
     ranged = replaced(deployable(made()), replicas=Replicas(least=2, most=4))
     with pytest.raises(InputError, match=r"no autoscaling.* 2\.\.4"):
-        written("sagemaker", ranged, templates_dir=None)
+        render_artifact("sagemaker", ranged, templates_dir=None)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from builders.iam import allows
+from fakes.computer import FakeComputer, fake_ec2, plan, request
 from fakes.hosting_api import FakeHosting
-from fakes.surroundings import Surroundings, fake_ec2, plan, request
 
 from tgi_deploy.catalog.actions import read_actions
 from tgi_deploy.operations.deploying.in_place import extend
@@ -98,7 +98,7 @@ class Life:
     """One deployment on a fake account, from `up` to `down`."""
 
     def __init__(self, home: Path) -> None:
-        self.around, self.hosting = Surroundings(home=home), FakeHosting()
+        self.around, self.hosting = FakeComputer(home=home), FakeHosting()
         api = Api(region="us-east-1", sessions=self.hosting, retrier=Retrier(self.around.clock))
         cloud = SageMakerCloud(api=api, secret_of=lambda _name: Secret("hf_x"))
         target = SageMakerTarget(

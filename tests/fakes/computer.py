@@ -1,4 +1,4 @@
-"""A complete `Context` with fakes: an in-memory cloud, a manual clock, and the real store on disk."""
+"""A computer with fakes: an in-memory cloud, a manual clock, and the real store on disk."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class FakeEngine:
 
 
 @dataclass
-class Surroundings:
-    """Creates contexts with `context()`, each like a new process: only `world` and the files are shared."""
+class FakeComputer:
+    """A user's computer. `context()` returns the context of a new process, which shares only `world` and the files."""
 
     home: Any
     world: FakeWorld = field(default_factory=FakeWorld)
