@@ -43,7 +43,7 @@ _SEVERAL: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WhyNot:
-    """The name in question with its instance types. `rentable`: EC2 offers some of them."""
+    """The explained name and its instance types. `rentable` is whether the cloud offers any of them."""
 
     name: str
     kind: str
@@ -85,7 +85,7 @@ def _several(name: str) -> tuple[int, str]:
 
 
 def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
-    """Raise InputError `unknown_instance_type` for a name that looks like one but is not."""
+    """Return the instance type; None for another name. Raises InputError for an unknown name with a dot."""
     try:
         return catalog.instance_type(name)
     except InputError:

@@ -26,7 +26,7 @@ def test_the_reports_choice_is_the_plans(reports, thirteen):
     page = reports["plan"]
     assert page.feasible
     assert made.chosen.offer.instance_type.name in page.sentence
-    assert "20 % of the budget" in page.sentence
+    assert "20% of the budget" in page.sentence
     (chosen,) = [variant for variant in page.variants if variant.state == "chosen"]
     assert chosen.usd_per_hour == float(made.chosen.cost.usd_per_hour)
     assert chosen.tokens_per_s == made.chosen.performance.output_tokens_per_s
