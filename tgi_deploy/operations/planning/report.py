@@ -168,7 +168,7 @@ def _variant(configuration: Configuration, state: State, utilization: float) -> 
     return Variant(
         instance_type=offer.instance_type.name,
         where=_where(offer),
-        cards=_cards(offer, evaluation.num_shard),
+        accelerators=_accelerators(offer, evaluation.num_shard),
         weights="as published" if evaluation.scheme.name == "none" else evaluation.scheme.name,
         exact=evaluation.scheme.lost_bits == 0,
         usd_per_hour=_float(usd),
@@ -239,7 +239,7 @@ def _summary(candidate: Candidate) -> str:
     offer = candidate.offer
     weights = candidate.dtype if candidate.quantize == "none" else f"{candidate.quantize} ({candidate.dtype})"
     where = f" {_where(offer)}" if offer.market != "owned" else ""
-    return f"{offer.instance_type.name}{where} with {_cards(offer, candidate.num_shard)} in {weights}"
+    return f"{offer.instance_type.name}{where} with {_accelerators(offer, candidate.num_shard)} in {weights}"
 
 
 def _where(offer: Offer) -> str:
@@ -251,7 +251,7 @@ def _usd(candidate: Candidate) -> str:
     return words.usd(float(candidate.cost.usd_per_hour), estimated=candidate.offer.estimated)
 
 
-def _cards(offer: Offer, num_shard: int) -> str:
+def _accelerators(offer: Offer, num_shard: int) -> str:
     kind = offer.instance_type
     used = f"{num_shard} of " if num_shard != kind.accelerator_count else ""
     return f"{used}{kind.accelerator_count} {words.TIMES} {kind.accelerator.name}"
@@ -314,8 +314,8 @@ def _memory(candidate: Candidate) -> Memory:
     kind = candidate.offer.instance_type
     return Memory(
         accelerator=kind.accelerator.name,
-        cards=candidate.num_shard,
-        idle_cards=kind.accelerator_count - candidate.num_shard,
+        accelerators=candidate.num_shard,
+        idle_accelerators=kind.accelerator_count - candidate.num_shard,
         total_bytes=candidate.memory.total_bytes,
         parts=tuple(part for part in _parts(candidate) if part.size_bytes > 0),
     )

@@ -45,11 +45,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """The memory of one of `cards` equal accelerators; `idle_cards` of the machine are unused."""
+    """The memory of one of `accelerators` equal accelerators; `idle_accelerators` of the machine are unused."""
 
     accelerator: str
-    cards: int
-    idle_cards: int
+    accelerators: int
+    idle_accelerators: int
     total_bytes: int
     parts: tuple[Part, ...]
 

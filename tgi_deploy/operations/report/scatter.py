@@ -31,7 +31,7 @@ class Variant:
 
     instance_type: str
     where: str
-    cards: str
+    accelerators: str
     weights: str
     exact: bool
     usd_per_hour: float | None

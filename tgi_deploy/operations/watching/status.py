@@ -138,11 +138,11 @@ def status(context: Context, name: str) -> Status:
     found = _status(context, name, sight.recorded, sight.seen, state, alone=True)
     if sight.recorded is None:
         return found
-    proved = [event.at for event in context.store.events(name) if event.code == "ready"]
+    verified = [event.at for event in context.store.events(name) if event.code == "ready"]
     return replace(
         found,
         spent=spent_by(context, sight.recorded),
-        verified_at=max(proved, default=None),
+        verified_at=max(verified, default=None),
         autoscaler=_autoscaler(context, sight.recorded),
     )
 

@@ -95,7 +95,7 @@ def test_configurations_over_the_budget_are_shown_and_labeled(reports):
 
 def test_each_configuration_appears_once_at_its_cheapest(reports):
     keys = [
-        (variant.instance_type, variant.cards, variant.weights, variant.where.split()[0])
+        (variant.instance_type, variant.accelerators, variant.weights, variant.where.split()[0])
         for variant in reports["everywhere"].variants
     ]
     assert len(keys) == len(set(keys))
