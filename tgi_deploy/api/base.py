@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 _COMMAND: Final = "a program that uses tgi_deploy.Client"
 
 
-class Place:
-    """A client's locations and its context."""
+class ClientBase:
+    """The settings of a client, its target, and the contexts of its calls."""
 
     def __init__(  # noqa: PLR0913 -- the options of every method
         self,

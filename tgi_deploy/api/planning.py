@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from tgi_deploy import wiring
-from tgi_deploy.api.base import Place
+from tgi_deploy.api.base import ClientBase
 from tgi_deploy.wiring import target_names
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Percent = Decimal | float | str | None
 
 
-class Planning(Place):
+class Planning(ClientBase):
     """Methods for plans and for the catalog."""
 
     def plan(
