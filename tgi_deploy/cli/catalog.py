@@ -51,7 +51,8 @@ def _list(
     """List every entry of one KIND: accelerators, instances, regions, engines, models.
 
     Or list the named accelerators and instance types. Hardware figures are dense and for one accelerator. The price is
-    that of the cheapest on-demand machine that has it; `catalog show` has more.
+    that of the cheapest on-demand machine that has it, and ENGINE is whether the engine runs on it; `catalog show` has
+    more.
     """
     client = Client(profiles_dir=profiles_dir)
     found = client.catalog_list(*names, region=region, engine_version=engine_version)

@@ -48,7 +48,9 @@ if TYPE_CHECKING:
 @target_option
 @target_options("smoke")
 @ready_option
-@click.option("-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="Models at a time.")
+@click.option(
+    "-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="Test N models in parallel."
+)
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
 @click.option("--github", is_flag=True, help="Write annotations to stderr and a table to $GITHUB_STEP_SUMMARY.")
 @profiles_dir_option
