@@ -215,7 +215,7 @@ class Changing(Watching):
         """Delete the owner's deployments that the file does not name; None if there are none."""
         from tgi_deploy.operations.deploying.file_run import Pruned
         from tgi_deploy.operations.removing.down import down
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import down_result
         from tgi_deploy.operations.watching.fleet import names_of_owner
 
@@ -226,7 +226,7 @@ class Changing(Watching):
         again = f"tgi-deploy up -f {file} --prune"
         stops.begin_another()
         try:
-            outcome = run_again(
+            outcome = run_repeatable(
                 context,
                 stops,
                 lambda guarded: down(guarded, names, confirm),
@@ -285,7 +285,7 @@ class Changing(Watching):
         """
         from tgi_deploy.operations.removing.down import down
         from tgi_deploy.operations.removing.down_all import down_all
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import down_result
 
         if bool(names) == everything:
@@ -294,7 +294,7 @@ class Changing(Watching):
             )
         context, ask = self._look(), confirm or _yes
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))
-        outcome = run_again(
+        outcome = run_repeatable(
             context,
             stops,
             lambda guarded: (
@@ -315,13 +315,13 @@ class Changing(Watching):
     ) -> Result[GcData, GcOutcome]:
         """Find orphans by their tags, and remove them. Raises LeftBehindError with what is left."""
         from tgi_deploy.operations.removing.gc import GcRequest, age_s, gc
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import gc_result
 
         request = GcRequest(
             older_than_s=age_s(older_than), include_unrecorded=include_unrecorded, confirm=confirm or _yes
         )
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: gc(guarded, request),
@@ -338,12 +338,12 @@ class Changing(Watching):
         Within a range such as `"1..4"`, the number follows the load from then on. Raises InputError `bad_option_value`.
         """
         from tgi_deploy.operations.deploying.scaling import number_or_range, scale
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import scale_result
 
         asked = number_or_range(str(replicas))
         again = f"tgi-deploy scale {name} {asked.words}"
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: scale(guarded, name, asked, wait=wait),
@@ -395,7 +395,7 @@ class Changing(Watching):
         stops: Stops | None,
     ) -> Result[SwitchData, SwitchOutcome]:
         from tgi_deploy.operations.deploying.pausing import SwitchRequest
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import switch_result
 
         request = SwitchRequest(
@@ -405,7 +405,7 @@ class Changing(Watching):
             reported_as=lambda release: self._catalog().release(release).reported_as,
         )
         again = f"tgi-deploy {act.__name__} {name}"
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: act(guarded, request),
@@ -425,11 +425,11 @@ class Changing(Watching):
     ) -> Result[ProofsData, tuple[Proved, ...]]:
         """Prove that deployments serve as promised. A broken promise is an error of the result."""
         from tgi_deploy.operations.deploying.smoke import prove_all
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.trials import proofs_result
 
         catalog = self._catalog()
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: prove_all(guarded, names, ready, lambda release: catalog.release(release).reported_as),
@@ -489,7 +489,7 @@ class Changing(Watching):
         """Run `up` and `down` of a plan in an isolated sandbox with faults. Leftovers are an error."""
         from tgi_deploy.operations.deploying.rehearse import chosen, plan_to_rehearse, rehearse, request_of
         from tgi_deploy.operations.planning.option_texts import texts_of
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.trials import rehearsal_result
         from tgi_deploy.values.progress import Events
 
@@ -500,7 +500,7 @@ class Changing(Watching):
         Events(self._progress).note("starting an isolated sandbox; your records are not touched")
         with wiring.rehearsal(self._setup(regions)) as (context, stage):
             asked = request_of(plan, texts, catalog, context.targets[0], name)
-            found = run_again(
+            found = run_repeatable(
                 context,
                 stops,
                 lambda guarded: rehearse(guarded, stage, asked, scenarios, seed=seed),

@@ -56,7 +56,7 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
         ends = _living(context, running)
         if wanted == WantedEnds():
             wanted = replaced(wanted, lease_s=_lease_s(name, ends))
-        with naming_what_exists(context, name, go_on="the same 'extend' tries again", machine=running.machine):
+        with naming_what_exists(context, name, next_step="the same 'extend' tries again", machine=running.machine):
             recorded, tags = move_limits(context, running, wanted)
     ends = ends_of(recorded, [{**running.machine.tags, **tags}])
     return Extension(name=name, machine_id=running.machine.id, ends=ends)

@@ -141,7 +141,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
             return _outcome("stop", at, changed=False)
         if not request.confirm(_proposal(context, "stop", at)):
             return _outcome("stop", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="the same 'stop' resumes it", machine=at.machine):
+        with naming_what_exists(context, at.name, next_step="the same 'stop' resumes it", machine=at.machine):
             return _outcome("stop", _stop(context, at))
 
 
@@ -161,7 +161,7 @@ def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
         check_time_left(context, at)
         if not request.confirm(_proposal(context, "start", at)):
             return _outcome("start", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="the same 'start' resumes it", machine=at.machine):
+        with naming_what_exists(context, at.name, next_step="the same 'start' resumes it", machine=at.machine):
             return started(context, request, at)
 
 
@@ -213,7 +213,7 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
             )
         if not request.confirm(_proposal(context, "restart", at)):
             return _outcome("restart", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="run the same 'restart' again", machine=at.machine):
+        with naming_what_exists(context, at.name, next_step="run the same 'restart' again", machine=at.machine):
             before = _console(context, at.machine)
             at = _save_state(context, at, status="running")
             _step(context, at, "restart", "begun")

@@ -333,7 +333,7 @@ def _start_again(context: Context, request: UpRequest, deployment: Deployment, s
     proposal = _in_place_proposal(request, deployment, (step_of(stopped.machine, "start"),))
     if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
-    with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
+    with naming_what_exists(context, deployment.name, next_step="the same 'up' resumes it"):
         deployment, moved = with_limits(context, request.ends, deployment, stopped.seen, dry_run=False)
         asked = SwitchRequest(
             name=deployment.name, level=request.ready, reported_as=lambda _release: request.versions, wait=request.wait
@@ -357,7 +357,7 @@ def _end_surplus(
     proposal = replace(_in_place_proposal(request, deployment, going), surplus=surplus)
     if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
-    with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
+    with naming_what_exists(context, deployment.name, next_step="the same 'up' resumes it"):
         deployment = restore_limits(context, recorded, context.executor().execute(deployment, proposal.changes), seen)
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
@@ -399,7 +399,7 @@ def _bring_up(
         deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
     )
     back = f", 'tgi-deploy rollback {deployment.name}' goes back" if deployment.rollout else ""
-    with naming_what_exists(context, deployment.name, go_on=f"the same 'up' resumes it{back}"):
+    with naming_what_exists(context, deployment.name, next_step=f"the same 'up' resumes it{back}"):
         if is_ending(deployment) and request.ends.max_spend_usd is not None:
             # Computed once, since the claim depends on the rest of --max-spend: replacing it would free the name.
             launch = _launch_of(context, request, spent=spent_at_end(context, deployment))

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def run_again(context: Context, stops: Stops | None, run: Callable[[Context], _T], *, doing: str, advice: str) -> _T:
+def run_repeatable(
+    context: Context, stops: Stops | None, run: Callable[[Context], _T], *, doing: str, advice: str
+) -> _T:
     """Run a use case that can simply be repeated. Raises InterruptedByUserError if it was stopped."""
     stops = stops or Stops()
     try:

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def naming_what_exists(context: Context, name: str, *, go_on: str, machine: Found | None = None) -> Iterator[None]:
+def naming_what_exists(context: Context, name: str, *, next_step: str, machine: Found | None = None) -> Iterator[None]:
     """Add the existing resources of `name` to any error of the block, even an unexpected one.
 
-    `go_on` is the hint about how to continue. `machine` is the current machine, for deployments without a record.
+    `next_step` is the hint about how to continue. `machine` is the current machine, for deployments without a record.
     """
     try:
         yield
     except DeployError as error:
-        raise _named(context, name, error, go_on, machine) from error.__cause__
+        raise _named(context, name, error, next_step, machine) from error.__cause__
     except Exception as error:
-        raise _named(context, name, DefectError(error), go_on, machine) from error
+        raise _named(context, name, DefectError(error), next_step, machine) from error
 
 
-def _named(context: Context, name: str, error: DeployError, go_on: str, machine: Found | None) -> DeployError:
+def _named(context: Context, name: str, error: DeployError, next_step: str, machine: Found | None) -> DeployError:
     """Return the error with the existing resources, unless it already names them."""
     deployment = recorded(context, name)
     exists = recorded_resources(deployment)
     failure = error.failure or Failure()
     if failure.outcome or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
-    words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' removes it"
+    words = f"{_words(deployment, exists, machine)}: {next_step}, 'tgi-deploy down {name}' removes it"
     hint = error.hint if f"down {name}" in (error.hint or "") else error.hint_and(words)
     failure = replaced(failure, deployment=name, exists=exists)
     if deployment and deployment.machine:
