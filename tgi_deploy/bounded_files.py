@@ -34,7 +34,10 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_bytes(path: Path, *, most: int) -> bytes:
-    """Return the content of a regular file. Raises as `open_regular` does, and OSError for more than `most` bytes."""
+    """Return the content of a regular file.
+
+    Raises the errors of `open_regular`, and OSError for more than `most` bytes.
+    """
     content = read_piece(path, 0, most + 1)
     if len(content) > most:
         raise OSError(errno.EFBIG, f"it is larger than {most // MIB} MiB")
@@ -42,15 +45,15 @@ def read_bytes(path: Path, *, most: int) -> bytes:
 
 
 def read_piece(path: Path, start: int, length: int) -> bytes:
-    """Return at most `length` bytes of a regular file from `start`. Raises as `open_regular` does."""
+    """Return at most `length` bytes of a regular file from `start`. Raises the errors of `open_regular`."""
     with open_regular(path) as file:
         file.seek(start)
         content: bytes | None = file.read(length)
     if content is None:  # some of the kernel's files are regular, but block until something happens
-        raise BlockingIOError(errno.EAGAIN, "there is nothing in it to read")
+        raise BlockingIOError(errno.EAGAIN, "it has no data to read now")
     return content
 
 
 def read_text(path: Path, *, most: int) -> str:
-    """Return the text of a regular file. Raises as `read_bytes` does, and ValueError if it is not UTF-8."""
+    """Return the text of a regular file. Raises the errors of `read_bytes`, and ValueError if it is not UTF-8."""
     return read_bytes(path, most=most).decode("utf-8")

@@ -1,8 +1,8 @@
 """Parses untrusted JSON (of a model, a hub, a record, a log) with limits on size, depth, numbers and memory.
 
 The standard parser accepts input that causes problems later: NaN, lone surrogates, nesting up to the interpreter's
-limit, and small texts that need thirty times their size in memory. Of a duplicate key the last one counts, as in the
-engine and in Python.
+limit, and small texts that need thirty times their size in memory. The last of duplicate keys counts, as in the engine
+and in Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ASCII_COPIES: Final = 3
 _WIDE_COPIES: Final = 13
 
 
-def parse(content: bytes | str, *, infinite: bool = False) -> Any:  # noqa: ANN401 -- whatever JSON can hold
+def parse(content: bytes | str, *, infinite: bool = False) -> Any:  # noqa: ANN401 -- any JSON value
     """Return the document in `content`; `infinite` allows NaN and Infinity.
 
     Raises:
@@ -49,10 +49,10 @@ def parse(content: bytes | str, *, infinite: bool = False) -> Any:  # noqa: ANN4
 
 
 def parse_object(content: bytes | str, *, infinite: bool = False) -> dict[str, Any]:
-    """Return the JSON object in `content`. Raises ValueError as `parse` does, and for any other document."""
+    """Return the JSON object in `content`. Raises ValueError for anything else, with the reason like `parse`."""
     document = parse(content, infinite=infinite)
     if not isinstance(document, dict):
-        raise ValueError("it is not a JSON object")  # noqa: TRY004 -- the text is at fault, not its type
+        raise ValueError("it is not a JSON object")  # noqa: TRY004 -- the content is invalid, not the type of the argument
     return document
 
 

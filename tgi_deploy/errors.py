@@ -78,7 +78,7 @@ class StillRunning(Struct, frozen=True, kw_only=True):
     ends_with: str
 
 
-class Thing(Struct, frozen=True, kw_only=True):
+class ResourceRef(Struct, frozen=True, kw_only=True):
     """An existing resource."""
 
     kind: str
@@ -86,7 +86,7 @@ class Thing(Struct, frozen=True, kw_only=True):
     region: str
 
 
-class RecordedThing(Thing, frozen=True, kw_only=True):
+class RecordedResource(ResourceRef, frozen=True, kw_only=True):
     """A recorded resource. One that was requested but not confirmed has no id: it may exist."""
 
     phase: str
@@ -95,14 +95,14 @@ class RecordedThing(Thing, frozen=True, kw_only=True):
         return f"{self.kind} {self.id or '(requested, not confirmed)'} in {self.region}"
 
 
-class LeftThing(Thing, frozen=True, kw_only=True):
+class LeftResource(ResourceRef, frozen=True, kw_only=True):
     """A resource that a removal left behind, with the command that removes it by hand, or None."""
 
     command: str | None
 
 
 class Healed(Struct, frozen=True, kw_only=True):
-    """A change of the plan after a failure: `code` is the failure's, `what` a description."""
+    """A change to the plan after a failure. `code` is the failure's code, `what` describes the change."""
 
     code: str
     edit: str
@@ -124,8 +124,8 @@ class Failure(Struct, frozen=True, kw_only=True):
     """Facts about a failed deployment in addition to the problem; unknown parts are None.
 
     `step` is the failed probe of the proof. `outcome` is what happened to its machine. `before` are kept resources from
-    before this run, `exists` those on record, `not_removed` those that a removal could not delete. `healed` are changes
-    to the plan that did not help.
+    before this run, `exists` the recorded ones, `not_removed` those that a removal could not delete. `healed` are
+    changes to the plan that did not help.
     """
 
     phase: str | None = None
@@ -135,9 +135,9 @@ class Failure(Struct, frozen=True, kw_only=True):
     outcome: Literal["kept", "removed", "not_removed"] | None = None
     still_running: StillRunning | None = None
     receipt: Bill | None = None
-    before: tuple[Thing, ...] | None = None
-    exists: tuple[RecordedThing, ...] | None = None
-    not_removed: tuple[Thing, ...] | None = None
+    before: tuple[ResourceRef, ...] | None = None
+    exists: tuple[RecordedResource, ...] | None = None
+    not_removed: tuple[ResourceRef, ...] | None = None
     receipt_files: tuple[str | None, ...] | None = None
     healed: tuple[Healed, ...] | None = None
 
@@ -149,7 +149,7 @@ class Failure(Struct, frozen=True, kw_only=True):
             ends_at = self.still_running.ends_at
             ended["still_billed"] = {**asdict(self.still_running), "ends_at": ends_at and ends_at.isoformat()}
         words = {"phase": self.phase, "step": self.step, "deployment": self.deployment}
-        things = {
+        lists = {
             "before": self.before,
             "exists": self.exists,
             "not_removed": self.not_removed,
@@ -159,15 +159,16 @@ class Failure(Struct, frozen=True, kw_only=True):
             **{name: word for name, word in words.items() if word is not None},
             **(asdict(self.diagnosis) if self.diagnosis else {}),
             **ended,
-            **{name: [asdict(item) for item in items] for name, items in things.items() if items is not None},
+            **{name: [asdict(item) for item in items] for name, items in lists.items() if items is not None},
             **({} if self.receipt_files is None else {"receipt_files": list(self.receipt_files)}),
         }
 
 
 class DeployError(Exception):
-    """The cloud or the engine failed (exit 1), unless a subclass says otherwise.
+    """The cloud or the engine failed (exit 1). Subclasses have other exit codes.
 
-    `refused`: the cloud, or a check before it, rejects it permanently, so resources created for it are useless.
+    `refused`: the cloud, or a check before the call, rejected the request for good, so resources created for it are
+    useless.
     """
 
     exit_code: ClassVar[int] = 1
@@ -246,7 +247,7 @@ class LeftBehindError(DeployError):
     exit_code = 6
 
     @property
-    def left(self) -> tuple[Thing, ...]:
+    def left(self) -> tuple[ResourceRef, ...]:
         return (self.failure.not_removed if self.failure else None) or ()
 
 

@@ -26,7 +26,7 @@ def extra_missing(extra: str, doing: str, error: ImportError) -> InputError:
 def install_command(extra: str) -> str:
     """Return a pasteable command line.
 
-    It names the packages themselves, because this program's source may be gone and no index has it.
+    It names the packages themselves: no package index has this program, and its source folder may no longer exist.
     """
     return shlex.join((*_installer(Path(sys.prefix)), *_requirements(extra)))
 

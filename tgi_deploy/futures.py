@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class errors_into:  # noqa: N801 -- a context manager, used as a function
-    """Store any exception of the block, even an unexpected one, in the future."""
+    """Store any exception raised in the block, even an unexpected one, in the future."""
 
     def __init__(self, future: Future[Any]) -> None:
         self.future = future

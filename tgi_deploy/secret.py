@@ -12,7 +12,7 @@ FROM_ENVIRONMENT: Final = "env:"
 
 
 class Secret:
-    """A secret in memory. Printing, formatting or comparing it only uses `***`; it can't be pickled."""
+    """A secret in memory. It prints and formats as `***`, and can't be pickled."""
 
     __slots__ = ("_value",)
 
@@ -36,7 +36,7 @@ class Secret:
         return HIDDEN
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a secret can't be written down")
+        raise TypeError("a secret can't be pickled")
 
 
 def reference(variable: str) -> str:
@@ -48,7 +48,7 @@ def variable_of(reference_text: str) -> str:
     """Return the variable in a reference. Raises ValueError for anything else."""
     kind, _, name = reference_text.partition(":")
     if f"{kind}:" != FROM_ENVIRONMENT or not name:
-        raise ValueError("a secret's reference reads env:VARIABLE")
+        raise ValueError("a reference to a secret has the form env:VARIABLE")
     return name
 
 
@@ -65,7 +65,7 @@ def checked(value: str | None, variable: str, what: str) -> Secret:
     if not (text.isascii() and text.isprintable()) or " " in text or len(text) > MAX_BYTES:
         raise InputError(
             "secret_unusable",
-            f"reading {what}: the value of {variable} has spaces or characters no header can carry, or is too long",
+            f"reading {what}: the value of {variable} is too long, or has characters that an HTTP header can't have",
             hint=f"use printable ASCII without spaces, {MAX_BYTES} characters at most",
         )
     return Secret(text)

@@ -46,15 +46,15 @@ _LOOPBACK: Final = "127.0.0.1/32"
 _LONGEST_TAG: Final = 256
 _SANDBOX_PLUGIN: Final = (sys.executable, "-P", "-m", "tgi_deploy.sandbox.sessions.plugin")
 _LONGEST_COMMAND: Final = 200
-_SANDBOX_TOKEN: Final = "hf_made_up_for_the_sandbox"  # noqa: S105 -- it opens nothing
+_SANDBOX_TOKEN: Final = "hf_made_up_for_the_sandbox"  # noqa: S105 -- not a real secret
 _TRUE: Final = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 class Setup(Frozen, frozen=True, kw_only=True):
-    """The caller's settings. No `regions`: the first target's default.
+    """The caller's settings. Without `regions`, the first target's default region is used.
 
-    `command` identifies this run in locks; `owner` is that of new deployments, empty for the current user. `home` is
-    the sandbox's folder, None for the user's.
+    `command` identifies this run in locks. `owner` is the owner of new deployments; empty means the current user.
+    `home` is the sandbox's folder; None means the one in the user's state folder.
     """
 
     progress: Callable[[ProgressEvent], None] | None = None
@@ -76,7 +76,7 @@ class Setup(Frozen, frozen=True, kw_only=True):
 
 def context(setup: Setup) -> Context:
     """Return the use cases' context. Calls no cloud yet; with `sandbox`, starts the local one."""
-    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- only commands that act pay for adapters
+    from tgi_deploy.clock import SystemClock  # noqa: PLC0415 -- needed only for commands that call a target
     from tgi_deploy.operations.context import Context  # noqa: PLC0415 -- startup time
     from tgi_deploy.state.local import LocalStore  # noqa: PLC0415 -- startup time
     from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- startup time
@@ -132,7 +132,7 @@ def targets() -> tuple[Target, ...]:
 
 
 def forms() -> tuple[str, ...]:
-    """Return the targets' artifact formats, those that can be run here first."""
+    """Return the targets' artifact formats, starting with those that this computer can run."""
     return tuple(form for target in reversed(targets()) for form in target.forms)
 
 
@@ -143,7 +143,7 @@ def target_for(plan: Plan) -> Target:
 
 def target_of(place: str) -> Target:
     """Return the target that a location belongs to."""
-    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- help is printed without targets
+    from tgi_deploy.targets.protocol import target_at  # noqa: PLC0415 -- not needed for --help
 
     return target_at(targets(), place)
 
@@ -253,7 +253,7 @@ _STARTED_LATE: Final = frozenset({"kubernetes"})
 def _caller_cidr(sessions: SessionFactory) -> str:
     """Return this computer's address as machines see it: loopback if the cloud's endpoint is on this computer.
 
-    Raises DeployError `no_credentials`, because without them there is nothing to look the address up for.
+    Raises DeployError `no_credentials` before looking it up, because no machine can be launched without credentials.
     """
     from tgi_deploy.readiness.http import caller_address  # noqa: PLC0415 -- see context()
     from tgi_deploy.targets.aws.session import is_loopback  # noqa: PLC0415 -- startup time
@@ -267,14 +267,14 @@ def _caller_cidr(sessions: SessionFactory) -> str:
 
 @cache
 def engines() -> tuple[Engine, ...]:
-    """Return every engine, the one of plans first."""
-    from tgi_deploy.engines.tgi import Tgi  # noqa: PLC0415 -- help is printed without engines
+    """Return every engine, the planner's default first."""
+    from tgi_deploy.engines.tgi import Tgi  # noqa: PLC0415 -- not needed for --help
 
     return (Tgi(),)
 
 
 def engine_named(name: str | None = None) -> Engine:
-    """Return the engine with this name; None: the engine of plans.
+    """Return the engine with this name; None means the planner's default.
 
     Raises:
         InputError: `unknown_engine`.
@@ -284,13 +284,13 @@ def engine_named(name: str | None = None) -> Engine:
     found = next((engine for engine in engines() if engine.name == name), None)
     if found is None:
         known = ", ".join(engine.name for engine in engines())
-        raise InputError("unknown_engine", f"there is no engine {name[:60]!a} here", hint=f"this version has {known}")
+        raise InputError("unknown_engine", f"unknown engine {name[:60]!a}", hint=f"this version supports {known}")
     return found
 
 
 def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None, service: str = "") -> Catalog:
     """Return the catalog with every engine, or that of a service. Raises InputError `unreadable_path`."""
-    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- help is printed without the catalog
+    from tgi_deploy.catalog.catalog import Catalog  # noqa: PLC0415 -- not needed for --help
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- startup time
 
     found = Catalog.open(user_dir, more=more, engines=engines(), default_region=default_region)
@@ -299,7 +299,7 @@ def open_catalog(user_dir: Path | None = None, *, more: MoreModels | None = None
 
 def _owner() -> str:
     """Return the owner of new deployments, in a form valid for tags. Successive CI jobs may share an owner."""
-    import getpass  # noqa: PLC0415 -- planning belongs to nobody
+    import getpass  # noqa: PLC0415 -- plans have no owner
     import re  # noqa: PLC0415 -- startup time
     import socket  # noqa: PLC0415 -- startup time
 
@@ -318,7 +318,7 @@ def _new_id() -> str:
 
 
 def environment(*, sandbox: bool) -> Mapping[str, str]:
-    """Return this process's environment; in the sandbox with a made-up hub token if none is set, as any is accepted."""
+    """Return this process's environment. The sandbox accepts any hub token, so there a made-up one fills in."""
     from tgi_deploy.targets.ec2.options import TOKEN_VARIABLES, hub_token_variable  # noqa: PLC0415 -- see context()
 
     lacks_token = sandbox and hub_token_variable(os.environ) is None
@@ -326,7 +326,7 @@ def environment(*, sandbox: bool) -> Mapping[str, str]:
 
 
 def region_notice(*, sandbox: bool) -> str | None:
-    """Return the note that the default region is used, because none is named or configured."""
+    """Return a note if the default region is used because none is named or configured; else None."""
     from tgi_deploy.targets.aws.default_region import default_region  # noqa: PLC0415 -- see context()
 
     region, source = default_region(os.environ)
@@ -336,8 +336,8 @@ def region_notice(*, sandbox: bool) -> str | None:
 
 
 def catalog(profiles_dir: Path | None, *, offline: bool = False, service: str = "") -> Catalog:
-    """Return the catalog, or that of a service, extended by the hub: unknown models are read once per commit."""
-    from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- help needs no catalog
+    """Return the catalog, or that of a service. It reads unknown models from the hub, once per commit."""
+    from tgi_deploy.catalog.kept_models import KeptModels, models_folder  # noqa: PLC0415 -- not needed for --help
     from tgi_deploy.hub.models import HubModels  # noqa: PLC0415 -- startup time
 
     kept = KeptModels(models_folder(os.environ))
@@ -353,11 +353,11 @@ def catalog_with(instance_type: str, profiles_dir: Path | None) -> Catalog:
 
 
 def _hub() -> HuggingFaceHub:
-    """Raises InputError `extra_missing` without its extra."""
+    """Return the hub's client. Raises InputError `extra_missing` if its extra is not installed."""
     try:
         from tgi_deploy.hub.client import HuggingFaceHub  # noqa: PLC0415 -- only unknown models need it
     except ImportError as error:
-        from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- only an installation without it pays for it
+        from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- needed only if an extra is missing
 
         raise extra_missing("hub", "looking on the hub for a model that the catalog lacks", error) from error
     return HuggingFaceHub(os.environ.get("HF_ENDPOINT"))
@@ -368,7 +368,7 @@ def sandbox_home() -> Path:
 
 
 def sandbox_start(home: Path | None = None) -> SandboxInfo:
-    """Raises InputError `extra_missing` without its extra."""
+    """Start the sandbox unless it is running. Raises InputError `extra_missing` if its extra is not installed."""
     with _sandbox_extra():
         from tgi_deploy.sandbox import control  # noqa: PLC0415 -- only the sandbox needs it
     return control.start(home or sandbox_home())
@@ -383,11 +383,11 @@ def _sandbox_cluster(home: Path) -> Path:
 
 @contextmanager
 def _sandbox_extra() -> Iterator[None]:
-    """Raises InputError `extra_missing` for modules of the sandbox's extra."""
+    """Raise InputError `extra_missing` if the block fails to import a package of the sandbox's extra."""
     try:
         yield
     except ImportError as error:
-        from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- only an installation without it pays for it
+        from tgi_deploy.extras import extra_missing  # noqa: PLC0415 -- needed only if an extra is missing
 
         raise extra_missing("sandbox", "starting the sandbox", error) from error
 
@@ -465,7 +465,7 @@ def _pace(*, sandbox: bool) -> Pace:
         running=PollPolicy(deadline_s=60, **quick),
         deletion=PollPolicy(deadline_s=60, **quick),
         sweep=PollPolicy(deadline_s=30, **quick),
-        unsettled_s=5.0,
+        visibility_timeout_s=5.0,
         ready_poll_s=0.3,
         health_poll_s=0.1,
         settle_s=0.1,
@@ -474,7 +474,7 @@ def _pace(*, sandbox: bool) -> Pace:
 
 @cache
 def log_grammar(engine: str | None = None, profiles_dir: Path | None = None) -> LogGrammar:
-    """Return the log grammar of an engine; None: the engine of plans. Raises InputError."""
+    """Return the log grammar of an engine; None means the planner's default. Raises InputError `unknown_engine`."""
     from tgi_deploy.catalog.phases import read_phases  # noqa: PLC0415 -- see context()
     from tgi_deploy.diagnosis.grammar import grammar_from  # noqa: PLC0415 -- startup time
 
@@ -490,7 +490,7 @@ def logged_engines() -> tuple[str, ...]:
 
 
 def engine_of_log(text: str) -> str:
-    """Return the engine that wrote a log: by its typical lines, else the one whose tables explain it best."""
+    """Return the engine that wrote a log: by its typical lines, else the one whose tables explain the log best."""
     from tgi_deploy.catalog.phases import read_signs  # noqa: PLC0415 -- see context()
     from tgi_deploy.diagnosis.patterns import any_of, most_signs  # noqa: PLC0415 -- startup time
 
@@ -534,9 +534,9 @@ def _invoked_engine(there: Sequence[Target], address: Address) -> InvokedEngine:
 
     target, engine = target_at(there, address.invoked), engines()[0]
     if not isinstance(target, Invoking):
-        raise InputError("no_tunnel", f"{target.name} passes no requests on to {address.url}")
+        raise InputError("no_tunnel", f"target {target.name} can't forward requests to {address.url}")
 
-    def invoke(body: bytes, streamed: bool) -> tuple[int, Iterator[bytes]]:  # noqa: FBT001 -- of InvokedEngine
+    def invoke(body: bytes, streamed: bool) -> tuple[int, Iterator[bytes]]:  # noqa: FBT001 -- the signature of InvokedEngine
         answer = target.invoke(address, body, streamed=streamed)
         return answer.status, answer.body
 
@@ -556,7 +556,7 @@ def _secret_of(reference: str, environ: Mapping[str, str]) -> Secret:
 
 
 def _hub_skipped_reason(setup: Setup) -> str:
-    """Return why the hub must not be contacted; empty if it may be."""
+    """Return why the hub must not be contacted; empty if it may be contacted."""
     offline = any(os.environ.get(name, "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TGI_DEPLOY_OFFLINE"))
     return "offline mode is on" if setup.offline or offline else ""
 
@@ -566,7 +566,7 @@ def _hub_access(hub_id: str, revision: str) -> None:
 
 
 def _any_token(_hub_id: str, _revision: str) -> None:
-    """Accept the token: in the sandbox, which does not contact the hub, any one may read every model."""
+    """Accept any token: the sandbox does not contact the hub."""
 
 
 def workstation(*, sandbox: bool) -> Workstation:

@@ -5,10 +5,10 @@
   const described = (row) => {
     const cells = [...row.cells].map((cell) => cell.textContent.trim());
     if (row.closest(".variants")) {
-      const [machine, cards, weights, price, speed, first, each, million, verdict] = cells;
+      const [machine, accelerators, weights, price, speed, first, each, million, verdict] = cells;
       return [
         machine, verdict,
-        `${cards}, ${weights}`,
+        `${accelerators}, ${weights}`,
         `${price} an hour, ${speed} tokens/s, ${million} a million tokens`,
         `first token after ${first}, then one every ${each}`,
       ];

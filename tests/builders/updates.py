@@ -23,7 +23,7 @@ def again(revision):
 
 
 def bring_up(around, wanted=OLD, **changes):
-    return up(around.context(), request(wanted, **{"wait": True, "again": again} | changes))
+    return up(around.context(), request(wanted, **{"wait": True, "plan_revision": again} | changes))
 
 
 def roll_back(around, **changes):

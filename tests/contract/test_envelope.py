@@ -68,8 +68,8 @@ def test_plan(capsys):
     }  # fmt: skip
     assert all(
         item.keys() == {
-            "instance_type", "region", "market", "num_shard", "quantize", "usd_per_million_output_tokens", "dearer",
-            "utilization",
+            "instance_type", "region", "market", "num_shard", "quantize", "usd_per_million_output_tokens",
+            "more_expensive", "utilization",
         } for item in plan["breakeven"]
     )  # fmt: skip
     assert len(plan["breakeven"]) == len(plan["fallbacks"]) > 0

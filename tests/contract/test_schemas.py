@@ -12,7 +12,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tgi_deploy.errors import Diagnosis, Failure, Healed, InputError, LeftThing, RecordedThing, StillRunning, Thing
+from tgi_deploy.errors import (
+    Diagnosis,
+    Failure,
+    Healed,
+    InputError,
+    LeftResource,
+    RecordedResource,
+    ResourceRef,
+    StillRunning,
+)
 from tgi_deploy.values.base import plain
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -64,7 +73,7 @@ def check_error(data):
 
 
 def test_failure_data_matches_the_schema():
-    machine = Thing(kind="instance", id="i-1", region="us-east-1")
+    machine = ResourceRef(kind="instance", id="i-1", region="us-east-1")
     running = StillRunning(
         machine="i-1", region="us-east-1", usd_per_hour=Decimal("1.2"), ends_at=NOON, ends_with="tgi-deploy down demo"
     )
@@ -76,8 +85,8 @@ def test_failure_data_matches_the_schema():
         outcome="kept",
         still_running=running,
         before=(machine,),
-        exists=(RecordedThing(kind="volume", id="", region="us-east-1", phase="intended"),),
-        not_removed=(LeftThing(kind="volume", id="vol-1", region="us-east-1", command="aws ec2 delete-volume"),),
+        exists=(RecordedResource(kind="volume", id="", region="us-east-1", phase="intended"),),
+        not_removed=(LeftResource(kind="volume", id="vol-1", region="us-east-1", command="aws ec2 delete-volume"),),
         receipt_files=(None, "receipt.json"),
         healed=(Healed(code="oom_weights", edit="larger", what="a larger machine"),),
     )

@@ -62,7 +62,7 @@ class Host:
                 "supplied": Supplied(place="docker", local=True),
                 "wait": True,
                 "confirm": lambda proposal: self.asked.append(proposal) or True,
-                "again": lambda revision: (self.plan(revision.plan.chosen.quantize), ()),
+                "plan_revision": lambda revision: (self.plan(revision.plan.chosen.quantize), ()),
                 **changes,
             },
         )

@@ -116,5 +116,11 @@ def rollback_request(command, recorded):
 def _request(command, wanted, ends):
     strategy = "recreate" if command.recreates else None
     return request(
-        wanted, name=command.name, wait=command.waits, ready="fast", settings=ends, again=again, strategy=strategy
+        wanted,
+        name=command.name,
+        wait=command.waits,
+        ready="fast",
+        settings=ends,
+        plan_revision=again,
+        strategy=strategy,
     )

@@ -37,7 +37,7 @@ _PREFIX = {
 }
 
 
-class Thing:
+class ResourceRef:
     """`states` are (moment, members) in their order; members None: it is gone. `maker` is the command that made it.
 
     A machine is `proved` from when its engine has shown what it serves until it is stopped or rebooted.
@@ -121,7 +121,7 @@ class World:
 
     def add(self, kind, region, maker, at, **members):
         thing_id = f"{_PREFIX[kind]}{next(self._numbers):08x}"
-        self.things[thing_id] = made = Thing(thing_id, kind, region, maker, at, members)
+        self.things[thing_id] = made = ResourceRef(thing_id, kind, region, maker, at, members)
         self._by_kind[kind, region].append(made)
         return made
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tgi_deploy.operations.removing.down import Removal as Removal
     from tgi_deploy.operations.removing.gc import GcOutcome as GcOutcome
     from tgi_deploy.operations.removing.gc import Group as Group
-    from tgi_deploy.operations.removing.receipt import KeptThing as KeptThing
+    from tgi_deploy.operations.removing.receipt import KeptResource as KeptResource
     from tgi_deploy.operations.removing.receipt import Receipt as Receipt
     from tgi_deploy.operations.watching.asking import Answer as Answer
     from tgi_deploy.operations.watching.diagnose import DeploymentDiagnosis as DeploymentDiagnosis
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 class Client(Changing):
     """Deployments of one target, or of the sandbox. Clients share nothing, so create one per thread.
 
-    `target` and `region` are searched for deployments without a record, like `--target` and `--region`; a region may be
-    'all'. `command` identifies this client in locks, `owner` is that of new deployments, by default the current user.
+    Deployments without a record are searched for in `target` and `region`, as with `--target` and `--region`; a region
+    may be 'all'. `command` identifies this client in locks. `owner` is the owner of new deployments, by default the
+    current user.
     `progress` receives each event; `str(event)` is one line.
     """

@@ -1,4 +1,4 @@
-"""Shared by all methods of the API: where to look, and who is calling."""
+"""The base class of the client: the locations to search, and the identity of the caller."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _COMMAND: Final = "a program that uses tgi_deploy.Client"
 
 
-class Place:
-    """A client's locations and its context."""
+class ClientBase:
+    """The settings of a client, its target, and the contexts of its calls."""
 
-    def __init__(  # noqa: PLR0913 -- where it looks, and what it shows
+    def __init__(  # noqa: PLR0913 -- the options of every method
         self,
         *,
         target: str | None = None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.api.base import UpRequest
-    from tgi_deploy.errors import RecordedThing
+    from tgi_deploy.errors import RecordedResource
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.file_run import FileOutcome, Pruned
     from tgi_deploy.operations.deploying.pausing import SwitchOutcome, SwitchProposal, SwitchRequest
@@ -64,7 +64,7 @@ def _sandbox_info(found: RunningSandbox) -> SandboxInfo:
 class Changing(Watching):
     """Methods for the life of a deployment, and for the local cloud."""
 
-    def up(  # noqa: PLR0913 -- one argument an option
+    def up(  # noqa: PLR0913 -- one argument per option
         self,
         model: str = "",
         *,
@@ -81,11 +81,11 @@ class Changing(Watching):
         strategy: Strategy | None = None,
         on_plan: Callable[[Plan], None] | None = None,
         confirm: Callable[[Proposal], bool] | None = None,
-        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        on_interrupt: Callable[[tuple[RecordedResource, ...]], bool] | None = None,
         stops: Stops | None = None,
         **options: Unpack[UpRequest],
     ) -> Result[UpData, UpOutcome]:
-        """Plan a model, or take a lock, bring it up, wait until it is healthy, and prove that it answers.
+        """Plan a model or read a lock, bring it up, wait until it is healthy, and verify that it answers.
 
         `options` are those of a plan and of the target. By default there is no confirmation, and what a failed or
         stopped run created is removed; `on_failure='remove'` also removes what existed before. `on_plan` receives the
@@ -127,7 +127,7 @@ class Changing(Watching):
         notice = None if named else wiring.region_notice(sandbox=self._sandbox)
         return up_result(job.plan, outcome, made, job.found.notices, notice)
 
-    def up_file(  # noqa: PLR0913 -- one argument an option
+    def up_file(  # noqa: PLR0913 -- one argument per option
         self,
         file: Path,
         *,
@@ -142,7 +142,7 @@ class Changing(Watching):
         on_plan: Callable[[Plan], None] | None = None,
         confirm: Callable[[Proposal], bool] | None = None,
         confirm_removal: Callable[[Sequence[Removal]], bool] | None = None,
-        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        on_interrupt: Callable[[tuple[RecordedResource, ...]], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[UpFileData, FileOutcome]:
         """Bring up the deployments in a file, one after another, after planning all of them.
@@ -193,7 +193,7 @@ class Changing(Watching):
         return file_result(done, pruned)
 
     def _places_of(self, target: Target, item: FileDeployment) -> tuple[str, ...]:
-        """Plan a deployment of a file, where it is recorded or where its options choose, and return where it may be."""
+        """Return the locations where a deployment of a file may be: recorded, chosen by its options, or planned."""
         from tgi_deploy.operations.deploying.file_run import places_of
         from tgi_deploy.operations.launching.target_options import own_options
         from tgi_deploy.operations.results.planning import plan_result
@@ -215,7 +215,7 @@ class Changing(Watching):
         """Delete the owner's deployments that the file does not name; None if there are none."""
         from tgi_deploy.operations.deploying.file_run import Pruned
         from tgi_deploy.operations.removing.down import down
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import down_result
         from tgi_deploy.operations.watching.fleet import names_of_owner
 
@@ -226,7 +226,7 @@ class Changing(Watching):
         again = f"tgi-deploy up -f {file} --prune"
         stops.begin_another()
         try:
-            outcome = run_again(
+            outcome = run_repeatable(
                 context,
                 stops,
                 lambda guarded: down(guarded, names, confirm),
@@ -237,7 +237,7 @@ class Changing(Watching):
             return Pruned(names=names, places=places, left=error)
         return Pruned(names=names, places=places, result=down_result(context, outcome))
 
-    def rollback(  # noqa: PLR0913 -- one argument an option
+    def rollback(  # noqa: PLR0913 -- one argument per option
         self,
         name: str,
         *,
@@ -246,7 +246,7 @@ class Changing(Watching):
         on_plan: Callable[[Plan], None] | None = None,
         confirm: Callable[[Proposal], bool] | None = None,
         on_failure: Callable[[DeployError], Decision] | None = None,
-        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None = None,
+        on_interrupt: Callable[[tuple[RecordedResource, ...]], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[UpData, UpOutcome]:
         """Go back to the previous serving revision, with its options and the current limits."""
@@ -278,14 +278,14 @@ class Changing(Watching):
         confirm: Callable[[Sequence[Removal]], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[DownData, DownOutcome]:
-        """Remove deployments by name, or all of them, and prove that nothing is left.
+        """Remove deployments by name, or all of them, and verify that nothing is left.
 
         `confirm` receives what would be removed and returns whether to continue. Raises LeftBehindError with what is
         left.
         """
         from tgi_deploy.operations.removing.down import down
         from tgi_deploy.operations.removing.down_all import down_all
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import down_result
 
         if bool(names) == everything:
@@ -294,7 +294,7 @@ class Changing(Watching):
             )
         context, ask = self._look(), confirm or _yes
         again = " ".join(("tgi-deploy down", *(names or ("--all",))))
-        outcome = run_again(
+        outcome = run_repeatable(
             context,
             stops,
             lambda guarded: (
@@ -315,13 +315,13 @@ class Changing(Watching):
     ) -> Result[GcData, GcOutcome]:
         """Find orphans by their tags, and remove them. Raises LeftBehindError with what is left."""
         from tgi_deploy.operations.removing.gc import GcRequest, age_s, gc
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import gc_result
 
         request = GcRequest(
             older_than_s=age_s(older_than), include_unrecorded=include_unrecorded, confirm=confirm or _yes
         )
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: gc(guarded, request),
@@ -338,12 +338,12 @@ class Changing(Watching):
         Within a range such as `"1..4"`, the number follows the load from then on. Raises InputError `bad_option_value`.
         """
         from tgi_deploy.operations.deploying.scaling import number_or_range, scale
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import scale_result
 
         asked = number_or_range(str(replicas))
         again = f"tgi-deploy scale {name} {asked.words}"
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: scale(guarded, name, asked, wait=wait),
@@ -368,7 +368,7 @@ class Changing(Watching):
         confirm: Callable[[SwitchProposal], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[SwitchData, SwitchOutcome]:
-        """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers."""
+        """Start a machine stopped by `stop`, wait until it is healthy, and verify that it answers."""
         from tgi_deploy.operations.deploying.pausing import start
 
         return self._switch(start, name, ready, confirm, stops)
@@ -381,7 +381,7 @@ class Changing(Watching):
         confirm: Callable[[SwitchProposal], bool] | None = None,
         stops: Stops | None = None,
     ) -> Result[SwitchData, SwitchOutcome]:
-        """Restart the engine on its machine, wait until it is healthy, and prove that it answers."""
+        """Restart the engine on its machine, wait until it is healthy, and verify that it answers."""
         from tgi_deploy.operations.deploying.pausing import restart
 
         return self._switch(restart, name, ready, confirm, stops)
@@ -395,7 +395,7 @@ class Changing(Watching):
         stops: Stops | None,
     ) -> Result[SwitchData, SwitchOutcome]:
         from tgi_deploy.operations.deploying.pausing import SwitchRequest
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.changing import switch_result
 
         request = SwitchRequest(
@@ -405,7 +405,7 @@ class Changing(Watching):
             reported_as=lambda release: self._catalog().release(release).reported_as,
         )
         again = f"tgi-deploy {act.__name__} {name}"
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: act(guarded, request),
@@ -425,16 +425,16 @@ class Changing(Watching):
     ) -> Result[ProofsData, tuple[Proved, ...]]:
         """Prove that deployments serve as promised. A broken promise is an error of the result."""
         from tgi_deploy.operations.deploying.smoke import prove_all
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.trials import proofs_result
 
         catalog = self._catalog()
-        found = run_again(
+        found = run_repeatable(
             self._look(),
             stops,
             lambda guarded: prove_all(guarded, names, ready, lambda release: catalog.release(release).reported_as),
             doing="smoke",
-            advice="run it again: nothing is changed by a proof",
+            advice="run it again: the test changes nothing",
         )
         return proofs_result(found)
 
@@ -447,7 +447,7 @@ class Changing(Watching):
         stops: Stops | None = None,
         **options: Unpack[UpRequest],
     ) -> Result[SmokeData, tuple[Smoked, ...]]:
-        """Bring models up, prove them and always remove them, `at_once` of them in parallel.
+        """Bring models up, test them and always remove them, `at_once` of them in parallel.
 
         Each runs in its own process of this program. On a stop request they remove what they created. A failure is an
         error of the result, with the most severe exit code.
@@ -489,7 +489,7 @@ class Changing(Watching):
         """Run `up` and `down` of a plan in an isolated sandbox with faults. Leftovers are an error."""
         from tgi_deploy.operations.deploying.rehearse import chosen, plan_to_rehearse, rehearse, request_of
         from tgi_deploy.operations.planning.option_texts import texts_of
-        from tgi_deploy.operations.removing.stopping import run_again
+        from tgi_deploy.operations.removing.stopping import run_repeatable
         from tgi_deploy.operations.results.trials import rehearsal_result
         from tgi_deploy.values.progress import Events
 
@@ -500,7 +500,7 @@ class Changing(Watching):
         Events(self._progress).note("starting an isolated sandbox; your records are not touched")
         with wiring.rehearsal(self._setup(regions)) as (context, stage):
             asked = request_of(plan, texts, catalog, context.targets[0], name)
-            found = run_again(
+            found = run_repeatable(
                 context,
                 stops,
                 lambda guarded: rehearse(guarded, stage, asked, scenarios, seed=seed),
@@ -518,7 +518,7 @@ class Changing(Watching):
         return Result(data=SandboxData(sandbox=info), outcome=info)
 
     def sandbox_stop(self) -> Result[SandboxStopData, bool]:
-        """Stop the local cloud and everything that runs in it; return whether it ran."""
+        """Stop the local cloud and everything that runs in it; return whether it was running."""
         from tgi_deploy.values.results import SandboxStopData
 
         stopped = wiring.sandbox_stop()

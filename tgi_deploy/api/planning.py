@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from tgi_deploy import wiring
-from tgi_deploy.api.base import Place
+from tgi_deploy.api.base import ClientBase
 from tgi_deploy.wiring import target_names
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     Percent = Decimal | float | str | None
 
 
-class Planning(Place):
+class Planning(ClientBase):
     """Methods for plans and for the catalog."""
 
     def plan(
@@ -59,8 +59,8 @@ class Planning(Place):
     ) -> Result[PlanData, Plan]:
         """Return the plan for a model.
 
-        `request` has the options of a plan: `budget=5`. The plan is written to the file `lock`, and drawn in `report`:
-        a page, or for .svg and .png its chart alone. Raises NoPlanError, which lists the nearest misses.
+        `request` has the options of a plan: `budget=5`. `lock` and `report` are files to write: the plan's lock, and a
+        page about the plan (for .svg and .png, only its chart). Raises NoPlanError, which lists the nearest misses.
         """
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.planning import plan_result
@@ -85,7 +85,7 @@ class Planning(Place):
         return owned_result(file, texts_of(model, request), self._catalog(), os.environ, explain=explain)
 
     def locked(self, file: Path) -> Result[PlanData, None]:
-        """Return the plan in a lock as printed; a warning says how today's differs. Does not contact the hub."""
+        """Return the plan in a lock, with a warning if today's plan differs. Does not contact the hub."""
         from tgi_deploy.operations.results.about_plans import locked_result
 
         return locked_result(file, lambda kind: wiring.catalog_with(kind, self._profiles_dir))
@@ -105,7 +105,7 @@ class Planning(Place):
         return sweep_result(texts, values, catalog, os.environ)
 
     def _chosen(self, request: UpRequest) -> tuple[Target, dict[str, object]]:
-        """Return the target where its options choose it to be, and the other options."""
+        """Return the target at the location that its options choose, and the other options."""
         from tgi_deploy.targets.protocol import located
 
         own, _, rest = self._own_options(request)
@@ -169,7 +169,7 @@ class Planning(Place):
         )
         return diff_result(old, new, limits)
 
-    def predict(  # noqa: PLR0913 -- one argument an option
+    def predict(  # noqa: PLR0913 -- one argument per option
         self,
         model: str,
         *,
@@ -184,7 +184,7 @@ class Planning(Place):
         engine: str | None = None,
         engine_version: str = "",
     ) -> Result[PredictionData, PredictionData]:
-        """Return the predicted speed of a given configuration, each figure with an 80 % interval."""
+        """Return the predicted speed of a given configuration, each figure with an 80% interval."""
         from tgi_deploy.operations.planning.predict import PredictionRequest, concurrency_of
         from tgi_deploy.operations.results.about_plans import prediction_result
 
@@ -244,7 +244,7 @@ class Planning(Place):
         return profile_result(wiring.open_catalog(self._profiles_dir).resolve(name))
 
     def profile_validate(self, file: Path) -> Result[ProfileData, Profile]:
-        """Return the profile in a file. Raises an error that names the key if it is not a valid one."""
+        """Return the profile in a file. Raises InputError, which names the invalid key."""
         from tgi_deploy.operations.planning.profile_file import read_profile
         from tgi_deploy.operations.results.catalogs import profile_result
 
@@ -259,7 +259,7 @@ class Planning(Place):
     def profile_init(
         self, model: str, *, name: str | None = None, **options: Unpack[UpRequest]
     ) -> Result[DeploymentTextData, str]:
-        """Return the file of `up -f` for a model with these options."""
+        """Return the text of a file for `up -f`, for a model with these options."""
         from tgi_deploy.operations.planning.option_texts import texts_of
         from tgi_deploy.operations.results.catalogs import deployment_result
 

@@ -99,7 +99,7 @@ class Watching(Planning):
         return answer_result(self._look(), name, asked, on_piece or (lambda _piece: None))
 
     def logs(self, name: str, *, tail: int | None = None, raw: bool = False) -> Result[LogData, str]:
-        """Return the log of machine and engine without secrets: the last `tail` lines, or all."""
+        """Return the log of the machine and the engine, without secrets: the last `tail` lines, or all of them."""
         from tgi_deploy.operations.results.watching import logs_result
 
         return logs_result(self._look(), name, tail=tail, raw=raw)
@@ -127,7 +127,7 @@ class Watching(Planning):
     def diagnose_log(
         self, text: str, *, engine: str | None = None, source: str = "-", lines_before: int = 0
     ) -> Result[DiagnosisData, Reading]:
-        """Diagnose a failure from a log. `engine` None: detect it from the log.
+        """Diagnose a failure from a log. Without `engine`, it is detected from the log.
 
         `source` is the log's name in the result; `lines_before` is the number of its lines before `text`.
         """
@@ -173,7 +173,7 @@ class Watching(Planning):
     ) -> Result[PolicyData, PolicyData]:
         """Return the required permissions: for a plain deployment, for these features, or for everything.
 
-        `boundary`: instead, the permissions boundary of the roles that `up` creates.
+        With `boundary`, return the permissions boundary of the roles that `up` creates instead.
         """
         from tgi_deploy.operations.results.checking import policy_result
 

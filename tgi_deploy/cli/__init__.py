@@ -1,3 +1,3 @@
-"""The command line: click commands, one file each. The only layer that prints, prompts or exits."""
+"""The command line: one file per click command. The only layer that prints, prompts or exits."""
 
 from __future__ import annotations

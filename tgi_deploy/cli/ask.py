@@ -1,4 +1,4 @@
-"""`ask`: one prompt to a deployment; the answer is written as it streams."""
+"""`ask`: sends one prompt to a deployment, and writes the answer as it streams."""
 
 from __future__ import annotations
 

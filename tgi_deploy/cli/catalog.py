@@ -1,4 +1,4 @@
-"""`catalog`: what the tool knows about accelerators, instance types, regions, engines and models."""
+"""`catalog`: shows what the tool knows about accelerators, instance types, regions, engines and models."""
 
 from __future__ import annotations
 
@@ -50,8 +50,9 @@ def _list(
 ) -> Result:
     """List every entry of one KIND: accelerators, instances, regions, engines, models.
 
-    Or list the accelerators and instance types named. Hardware figures are for one accelerator, dense, with the
-    price of the cheapest machine that has it, on demand, and whether the engine runs on it; `catalog show` has more.
+    Or list the named accelerators and instance types. Hardware figures are dense and for one accelerator. The price is
+    that of the cheapest on-demand machine that has it, and ENGINE is whether the engine runs on it; `catalog show` has
+    more.
     """
     client = Client(profiles_dir=profiles_dir)
     found = client.catalog_list(*names, region=region, engine_version=engine_version)

@@ -1,4 +1,4 @@
-"""Smoke results besides stdout: JUnit XML, annotations on stderr, the step summary."""
+"""Writes smoke results for CI: JUnit XML, annotations on stderr, the step summary."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Reports:
 
     @contextmanager
     def grouped(self, title: str) -> Iterator[None]:
-        """Collapse what is printed meanwhile in a workflow's log."""
+        """Collapse the output of the block in a workflow's log."""
         if self.annotations:
             write_stderr(f"::group::{title}\n")
         try:
@@ -59,7 +59,7 @@ class Reports:
         return tuple(self._written(results))
 
     def _written(self, results: Sequence[Smoked]) -> Iterator[Problem]:
-        from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- help is printed without it
+        from tgi_deploy.cli.views import smoke_reports  # noqa: PLC0415 -- not needed for --help
 
         if self.annotations:
             write_stderr(smoke_reports.github_annotations(results))

@@ -25,10 +25,10 @@ def words(*values: str) -> Completer:
 
 
 def _names(*kinds: NameKind) -> Completer:
-    """Complete the names of these kinds; deployments are those recorded here, after `--sandbox` the sandbox's."""
+    """Complete the names of these kinds. Deployments are those recorded here or, after `--sandbox`, in the sandbox."""
 
     def offer(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-        from tgi_deploy.api import Client  # noqa: PLC0415 -- only completion pays for it
+        from tgi_deploy.api import Client  # noqa: PLC0415 -- needed only for completion
 
         given = ctx.params
         client = Client(profiles_dir=given.get("profiles_dir"), sandbox=bool(given.get("sandbox")))
@@ -47,13 +47,13 @@ def _with(*fixed: str, names: Completer) -> Completer:
 
 def deployments_or_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str | CompletionItem]:
     """Complete recorded deployments, else files."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 -- only completion pays for it
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 -- needed only for completion
 
     return [*deployments(ctx, param, incomplete)] or [CompletionItem(incomplete, type="file")]
 
 
 def hardware(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`2xRTX` completes to `2xRTX-4090`, …; a bare name gets a count of 1."""
+    """Complete `2xRTX` to `2xRTX-4090` and so on; a bare name gets a count of 1."""
     count, times, start = incomplete.partition("x")
     prefix, start = (f"{count}x", start) if times and count.isdigit() else ("1x", incomplete)
     return [f"{prefix}{name}" for name in accelerators(ctx, _param, start)]

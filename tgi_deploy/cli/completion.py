@@ -1,4 +1,4 @@
-"""`completion`: print a shell script that completes commands, options and catalog names."""
+"""`completion`: prints a shell script that completes commands, options and catalog names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tgi_deploy.cli.output import Result
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion_command(shell: str) -> Result:
     """Print a script that completes commands, options, models, deployments, instance types, regions and codes."""
-    from click.shell_completion import get_completion_class  # noqa: PLC0415 -- only this command pays for it
+    from click.shell_completion import get_completion_class  # noqa: PLC0415 -- needed only for this command
 
     root = click.get_current_context().find_root().command
     kind = cast("type[click.shell_completion.ShellComplete]", get_completion_class(shell))

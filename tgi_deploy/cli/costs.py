@@ -1,4 +1,4 @@
-"""`costs`: what deployments have cost so far, and what they cost now."""
+"""`costs`: shows what deployments have cost so far, and what they cost now."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 def costs_command(*, client: Client) -> Result:
     """Show what deployments have cost so far, and cost per hour and per month, with totals by owner.
 
-    Deployments from other computers are found by their tags and counted from the launch of their machines. Deleted
-    deployments of this computer are counted by their receipts. Prices are the catalog's, not the account's bill.
+    Deployments of other computers are found by their tags and counted from the launch of their machines. Deleted
+    deployments of this computer are counted by their receipts. Prices are from the catalog, not from the account's
+    bill.
     """
-    from tgi_deploy.cli.views.costs import costs_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.costs import costs_text  # noqa: PLC0415 -- not needed for --help
 
     found = client.costs()
     return printed(found, costs_text(found.outcome))

@@ -1,4 +1,4 @@
-"""`diagnose`: find the cause of a failure in a log."""
+"""`diagnose`: finds the cause of a failure in a log."""
 
 from __future__ import annotations
 
@@ -48,26 +48,26 @@ def diagnose_command(*, client: Client, source: str, engine: str | None) -> Resu
     """Find the cause of a failure in a log, with evidence and remedy.
 
     A file, or '-' for standard input, needs no cloud; for a deployment, the tool reads its machine's
-    console, state and plan. Finding a cause is not an error: the exit code is 0.
+    console, state and plan. A found cause is not an error: the exit code is 0.
     """
     if source == "-":
         return _of_text(client, source, engine, *_from_stdin())
     if Path(source).is_file() or ("/" in source and Path(source).exists()):
         return _of_text(client, source, engine, *_from_file(Path(source)))
     if "/" in source or source.endswith((".log", ".txt", ".jsonl", ".json")):
-        raise InputError("unreadable_path", f"reading the log {source}: there is no such file", hint="check its path")
+        raise InputError("unreadable_path", f"reading the log {source}: no such file", hint="check its path")
     if engine is not None:
         raise InputError(
             "conflicting_options",
-            "--engine is for log files: a deployment's record names its engine",
+            "--engine is only for log files: a deployment's record names its engine",
             hint="leave it out",
         )
     return _of_deployment(client, source)
 
 
 def _of_text(client: Client, source: str, engine: str | None, text: str, before: int) -> Result:
-    """`before`: how many lines of the log come before `text`."""
-    from tgi_deploy.cli.views.diagnosis import diagnosis_text  # noqa: PLC0415 -- help is printed without what acts
+    """Diagnose a log. `before` is the number of log lines before `text`."""
+    from tgi_deploy.cli.views.diagnosis import diagnosis_text  # noqa: PLC0415 -- not needed for --help
 
     found = client.diagnose_log(text, engine=engine, source=source, lines_before=before)
     result = printed(found, diagnosis_text(found.data))
@@ -75,7 +75,7 @@ def _of_text(client: Client, source: str, engine: str | None, text: str, before:
 
 
 def _of_deployment(client: Client, name: str) -> Result:
-    from tgi_deploy.cli.views.diagnosis import diagnosis_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.diagnosis import diagnosis_text  # noqa: PLC0415 -- not needed for --help
 
     found = client.diagnose(name)
     machine = found.outcome.machine

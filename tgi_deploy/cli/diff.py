@@ -28,7 +28,7 @@ _FILE: Final = click.Path(path_type=Path)
 _LABELS: Final = {
     "usd_per_hour": "US dollars an hour",
     "usd_per_million_output_tokens": "US dollars a million output tokens",
-    "memory_margin_tokens": "KV-cache tokens beyond the promised ones",
+    "memory_margin_tokens": "spare KV-cache tokens",
 }
 
 
@@ -51,7 +51,7 @@ _LABELS: Final = {
     "--min-memory-margin-tokens",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Minimum KV-cache tokens left beyond what the plan promises.",
+    help="Minimum KV-cache tokens to spare beyond the planned load.",
 )
 @click.option("--junit", type=_FILE, metavar="FILE", help="Write a JUnit report with a test for each limit.")
 @click.option("--github", is_flag=True, help="Print failures as GitHub Actions annotations.")
@@ -61,12 +61,12 @@ def diff_command(
     """Compare two plans, and fail (exit 3) if NEW is worse than the limits allow.
 
     OLD and NEW are locks ('plan --lock FILE') or output of 'plan --json'. Without a limit, nothing fails.
-    Differing options come first: the figures of different requests don't compare.
+    Differences between the requests come first, because they make the figures incomparable.
     """
     if github and click.get_current_context().find_root().obj.as_json:
         raise InputError(
             "conflicting_options", "--github and --json exclude each other: both are written to stdout",
-            hint="use --junit beside --json",
+            hint="use --junit with --json instead",
         )  # fmt: skip
     found = Client().diff(old, new, min_memory_margin_tokens=min_memory_margin_tokens, **percents)
     if junit is not None:
@@ -91,7 +91,7 @@ def diff_text(found: Comparison) -> str:
 
 
 def _row(metric: MetricData) -> tuple[str, str, str, str]:
-    change = "-" if metric.change_percent is None else f"{metric.change_percent:+.1f} %"
+    change = "-" if metric.change_percent is None else f"{metric.change_percent:+.1f}%"
     return _LABELS[metric.name], _figure(metric.old), _figure(metric.new), change
 
 

@@ -1,4 +1,4 @@
-"""`doctor`: check for anything that would make a launch fail; print the policy that the tool needs."""
+"""`doctor`: checks for anything that would make a launch fail, or prints the policy that the tool needs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _COLORS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
     "--for", "features", metavar="FEATURES", help="With --policy: only for these features, separated by commas."
 )
 @click.option("--all", "all_features", is_flag=True, help="With --policy: for every feature.")
-def doctor_command(  # noqa: PLR0913 -- what concerns the command line itself
+def doctor_command(  # noqa: PLR0913 -- the options of the command line itself
     *,
     model: str | None,
     request: dict[str, Any],
@@ -111,7 +111,7 @@ def findings_text(findings: Sequence[Problem]) -> str:
 
 
 def _lines(item: Problem, wide: int) -> list[str]:
-    """Return the lines of a problem; its remedy gets one uncut line, so a command in it can be copied."""
+    """Return the lines of a problem. Its remedy is one line, never wrapped, so that a command in it can be copied."""
     margin = " " * (len("warning  ") + wide + 2)
     mark = click.style(item.severity.ljust(7), fg=_COLORS[item.severity])
     message = wrapped(one_line(item.message), first=margin, rest=margin).removeprefix(margin)

@@ -1,4 +1,4 @@
-"""`down`: delete a deployment, or all of them, and prove that nothing is left."""
+"""`down`: deletes a deployment, or all of them, and verifies that nothing is left."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     examples=("tgi-deploy down llama3-13b", "tgi-deploy down --all --yes", "tgi-deploy down llama3-13b --region all"),
 )
 @click.argument("name", required=False, shell_complete=complete.deployments)
-@click.option("--all", "everything", is_flag=True, help="Every deployment, recorded or known only from tags.")
+@click.option("--all", "everything", is_flag=True, help="Delete every deployment, recorded or known only from tags.")
 @asking_cloud_options
 @click.option(
-    "--volumes", is_flag=True, help="Also delete what outlives deployments, such as weights downloaded to a host."
+    "--volumes",
+    is_flag=True,
+    help="Also delete resources that outlive deployments, such as weights downloaded to a host.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @yes_option
@@ -52,7 +54,7 @@ def question(progress: Progress, *, dry_run: bool, yes: bool) -> Callable[[Seque
     """Return a function that shows what would be removed and asks for confirmation."""
 
     def ask(removals: Sequence[Removal]) -> bool:
-        from tgi_deploy.cli.views.deployment import removals_text  # noqa: PLC0415 -- help is printed without it
+        from tgi_deploy.cli.views.deployment import removals_text  # noqa: PLC0415 -- not needed for --help
 
         progress.stop()
         write_stderr(f"{removals_text(removals)}\n")
@@ -62,14 +64,14 @@ def question(progress: Progress, *, dry_run: bool, yes: bool) -> Callable[[Seque
 
 
 def down_text(outcome: DownOutcome, names: Sequence[str], places: Sequence[str], *, dry_run: bool) -> str:
-    from tgi_deploy.cli.views.receipt import receipts_text  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.views.receipt import receipts_text  # noqa: PLC0415 -- not needed for --help
 
     lines = [f"{name} is deleted: a final search found nothing left of it" for name in outcome.removed]
     lines.extend(filter(None, [receipts_text(outcome.receipts)]))
     regions = ", ".join(places)
     lines.extend(f"no resources of {name} in {regions}" for name in outcome.absent)
     if outcome.declined:
-        lines.append("dry run: nothing was done" if dry_run else "nothing was done")
+        lines.append("dry run: nothing was removed" if dry_run else "declined: nothing was removed")
     if not lines and not names:
         lines.append(f"nothing to remove in {regions}")
     return "\n".join(lines)

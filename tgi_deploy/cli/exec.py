@@ -1,4 +1,4 @@
-"""`exec`: run a command or a shell on the machine of a deployment."""
+"""`exec`: runs a command or a shell on the machine of a deployment."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def exec_command(*, client: Client, name: str, words: tuple[str, ...]) -> Result
     """Run a command where the engine of a deployment runs, or open a shell there.
 
     With Docker, that is its container, through `docker exec`. On EC2 it is the machine, as root, through AWS Systems
-    Manager: the deployment needs `--tunnel`, AWS keeps the command in its history, and returns the first 24,000
-    characters of its output. The exit code is the command's; `--json` captures its output.
+    Manager: the deployment needs `--tunnel`, and AWS keeps the command in its history and returns the first 24,000
+    characters of its output. The exit code is that of the command; `--json` captures its output.
     """
     captured = bool(click.get_current_context().find_root().obj.as_json)
     terminal = not captured and sys.stdin.isatty() and sys.stdout.isatty()

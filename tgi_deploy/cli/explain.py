@@ -1,4 +1,4 @@
-"""`explain`: print the page of a code."""
+"""`explain`: prints the page about a code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tgi_deploy.cli.views.diagnosis import codes_text, explanation_text
 @command("explain", examples=("tgi-deploy explain oom_load", "tgi-deploy explain"))
 @click.argument("code", required=False, metavar="[CODE]", shell_complete=complete.codes)
 def explain_command(*, code: str | None) -> Result:
-    """Explain the code of a diagnosis, an error or a rejection: cause, remedy, how to check, cost meanwhile.
+    """Explain the code of a diagnosis, an error or a rejection: cause, remedy, how to check, cost in the meantime.
 
     Without a code, list them all.
     """

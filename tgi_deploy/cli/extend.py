@@ -1,4 +1,4 @@
-"""`extend`: set, move or lift the limits of a running deployment."""
+"""`extend`: sets, changes or removes the limits of a running deployment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @cloud_options
 def extend_command(*, client: Client, name: str, **limits: str | None) -> Result:
     """Set, change or remove the limits of a running deployment; without options, renew its lease."""
-    from tgi_deploy.cli.views.ends import extension_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.ends import extension_text  # noqa: PLC0415 -- not needed for --help
 
     found = client.extend(name, **limits)
     return printed(found, extension_text(found.data))

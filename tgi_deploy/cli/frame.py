@@ -1,11 +1,11 @@
-"""The frame around every command: arguments in, one `Result` out, errors as one line, never a traceback.
+"""The frame around every command: it parses arguments, writes one `Result`, and turns any error into one line.
 
 A command is a function that returns a `Result`:
 
     @command("status", examples=("tgi-deploy status llama3-13b",))
     @name_argument
     def status_command(name: str) -> Result:
-        '''Compare the record with what exists.'''
+        '''Compare the record with the existing resources.'''
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTEXT: Final[Mapping[str, Any]] = {"help_option_names": ["-h", "--help"], "max
 
 
 class Invocation:
-    """One run of the program: filled in while arguments are parsed, so that any failure can be reported."""
+    """One run of the program. It is filled in while arguments are parsed, so that any failure can be reported."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -38,20 +38,20 @@ class Invocation:
 class SectionOption(click.Option):
     """An option under a heading in `--help`; `into` names the argument that collects it with others."""
 
-    def __init__(self, *args: Any, section: str = "Options", into: str = "", **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+    def __init__(self, *args: Any, section: str = "Options", into: str = "", **kwargs: Any) -> None:  # noqa: ANN401 -- the signature of click
         super().__init__(*args, **kwargs)
         self.section, self.into = section, into
 
 
 class _NamedInEnvelope(click.Command):
-    """A command that notes its name for the envelope before anything can fail."""
+    """A command that records its name for the envelope before anything can fail."""
 
     def make_context(
         self,
         info_name: str | None,
         args: list[str],
         parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401 -- click's own signature
+        **extra: Any,  # noqa: ANN401 -- the signature of click
     ) -> click.Context:
         _note_command(info_name, parent)
         return super().make_context(info_name, args, parent, **extra)
@@ -60,18 +60,18 @@ class _NamedInEnvelope(click.Command):
 class FrameCommand(_NamedInEnvelope):
     """A command with examples, and options under headings."""
 
-    def __init__(self, *args: Any, examples: tuple[str, ...] = (), **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+    def __init__(self, *args: Any, examples: tuple[str, ...] = (), **kwargs: Any) -> None:  # noqa: ANN401 -- the signature of click
         super().__init__(*args, **kwargs)
         self.examples = examples
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- click's own signature
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 -- the signature of click
         if isinstance(ctx.obj, Invocation):
             ctx.obj.sandbox = bool(ctx.params.get("sandbox"))
         for param in self.params:
             if isinstance(param, SectionOption) and param.into:
                 given = ctx.params.setdefault(param.into, {})
                 value = ctx.params.pop(str(param.name))
-                if value not in (None, (), False):  # an empty text was given: it is wrong, and answered so
+                if value not in (None, (), False):  # an empty text stays, because it was given and is an error
                     given[param.name] = value
         return super().invoke(ctx)
 
@@ -91,14 +91,14 @@ class FrameCommand(_NamedInEnvelope):
 
 
 class FrameGroup(_NamedInEnvelope, click.Group):
-    """A command with subcommands. Alone, it prints its help.
+    """A command with subcommands. Without one, it prints its help.
 
-    `words_elsewhere`: what other tools call its commands, for a hint.
+    `words_elsewhere` maps other tools' names for its commands to its own, for hints.
     """
 
     words_elsewhere: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 -- click's own signature
+    def __init__(self, name: str, **kwargs: Any) -> None:  # noqa: ANN401 -- the signature of click
         kwargs |= {"invoke_without_command": True, "subcommand_metavar": "COMMAND [ARGS]...", "callback": _need_command}
         super().__init__(name, **kwargs)
 
@@ -108,18 +108,18 @@ class FrameGroup(_NamedInEnvelope, click.Group):
         """Return the named subcommand. Raises UnknownCommandError with the nearest names."""
         known = self.list_commands(ctx)
         if args[0] not in known and not args[0].startswith("-") and not ctx.resilient_parsing:
-            from tgi_deploy.cli.removed import check_removed  # noqa: PLC0415 -- only a wrong name pays for it
+            from tgi_deploy.cli.removed import check_removed  # noqa: PLC0415 -- needed only for an unknown name
 
             check_removed(self, " ".join([*ctx.command_path.split()[1:], args[0]]), args[1:])
             close = self.words_elsewhere.get(args[0].lower())
             raise UnknownCommandError(args[0], (close,) if close else nearest(args[0], known), ctx)
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- the signature of click
         with formatter.section("Commands"):
             formatter.write_dl([(name, item.get_short_help_str(_WHOLE_LINE)) for name, item in self.commands.items()])
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- the signature of click
         members = (item for item in self.commands.values() if isinstance(item, FrameCommand))
         write_examples(formatter, [item.examples[0] for item in members])
 
@@ -139,12 +139,12 @@ class UnknownCommandError(click.UsageError):
     """A command that does not exist; `close` are similar names."""
 
     def __init__(self, name: str, close: Sequence[str], ctx: click.Context) -> None:
-        super().__init__(f"there is no command {name!r}", ctx)
+        super().__init__(f"unknown command {name!r}", ctx)
         self.close = close
 
 
 def command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Result]], FrameCommand]:
-    """Make a click command of a function that returns a `Result`; its docstring is the help."""
+    """Turn a function that returns a `Result` into a click command; its docstring is the help."""
 
     def build(function: Callable[..., Result]) -> FrameCommand:
         params: list[click.Parameter] = list(reversed(getattr(function, "__click_params__", ())))
@@ -183,7 +183,7 @@ def run(root: click.Group, argv: Sequence[str]) -> int:
     result = _result(root, list(argv), invocation)
     if result is None:
         return _flushed()
-    from tgi_deploy.cli.outcome import write  # noqa: PLC0415 -- help has been printed without it
+    from tgi_deploy.cli.outcome import write  # noqa: PLC0415 -- not needed for --help
 
     return write(result, invocation)
 
@@ -196,10 +196,10 @@ def _result(root: click.Group, argv: list[str], invocation: Invocation) -> Resul
     except (click.exceptions.Exit, BrokenPipeError):
         return None
     except KeyboardInterrupt:
-        from tgi_deploy.cli.outcome import interrupted  # noqa: PLC0415 -- only a failure pays for it
+        from tgi_deploy.cli.outcome import interrupted  # noqa: PLC0415 -- needed only for a failure
 
         return interrupted()
-    except Exception as error:  # noqa: BLE001 -- the outermost frame: whatever it is, people get one line and a file
+    except Exception as error:  # noqa: BLE001 -- the outermost frame: for any error, users get one line and a crash file
         from tgi_deploy.cli.outcome import result_of  # noqa: PLC0415 -- startup time
 
         return result_of(error, invocation.command)
@@ -211,14 +211,14 @@ def _flushed() -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        from tgi_deploy.cli.output import silence  # noqa: PLC0415 -- only a closed pipe pays for it
+        from tgi_deploy.cli.output import silence  # noqa: PLC0415 -- needed only for a closed pipe
 
         silence(sys.stdout)
     return 0
 
 
 def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
-    from difflib import get_close_matches  # noqa: PLC0415 -- only a typo pays for it
+    from difflib import get_close_matches  # noqa: PLC0415 -- needed only for a typo
 
     return tuple(get_close_matches(name[:100], known, n=2))
 
@@ -231,7 +231,10 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 
 
 def _cloud_params(params: Sequence[click.Parameter]) -> tuple[click.Option, ...]:
-    """Return --verbose for commands that call a target. Others accept --sandbox, so that `up` can become `plan`."""
+    """Return --verbose for commands that call a target.
+
+    Others accept --sandbox without effect, so that users can replace `up` by `plan` in a command line.
+    """
     names = {param.name for param in params}
     verbose = () if names.isdisjoint({"sandbox", "target"}) else (_verbose_option(),)
     help_text = "Accepted by every command; this one needs no cloud."
@@ -251,7 +254,7 @@ def _verbose_option() -> click.Option:
 
 
 def _show_calls() -> None:
-    import logging  # noqa: PLC0415 -- only --verbose pays for it
+    import logging  # noqa: PLC0415 -- needed only for --verbose
 
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s  %(message)s", datefmt="%H:%M:%S"))
@@ -278,7 +281,7 @@ def _asks_json(argv: Sequence[str]) -> bool:
 
 
 def _note_command(info_name: str | None, parent: click.Context | None) -> None:
-    """Note the words of this command (`catalog list`) for the envelope."""
+    """Record the words of this command (`catalog list`) for the envelope."""
     if parent is None or not isinstance(parent.obj, Invocation):
         return
     words = parent.command_path.split()[1:]

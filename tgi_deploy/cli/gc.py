@@ -1,4 +1,4 @@
-"""`gc`: find orphans, show them, remove them."""
+"""`gc`: finds orphans, shows them and removes them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Show what would be removed, but remove nothing.")
 @yes_option
 def gc_command(*, client: Client, progress: Progress, dry_run: bool, yes: bool, **given: Any) -> Result:  # noqa: ANN401 -- the options, each with its own type
-    """Find orphaned resources by their tags, show them, ask, delete them, and write receipts."""
+    """Find orphaned resources by their tags, show them, ask for confirmation, delete them, and write receipts."""
 
     def ask(groups: Sequence[Group]) -> bool:
-        from tgi_deploy.cli.views.receipt import groups_text  # noqa: PLC0415 -- help is printed without it
+        from tgi_deploy.cli.views.receipt import groups_text  # noqa: PLC0415 -- not needed for --help
 
         progress.stop()
         write_stderr(f"{groups_text('orphaned', groups)}\n")
@@ -66,5 +66,5 @@ def _text(outcome: GcOutcome, *, dry_run: bool) -> str:
     if not outcome.orphans:
         lines.append(f"no orphaned resources in {', '.join(outcome.regions)}")
     if outcome.declined:
-        lines.append("dry run: nothing was done" if dry_run else "nothing was done")
+        lines.append("dry run: nothing was removed" if dry_run else "declined: nothing was removed")
     return "\n".join(filter(None, lines))

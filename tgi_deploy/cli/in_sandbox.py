@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tgi_deploy.cli.output import Result
     from tgi_deploy.errors import Problem
 
-# Every command that calls a cloud; a test compares.
+# Every command that calls a cloud. A test checks that the list is complete.
 COMMANDS: Final = (
     "up", "scale", "rollback", "down", "stop", "start", "restart", "smoke", "extend", "gc", "status", "list", "logs",
     "diagnose", "runbook", "open", "ask", "exec", "doctor", "costs",
@@ -44,7 +44,7 @@ def _problem(item: Problem) -> Problem:
     return replaced(item, message=with_option(item.message), hint=with_option(item.hint or "") or None)
 
 
-def _data(value: Any) -> Any:  # noqa: ANN401 -- whatever a result holds
+def _data(value: Any) -> Any:  # noqa: ANN401 -- any value of a result
     if isinstance(value, str):
         return with_option(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""`list`: every deployment, recorded or found only in the cloud."""
+"""`list`: lists deployments, recorded ones and those found only in the cloud."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @cloud_options
 def list_command(*, client: Client) -> Result:
     """List deployments: recorded ones, and those known only from tags in the cloud."""
-    from tgi_deploy.cli.views.status import none_text, rows_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.status import none_text, rows_text  # noqa: PLC0415 -- not needed for --help
 
     found = client.list()
     rows, regions = found.outcome.rows, found.data.regions

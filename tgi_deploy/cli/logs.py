@@ -1,4 +1,4 @@
-"""`logs`: the engine's log, from the machine's console."""
+"""`logs`: prints the engine's log, from the machine's console."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ _COLORS: Final = (
 )
 @name_argument
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new lines until the machine stops.")
-@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Only the last N lines.")
-@click.option("--raw", is_flag=True, help="Print lines as logged: prefixes, escapes, JSON. Secrets are still removed.")
+@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="Print only the last N lines.")
+@click.option(
+    "--raw", is_flag=True, help="Print lines as logged, prefixes and escapes included. Secrets are still removed."
+)
 @cloud_options
 def logs_command(*, client: Client, name: str, following: bool, tail: int | None, raw: bool) -> Result:
     """Print the log of the machine and the engine, with secrets removed."""
     _check_followable(following=following)
     if following:
-        with suppress(KeyboardInterrupt):  # Ctrl-C is how one stops reading
+        with suppress(KeyboardInterrupt):  # Ctrl-C is the way to stop reading
             _print(client.follow_logs(name, tail=tail, raw=raw), colored=not raw)
         return Result(data={"name": name})
     found = client.logs(name, tail=tail, raw=raw)
@@ -55,7 +57,7 @@ def _check_followable(*, following: bool) -> None:
     if following and invocation.as_json:
         raise InputError(
             "conflicting_options",
-            "--follow and --json exclude each other: --json prints one object at the end, which never comes",
+            "--follow and --json exclude each other: --json prints one object at the end, and --follow has no end",
             hint="leave one of them out; 'logs NAME --tail 100 --json' prints the log so far",
         )
 
@@ -68,6 +70,6 @@ def _print(lines: Iterable[str], *, colored: bool) -> None:
 
 
 def _colored(line: str) -> str:
-    """Return the line colored by its severity; the writer strips colors if there is no terminal."""
+    """Return the line colored by its severity. The writer removes colors if there is no terminal."""
     color = next((color for pattern, color in _COLORS if pattern.search(line)), None)
     return line if color is None else click.style(line, fg=color)

@@ -24,7 +24,7 @@ _COLLECTED_OBJECTS: Final = 100_000
 
 
 class Entry(NamedTuple):
-    """A command before it is imported: `tgi_deploy.cli.<name>` holds it as `<name>_command`."""
+    """A command that is not imported yet: module `tgi_deploy.cli.<name>` defines it as `<name>_command`."""
 
     name: str
     help: str
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
     "Commands": (
         Entry("plan", "Choose the machine and engine settings for a model, and explain the choice."),
-        Entry("up", "Bring up or update a deployment: plan, confirm, act, wait, prove that it answers."),
+        Entry("up", "Bring up or update a deployment: plan, confirm, act, wait, verify that it answers."),
         Entry("status", "Show whether a deployment serves, what exists, and what it costs."),
         Entry("ask", "Send a prompt to a deployment; the answer streams as it is generated."),
         Entry("logs", "Print the engine's log."),
@@ -46,11 +46,11 @@ SECTIONS: Final[Mapping[str, tuple[Entry, ...]]] = {
     "More": (
         Entry("list", "List deployments: recorded ones, and those found only in the cloud."),
         Entry("render", "Print one artifact of the plan: kubernetes, docker, compose, user-data, launch-template."),
-        Entry("restart", "Restart the engine on its machine, wait until healthy, prove it."),
+        Entry("restart", "Restart the engine on its machine, wait until it is healthy, verify it."),
         Entry("stop", "Stop the machine of a deployment and keep its disk."),
-        Entry("start", "Start a stopped machine, wait until healthy, prove it."),
+        Entry("start", "Start a stopped machine, wait until it is healthy, verify it."),
         Entry("exec", "Run a command or a shell where the engine runs."),
-        Entry("smoke", "Prove a deployment; or bring up models, prove and delete them, for CI."),
+        Entry("smoke", "Verify a deployment; or bring up models, verify and delete them, for CI."),
         Entry("diagnose", "Find the cause of a failure in a log, with evidence and remedy."),
         Entry("explain", "Explain a code: a diagnosis, an error, a rejection."),
         Entry("doctor", "Check for anything that would make a launch fail; print the IAM policy."),
@@ -98,29 +98,29 @@ EXAMPLES: Final = (
 
 
 class LazyGroup(frame.FrameGroup):
-    """The root command: has every name and help line, imports only the command that runs."""
+    """The root command. It has every name and help line, but imports only the command that runs."""
 
     words_elsewhere = WORDS_ELSEWHERE
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- the signature of click
         return list(NAMES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- click's
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 -- the signature of click
         if cmd_name not in NAMES:
             return None
         module = importlib.import_module(f"tgi_deploy.cli.{cmd_name}")
         return cast("click.Command", getattr(module, f"{cmd_name}_command"))
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- the signature of click
         for title, entries in SECTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{entry.name:<10}", entry.help) for entry in entries])
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- click's
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 -- the signature of click
         frame.write_examples(formatter, EXAMPLES)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 -- only completion pays for it
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 -- needed only for completion
 
         entries = [entry for section in SECTIONS.values() for entry in section if entry.name.startswith(incomplete)]
         found = [CompletionItem(entry.name, help=entry.help) for entry in entries]
@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if frame.COMPLETE_VARIABLE in os.environ:
         ROOT.main(prog_name=frame.PROGRAM, complete_var=frame.COMPLETE_VARIABLE)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Garbage collection finds nothing in one command's objects, and took 7 % of a plan: 3 % here, the rest at exit.
+    # Garbage collection frees nothing in the short life of a command, and took 7% of a plan: 3% here, the rest at exit.
     gc.set_threshold(_COLLECTED_OBJECTS)
     code = frame.run(ROOT, sys.argv[1:] if argv is None else argv)
     gc.freeze()
@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _print_version(ctx: click.Context) -> None:
-    from tgi_deploy.cli.output import Result, write_result  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.output import Result, write_result  # noqa: PLC0415 -- not needed for --help
 
     as_json = isinstance(ctx.obj, frame.Invocation) and ctx.obj.as_json
     result = Result(data={"version": __version__}, text=f"{frame.PROGRAM} {__version__}")
@@ -169,7 +169,7 @@ def _print_version(ctx: click.Context) -> None:
 
 
 def _never_fail_on_encoding(stream: object) -> None:
-    """Print an escape for a character that the terminal lacks: a name must never end the program."""
+    """Print an escape for a character that the terminal can't show: an odd name must never end the program."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")

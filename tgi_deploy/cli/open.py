@@ -1,4 +1,4 @@
-"""`open`: print how to reach a deployment."""
+"""`open`: prints how to reach a deployment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @cloud_options
 def open_command(*, client: Client, name: str) -> Result:
     """Print how to reach a deployment: its URL, a curl line, a Python line, and what is sent unencrypted."""
-    from tgi_deploy.cli.views.status import access_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.status import access_text  # noqa: PLC0415 -- not needed for --help
 
     found = client.open(name)
     return printed(found, access_text(found.data))

@@ -1,7 +1,7 @@
 """Options that several commands share.
 
-The options of a plan are the rows of `values/plan_options.py`. Their values stay text:
-`operations/planning/option_texts.py` reads them.
+The options of a plan are the rows of `values/plan_options.py`. Their values stay text, which
+`operations/planning/option_texts.py` parses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FILE: Final = click.Path(path_type=Path)
 
 
-def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: ANN401 -- click's own signature
+def _option(*names: str, section: str, **settings: Any) -> Decorator:  # noqa: ANN401 -- the signature of click
     return click.option(*names, cls=SectionOption, section=section, **settings)
 
 
@@ -56,24 +56,24 @@ _MODEL_OR_FILE: Final = click.argument("model", required=False, shell_complete=c
 
 
 def with_request(function: CommandFunction) -> CommandFunction:
-    """Add every option of a plan; the function gets those given as `request`."""
+    """Add every option of a plan; the function receives the given ones as `request`."""
     for row in reversed(PLAN_OPTIONS):
         function = _plan_option(row)(function)
     return function
 
 
 def request_options(function: CommandFunction) -> CommandFunction:
-    """Add MODEL and every option of a plan; the function gets `model`, and the options given as `request`."""
+    """Add MODEL and every option of a plan; the function receives `model`, and the given options as `request`."""
     return _MODEL(with_request(function))
 
 
 def request_options_or_file(function: CommandFunction) -> CommandFunction:
-    """The same for a command that may take its request from a file: MODEL is None if it is not given."""
+    """Do the same for a command that may read its request from a file: MODEL is then None."""
     return _MODEL_OR_FILE(with_request(function))
 
 
 def check_model(model: str | None, *instead: object) -> str:
-    """Return MODEL, which may be missing if something is given `instead`. Raises click.MissingParameter."""
+    """Return MODEL, which may only be missing if one of `instead` is given. Raises click.MissingParameter."""
     if model is None and all(item is None for item in instead):
         raise click.MissingParameter(ctx=click.get_current_context(), param_hint="'MODEL'", param_type="argument")
     return model or ""
@@ -92,7 +92,7 @@ offline_option: Final = _option(
     is_flag=True,
     envvar="TGI_DEPLOY_OFFLINE",
     section=PLACES,
-    help="Don't contact the hub: built-in and cached models only.",
+    help="Don't contact the hub; use only built-in and cached models.",
 )
 templates_dir_option: Final = _option(
     "--templates-dir",
@@ -166,22 +166,26 @@ _LOOK_AT: Final = click.option(
 
 def ready_option(function: CommandFunction) -> CommandFunction:
     return click.option(
-        "--ready", type=click.Choice(("fast", "full")), default="full", show_default=True, help="How much to prove."
+        "--ready",
+        type=click.Choice(("fast", "full")),
+        default="full",
+        show_default=True,
+        help="What to verify: 'fast': the right engine answers; 'full': it handles the largest planned request.",
     )(function)
 
 
 def cloud_options(function: CommandFunction) -> CommandFunction:
-    """Add --region, --target and --sandbox; the function gets one argument, `client`, which shows its progress."""
+    """Add --region, --target and --sandbox; the function receives a `client`, which shows its progress."""
     return asking_cloud_options(
-        wrap_command(lambda *, client, progress, **given: function(client=client, **given), function)  # noqa: ARG005 -- it asks nothing
+        wrap_command(lambda *, client, progress, **given: function(client=client, **given), function)  # noqa: ARG005 -- such a command has no questions
     )
 
 
 def asking_cloud_options(function: CommandFunction) -> CommandFunction:
-    """Do the same for a command that asks: it also gets `progress`, which pauses for a question."""
+    """Do the same for a command with questions: it also receives `progress`, which pauses for a question."""
 
     def with_client(*, target: str, regions: tuple[str, ...], sandbox: bool, **given: Any) -> Result:  # noqa: ANN401 -- the command's own parameters
-        from tgi_deploy.cli.progress import connected  # noqa: PLC0415 -- help is printed without what acts
+        from tgi_deploy.cli.progress import connected  # noqa: PLC0415 -- not needed for --help
 
         with connected(target=target, region=regions, sandbox=sandbox) as (client, progress):
             return function(client=client, progress=progress, **given)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def write(result: Result, invocation: Invocation) -> int:
     """Write the result and return the exit code."""
     if invocation.sandbox:
-        from tgi_deploy.cli.in_sandbox import in_sandbox  # noqa: PLC0415 -- only the sandbox pays for it
+        from tgi_deploy.cli.in_sandbox import in_sandbox  # noqa: PLC0415 -- needed only for the sandbox
 
         result = in_sandbox(result)
     try:
@@ -59,7 +59,7 @@ def failure(error: DeployError) -> Result:
         return replaced(result, text=_no_plan(error))
     if error.failure is None:
         return result
-    from tgi_deploy.cli.views.failure import failure_text  # noqa: PLC0415 -- only a failed 'up' pays for it
+    from tgi_deploy.cli.views.failure import failure_text  # noqa: PLC0415 -- needed only for a failed `up`
 
     return replaced(result, failure_text=failure_text(error.problem, error.failure))
 
@@ -75,7 +75,7 @@ def _no_plan(error: NoFeasiblePlanError) -> str:
 
 
 def _usage_failure(error: click.ClickException, command_name: str) -> Result:
-    """Return a usage error from click as a result: a stable code, one line, and where to read more."""
+    """Return a usage error from click as a result: a stable code, one line, and a hint at the help."""
     hint = f"run '{' '.join([PROGRAM, *command_name.split(), '--help'])}'"
     close = _nearest_of(error)
     now = _instead_of(error, command_name)
@@ -103,8 +103,8 @@ def _usage_message(error: click.ClickException) -> str:
 
 
 def _instead_of(error: click.ClickException, command_name: str) -> str | None:
-    """Return what to give instead of a removed option."""
-    from tgi_deploy.cli.removed import REMOVED_OPTIONS  # noqa: PLC0415 -- only a wrong command line pays for it
+    """Return the replacement of a removed option; None for any other error."""
+    from tgi_deploy.cli.removed import REMOVED_OPTIONS  # noqa: PLC0415 -- needed only for a usage error
 
     return REMOVED_OPTIONS.get((command_name, error.option_name)) if isinstance(error, click.NoSuchOption) else None
 
@@ -137,7 +137,7 @@ def crash(error: DefectError) -> Result:
 
 def _write_crash_file(error: Exception) -> Path | None:
     """Write the traceback to a file that only the user can read. Return None if none can be written."""
-    import traceback  # noqa: PLC0415 -- only a defect pays for it
+    import traceback  # noqa: PLC0415 -- needed only for a defect
 
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     path = state_home() / "crashes" / f"crash-{stamp}-{os.getpid()}.txt"

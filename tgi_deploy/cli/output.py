@@ -1,6 +1,6 @@
-"""The result of a command, written as text for people or as one JSON object for programs.
+"""Writes the result of a command, as text for people or as one JSON object for programs.
 
-stdout carries the result only; warnings and errors of text mode go to stderr, one line each.
+stdout has only the result; in text mode, warnings and errors go to stderr, one line each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.base import Value
 
 SCHEMA: Final = 2
-# Their text is a file, a log or lines to paste: it is printed as it is.
+# Commands whose text is a file, a log or lines to paste: it is printed unchanged.
 _VERBATIM: Final = frozenset({
     "completion", "exec", "logs", "open", "profile init", "profile new", "profile show", "render", "runbook",
     "sandbox start",
@@ -33,9 +33,9 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class Result(Frozen, frozen=True, kw_only=True):
-    """A command's outcome. `text` is printed as it is, without a newline added to what ends in one.
+    """A command's outcome. `text` is printed with a newline at the end, unless it has one.
 
-    `data` becomes JSON only when it is printed as JSON. `already_shown`: codes of warnings that the text includes.
+    `data` is converted to JSON only for `--json`. `already_shown` are codes of warnings that the text includes.
     `failure_text` replaces the errors in text mode.
     """
 
@@ -61,7 +61,7 @@ def printed(found: base.Result[Any, Any], text: str = "", *, already_shown: Iter
 
 
 def envelope(command: str, result: Result) -> dict[str, Any]:
-    """Return the object that `--json` prints: the same keys on success and failure."""
+    """Return the object that `--json` prints, with the same keys on success and on failure."""
     return {
         "schema": SCHEMA,
         "command": command,
@@ -94,7 +94,7 @@ def write_stderr(text: str) -> None:
 
 
 def silence(stream: IO[str]) -> None:
-    """Discard buffered output after the pipe closed, because the interpreter flushes at exit."""
+    """Discard buffered output after the pipe was closed, because the interpreter flushes it at exit."""
     with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -138,7 +138,7 @@ def _write(stream: IO[str] | None, text: str, *, as_it_is: bool = False) -> None
 def _as_shown(text: str, stream: IO[str], *, as_it_is: bool = False) -> str:
     """Return `text` with colors and in the terminal's width if there is one."""
     if stream.isatty() and not as_it_is:
-        from tgi_deploy.cli.views.text import folded  # noqa: PLC0415 -- what is piped does not pay for it
+        from tgi_deploy.cli.views.text import folded  # noqa: PLC0415 -- not needed for pipes
 
         text = folded(text, stream)
     return text if use_color(stream) else click.unstyle(text)

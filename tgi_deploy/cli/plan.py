@@ -1,4 +1,4 @@
-"""`plan`: choose and explain. Needs no account, and the network only for an unknown hub model."""
+"""`plan`: makes and explains a plan. Needs no account, and the network only for an unknown hub model."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
     section="Output",
     metavar="FILE",
     type=FILE,
-    help="Also write a report: one HTML file, or its chart alone as .svg or .png.",
+    help="Also write a report: an HTML file, or only its chart as .svg or .png.",
 )
-@click.option("--own", type=FILE, metavar="FILE", help="Compare hardware that you own or would buy with the rentals.")
+@click.option("--own", type=FILE, metavar="FILE", help="Compare hardware that you own or would buy with rentals.")
 @click.option(
     "--explain", is_flag=True, help="Show the bill, memory, command line, intervals, rejections and assumptions."
 )
-@click.option("--lock", type=FILE, metavar="FILE", help="Write the plan to FILE, to review and to deploy exactly.")
+@click.option("--lock", type=FILE, metavar="FILE", help="Write the plan to FILE, for review and exact deployment.")
 @click.option("--locked", type=FILE, metavar="FILE", help="Print the plan from a lock file.")
 @click.option(
     "--why-not",
@@ -95,7 +95,7 @@ _PLACELESS: Final = frozenset({"--locked", "--own"})
     help="Plan for several values of one option: a list with commas, 2048..16384*2 to multiply, 1..10+1 to add.",
 )
 @click.option("--csv", type=FILE, metavar="FILE|-", help="Write the table of --sweep as CSV; - is stdout.")
-def plan_command(  # noqa: PLR0913 -- one argument an option
+def plan_command(  # noqa: PLR0913 -- one argument per option
     *,
     model: str | None,
     request: dict[str, Any],
@@ -142,7 +142,7 @@ def plan_command(  # noqa: PLR0913 -- one argument an option
 
 
 def _check_alone(option: str, model: str, request: Mapping[str, Any]) -> None:
-    """Raise InputError `conflicting_options` for what a lock holds already."""
+    """Raise InputError `conflicting_options` for a model or options, which the lock already contains."""
     given = "MODEL" if model else next((OPTION[name].flag for name in request), None)
     if given is not None:
         raise InputError(
@@ -160,11 +160,7 @@ def _check_together(given: Sequence[str], *, explain: bool, places: Sequence[str
     allowed = _PAGES[page] if page else {name for name in given if name != "--csv"}
     other = next((name for name in given if name not in {page, *allowed}), None)
     if other is not None:
-        what = (
-            f"{page} and {other} exclude each other"
-            if page
-            else f"{other} is for the table of --sweep, which is missing"
-        )
+        what = f"{page} and {other} exclude each other" if page else f"{other} needs the table of --sweep"
         raise InputError("conflicting_options", f"planning: {what}", hint=f"leave {other} out")
 
 
@@ -175,7 +171,7 @@ def _swept(client: Client, model: str, sweep: str, csv: Path | None, request: di
     if to_stdout and click.get_current_context().find_root().obj.as_json:
         raise InputError(
             "conflicting_options", "--csv - and --json exclude each other: both are written to stdout",
-            hint="give --csv a file",
+            hint="write --csv FILE instead",
         )  # fmt: skip
     found = client.sweep(model, sweep, **request)
     if csv is not None and not to_stdout:
@@ -197,8 +193,8 @@ def _details(found: ApiResult[PlanData, Plan]) -> str:
 
 
 def _printed(found: ApiResult[PlanData, Any], more: str | None = None) -> Result:
-    """Return the plan as printed, with list prices of other clouds and written files if requested."""
-    from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- help is printed without the planner
+    """Return the plan as text; if requested, with list prices of other clouds and the names of written files."""
+    from tgi_deploy.cli.views.plan_summary import summary_text  # noqa: PLC0415 -- not needed for --help
 
     text = summary_text(found.data.plan)
     if more is not None:

@@ -1,4 +1,4 @@
-"""`predict`: the speed of a given configuration, or of a file of cases."""
+"""`predict`: predicts the speed of a given configuration, or of each case in a file."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ _TOKENS: Final = click.IntRange(1, _LARGEST)
     ),
 )
 @click.argument("model", required=False, shell_complete=complete.models)
-@click.option("--accelerator", metavar="CARD", help="The card: A10G, L40S, H100-80GB.")
+@click.option("--accelerator", metavar="NAME", help="The accelerator: A10G, L40S, H100-80GB.")
 @click.option("--num-shard", type=click.IntRange(1, 1024), default=1, show_default=True, help="Tensor-parallel shards.")
-@click.option("--interconnect", metavar="LINK", help="none, pcie, pcie-p2p or nvlink.  [default: the card's own]")
+@click.option("--interconnect", metavar="LINK", help="none, pcie, pcie-p2p or nvlink.  [default: the accelerator's]")
 @click.option("--weights", metavar="TYPE", default="fp16", show_default=True, help="bf16, fp8, awq-int4, ...")
 @click.option("--kv", metavar="TYPE", default="fp16", show_default=True, help="KV cache: fp16, fp8, int8, int4.")
 @click.option("--input-tokens", type=_TOKENS, default=1024, show_default=True, help="Prompt length.")
 @click.option("--output-tokens", type=_TOKENS, default=256, show_default=True, help="Answer length.")
 @click.option(
-    "--concurrency", metavar="N", default=_SATURATED, show_default=True, help="Requests at once, or 'saturated'."
+    "--concurrency", metavar="N", default=_SATURATED, show_default=True, help="Concurrent requests, or 'saturated'."
 )
 @click.option("--engine", default="tgi", show_default=True, help="tgi, vllm, tensorrt-llm, sglang, lmdeploy, ...")
 @click.option("--engine-version", default="", metavar="VERSION", help="Version of the engine.  [default: latest]")
@@ -55,9 +55,9 @@ def predict_command(
     cases: Path | None,
     profiles_dir: Path | None,
     offline: bool,
-    **words: Any,  # noqa: ANN401 -- the options above, one field of a question each
+    **words: Any,  # noqa: ANN401 -- the options above, each a field of the request
 ) -> Result:
-    """Predict time to first token, time per output token and tokens per second, each with an 80 % interval.
+    """Predict time to first token, time per output token and tokens per second, each with an 80% interval.
 
     MODEL is a profile's name, a hub id (org/name, org/name@revision), or a directory with a config.json. With --cases
     FILE, predict every row of a CSV file, in order. Needs no account, and no network unless MODEL is a hub model that
@@ -66,7 +66,7 @@ def predict_command(
     client = Client(profiles_dir=profiles_dir, offline=offline)
     if cases is not None:
         if model is not None:
-            raise _usage("both MODEL and --cases were given", "Give one of them.")
+            raise _usage("MODEL and --cases exclude each other", "Leave one of them out.")
         rows = client.predict_cases(cases)
         return printed(rows, "".join(map(_case_line, count(1), rows.data.predictions)))
     if model is None or words["accelerator"] is None:
@@ -96,11 +96,11 @@ def _answered(data: PredictionData) -> str:
         _metric_line("Time per output token", data.tpot_ms, "ms"),
         _metric_line("Tokens/s of a request", data.tokens_per_s_per_user, ""),
         _metric_line("Tokens/s in total", data.output_tokens_per_s, ""),
-        f"  {'Most requests at once':<24}{data.saturation_concurrency:>10,}",
+        f"  {'Maximum concurrency':<24}{data.saturation_concurrency:>10,}",
     ]
     return "\n".join(lines) + "\n"
 
 
 def _metric_line(name: str, figures: FiguresData, unit: str) -> str:
-    spread = f"80 %: {figures.low:,.1f} to {figures.high:,.1f}"
+    spread = f"80%: {figures.low:,.1f} to {figures.high:,.1f}"
     return f"  {name:<24}{figures.median:>10,.1f} {unit:<3} {spread}"

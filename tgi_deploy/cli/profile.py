@@ -1,4 +1,4 @@
-"""`profile`: list, show, validate and create named requests; write the file of a deployment."""
+"""`profile`: lists, shows, validates and creates named requests; writes deployment files."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def _validate(*, file: Path) -> Result:
 def _new(*, model: str, out: Path | None, offline: bool, profiles_dir: Path | None) -> Result:
     """Draft a profile from MODEL: a hub id (org/name, org/name@revision), or a folder with a config.json.
 
-    The draft holds the model's shape, read from its config.json and the headers of its weights, and the exact
-    commit, so it can be planned without the hub.
+    The draft has the model's shape, read from its config.json and the headers of its weights, and the exact commit, so
+    that plans need no hub.
     """
     found = Client(profiles_dir=profiles_dir, offline=offline).profile_new(model)
     text = _written(found.data.profile, out, "the profile")
@@ -109,7 +109,7 @@ def _init(
 
 
 def _written(found: TextData, out: Path | None, what: str) -> TextData:
-    """Write a text to the file that was named, if one was."""
+    """Write a text to the file `out`, if one was named."""
     if out is None:
         return found
     write_file(out, found.text, what=what)

@@ -1,6 +1,6 @@
-"""Output on stderr while a command runs: progress, a live line on a terminal, and questions.
+"""Writes to stderr while a command runs: progress, a live line on a terminal, and questions.
 
-Without a terminal to answer a question, nothing is spent and nothing is deleted.
+Without a terminal for the answer, a question fails, and nothing is created or deleted.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tgi_deploy.api import Client
     from tgi_deploy.values.progress import ProgressEvent
 
-# Without a terminal, print the progress of a phase only now and then.
+# Without a terminal, the progress of a phase is printed only this often.
 _SHOW_EVERY_S = 30.0
-# A live line that a terminal wraps when it gets narrower leaves copies of itself behind.
+# A longer live line would leave copies of itself when the terminal becomes narrower and wraps it.
 _LIVE_CHARS = 74
 
 
@@ -87,7 +87,7 @@ class Progress:
         """Show the current activity; only a terminal has a live line."""
         if not self._live:
             return
-        from rich.text import Text  # noqa: PLC0415 -- only a live line pays for it
+        from rich.text import Text  # noqa: PLC0415 -- needed only for a live line
 
         if self._status is None:
             self._status = _new_status()
@@ -105,14 +105,14 @@ def _new_status() -> Status:
 @contextmanager
 def connected(**where: Any) -> Iterator[tuple[Client, Progress]]:  # noqa: ANN401 -- the arguments of a client
     """Yield a client that shows its progress, and the progress, which pauses for a question."""
-    from tgi_deploy.api import Client  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.api import Client  # noqa: PLC0415 -- not needed for --help
 
     with Progress() as progress:
         yield Client(**where, progress=progress, command=command_line()), progress
 
 
 def command_line() -> str:
-    """Return the command line that a lock records of its holder."""
+    """Return the command line, which a lock records about its holder."""
     return " ".join(("tgi-deploy", *sys.argv[1:]))
 
 
@@ -121,11 +121,11 @@ def can_ask() -> bool:
 
 
 def need_answer(what: str, *, dry_run: bool = True) -> None:
-    """Raise InputError `confirmation_needed` if there is no terminal to ask on; `dry_run`: the command has one."""
+    """Raise InputError `confirmation_needed` without a terminal. `dry_run` is whether the command has --dry-run."""
     if not can_ask():
         raise InputError(
             "confirmation_needed",
-            f"{what} needs a confirmation, and there is no terminal to ask on",
+            f"{what} needs a confirmation, but there is no terminal to ask on",
             hint="add --yes to continue without confirmation"
             + (", or --dry-run to see what would be done" if dry_run else ""),
         )

@@ -1,4 +1,4 @@
-"""`rehearse`: run the real plan in an isolated sandbox, with faults that occur in the cloud."""
+"""`rehearse`: runs the real plan in an isolated sandbox, with faults that occur in the cloud."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def rehearse_command(
 ) -> Result:
     """Rehearse 'up' and 'down' of your plan in an isolated sandbox with injected faults.
 
-    The exit code is 0 if nothing is left in the end, whatever went wrong. The exit code of 'up' is in the
-    result.
+    The exit code is 0 if nothing is left at the end, even if 'up' fails; its own exit code is in the result.
     """
     words = tuple(word.strip() for text in faults for word in text.split(",") if word.strip())
     with connected(profiles_dir=profiles_dir, templates_dir=templates_dir) as (client, _), stoppable() as stops:
@@ -115,6 +114,6 @@ def _foot(rehearsal: RehearsalData) -> Iterator[str]:
     yield wrapped(f"Calls  {total}: {', '.join(f'{action} {count}' for action, count in calls)}", first="", rest="  ")
     minutes = plural(round(rehearsal.machine_seconds / _MINUTE_S), "minute")
     yield f"Money  {usd(rehearsal.usd)} for {minutes} of machines, if this had been a real cloud"
-    left = plural(len(rehearsal.left), "thing") if rehearsal.left else "nothing"
+    left = plural(len(rehearsal.left), "resource") if rehearsal.left else "nothing"
     yield f"Left   {left}"
     yield from (f"  {item.kind} {item.id}" for item in rehearsal.left)

@@ -1,4 +1,4 @@
-"""Removed commands and options, and what does the same today."""
+"""Removed commands and options, with their replacements."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class Removed(NamedTuple):
-    """A removed command; `now` does the same today, and `usage` is how to call it.
+    """A removed command. The command `now` replaces it, and `usage` is its usage.
 
-    `option`: today's option for the second argument.
+    `option` is the option that replaces the second argument.
     """
 
     words: str
@@ -34,7 +34,7 @@ REMOVED: Final = (
     Removed("catalog compare", "catalog list", "catalog list TYPE..."),
 )
 
-# By the command and the option: what to give instead.
+# The replacements of options, by command and option.
 REMOVED_OPTIONS: Final[Mapping[tuple[str, str], str]] = {
     ("gc", "--all-regions"): "--region all",
     ("plan", "--plot"): "--report FILE.svg",

@@ -1,4 +1,4 @@
-"""`render`: one artifact of the plan, on stdout or in a file."""
+"""`render`: writes one artifact of a plan to stdout or to a file."""
 
 from __future__ import annotations
 

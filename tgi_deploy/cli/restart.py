@@ -1,4 +1,4 @@
-"""`restart`: restart the engine on the same machine."""
+"""`restart`: restarts the engine on the same machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @asking_cloud_options
 @yes_option
 def restart_command(*, client: Client, progress: Progress, name: str, ready: ReadyLevel, yes: bool) -> Result:
-    """Reboot the machine, or restart the container, wait until it is healthy, and prove that it answers.
+    """Reboot the machine, or restart the container, wait until it is healthy, and verify that it answers.
 
     In-flight requests finish first. The address and the downloaded weights are kept.
     """

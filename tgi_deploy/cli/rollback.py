@@ -1,4 +1,4 @@
-"""`rollback`: go back to the previous revision."""
+"""`rollback`: goes back to the previous revision."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @sandbox_option
 @profiles_dir_option
 @templates_dir_option
-@click.option("--dry-run", is_flag=True, help="Show what would be done, but do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, but make none.")
 @strategy_option
 @yes_option
 def rollback_command(
@@ -44,11 +44,11 @@ def rollback_command(
     strategy: Strategy | None,
     yes: bool,
 ) -> Result:
-    """Go back to the previous revision, as an update by `up` would: with its options and today's limits.
+    """Go back to the previous revision, by an update with its options and today's limits.
 
     If an update is unfinished, that is the revision it started from.
     """
-    from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- not needed for --help
 
     where = {"sandbox": sandbox, "profiles_dir": profiles_dir, "templates_dir": templates_dir}
     with connected(**where) as (client, progress), stoppable() as stops:

@@ -1,4 +1,4 @@
-"""`runbook`: write a page for on-call engineers."""
+"""`runbook`: writes a page for on-call engineers."""
 
 from __future__ import annotations
 

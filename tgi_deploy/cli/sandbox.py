@@ -1,4 +1,4 @@
-"""`sandbox`: start, stop or inspect the local cloud."""
+"""`sandbox`: starts, stops or inspects the local cloud."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _start() -> Result:
 
 @command("stop", examples=("tgi-deploy sandbox stop",))
 def _stop() -> Result:
-    """Stop the local cloud and everything in it; leave no process and no file behind."""
+    """Stop the local cloud, and delete everything in it: no process and no file is left."""
     found = Client().sandbox_stop()
     return printed(
         found, "the sandbox is stopped, and everything in it is deleted" if found.outcome else "no sandbox was running"

@@ -1,4 +1,4 @@
-"""`scale`: change the number of replicas."""
+"""`scale`: changes the number of replicas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option("--wait/--no-wait", default=True, help="Wait until all replicas are ready.  [default: wait]")
 @cloud_options
 def scale_command(*, client: Client, name: str, replicas: str, wait: bool) -> Result:
-    """Change the number of replicas; those that stay are not restarted, and in-flight requests finish.
+    """Change the number of replicas. Remaining ones are not restarted, and in-flight requests finish.
 
     Within a range such as 1..4, the number follows the load. Only on Kubernetes, and on SageMaker, where 'up' sets
     the range. During an update it exits with 4.

@@ -1,4 +1,4 @@
-"""`smoke`: prove a deployment; or bring up models, prove them and delete them, for CI."""
+"""`smoke`: verifies a deployment; or brings models up, verifies them and deletes them, for CI."""
 
 from __future__ import annotations
 
@@ -48,13 +48,15 @@ if TYPE_CHECKING:
 @target_option
 @target_options("smoke")
 @ready_option
-@click.option("-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="How many at a time.")
+@click.option(
+    "-j", "--jobs", "at_once", type=click.IntRange(1, 32), default=1, metavar="N", help="Test N models in parallel."
+)
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write JUnit XML.")
 @click.option("--github", is_flag=True, help="Write annotations to stderr and a table to $GITHUB_STEP_SUMMARY.")
 @profiles_dir_option
 @sandbox_option
 @yes_option
-def smoke_command(  # noqa: PLR0913 -- what concerns the command line itself
+def smoke_command(  # noqa: PLR0913 -- the options of the command line itself
     *,
     names: tuple[str, ...],
     request: dict[str, Any],
@@ -68,7 +70,7 @@ def smoke_command(  # noqa: PLR0913 -- what concerns the command line itself
     yes: bool,
     **own: Any,  # noqa: ANN401 -- the targets' options, each with its own type
 ) -> Result:
-    """Prove that a deployment answers; or bring up a MODEL, prove it and delete it, whatever happens.
+    """Verify that a deployment answers; or bring up a MODEL, verify it and delete it, whatever happens.
 
     A deployment is found by its record or its tags; a running one is never brought up a second time.
     """
@@ -81,7 +83,7 @@ def smoke_command(  # noqa: PLR0913 -- what concerns the command line itself
         if there and models:
             raise InputError(
                 "bad_usage",
-                f"proving {', '.join(there)}, and bringing up {', '.join(models)}: one run can't do both",
+                f"verifying {', '.join(there)}, and bringing up {', '.join(models)}: one run can't do both",
                 hint="name only deployments ('tgi-deploy list' shows them), or only models",
             )
         if there:
@@ -96,20 +98,20 @@ def smoke_command(  # noqa: PLR0913 -- what concerns the command line itself
                 **request,
                 **own,
             )
-    from tgi_deploy.cli.views.smoke import smoked_text  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.views.smoke import smoked_text  # noqa: PLC0415 -- not needed for --help
 
     return _reported(found, smoked_text(found.outcome), found.outcome, reports)
 
 
 def _confirm(models: tuple[str, ...]) -> bool:
     need_answer("bringing models up", dry_run=False)
-    return click.confirm(f"Bring up, prove and remove {', '.join(models)}?", abort=True, err=True)
+    return click.confirm(f"Bring up, verify and remove {', '.join(models)}?", abort=True, err=True)
 
 
 def _prove(
     client: Client, names: tuple[str, ...], ready: Literal["fast", "full"], stops: Stops, reports: Reports
 ) -> Result:
-    from tgi_deploy.cli.views.smoke import proofs_text  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.views.smoke import proofs_text  # noqa: PLC0415 -- not needed for --help
 
     found = client.prove(*names, ready=ready, stops=stops)
     proofs = {item.smoked.job.name: item.proof for item in found.outcome if item.proof}
@@ -119,7 +121,7 @@ def _prove(
 
 
 def _reported(found: ApiResult[Any, Any], text: str, results: Sequence[Smoked], reports: Reports) -> Result:
-    """Return what is printed, after writing the reports; one that can't be written is an error."""
+    """Write the reports and return the command's result. A report that can't be written is an error."""
     unwritten, result = reports.write(results), printed(found, text)
     exit_code = result.exit_code or (InputError.exit_code if unwritten else 0)
     return replaced(result, exit_code=exit_code, errors=(*result.errors, *unwritten))

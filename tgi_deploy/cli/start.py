@@ -1,4 +1,4 @@
-"""`start`: start a stopped machine and prove it again."""
+"""`start`: starts a stopped machine and verifies it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @asking_cloud_options
 @yes_option
 def start_command(*, client: Client, progress: Progress, name: str, ready: ReadyLevel, yes: bool) -> Result:
-    """Start a machine stopped by `stop`, wait until it is healthy, and prove that it answers.
+    """Start a machine stopped by `stop`, wait until it is healthy, and verify that it answers.
 
     The machine gets a new IP address unless it has a static one. If there is no capacity, it stays stopped, its disk is
     kept, and the exit code is 1.

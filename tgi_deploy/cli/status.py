@@ -1,4 +1,4 @@
-"""`status`: compare the record with what exists, and check whether it answers."""
+"""`status`: compares the record with the existing resources, and checks the endpoint."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @click.argument("name", required=False, shell_complete=complete.deployments)
 @cloud_options
 def status_command(*, client: Client, name: str | None) -> Result:
-    """Compare the record with what exists, and check the endpoint. Without NAME: every deployment.
+    """Compare the record with the existing resources, and check the endpoint; without NAME, for every deployment.
 
     The exit code is 5 if NAME does not serve. A deployment without a record here is found by its tags.
     """
-    from tgi_deploy.cli.views.status import none_text, status_text  # noqa: PLC0415 -- help is printed without what acts
+    from tgi_deploy.cli.views.status import none_text, status_text  # noqa: PLC0415 -- not needed for --help
 
     if name:
         found = client.status(name)

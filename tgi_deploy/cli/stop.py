@@ -1,4 +1,4 @@
-"""`stop`: stop paying for the machine, keep its disk."""
+"""`stop`: stops the machine, so that only its disk is billed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and termination signals during a command: passed to the use case, reported as one result with exit 130."""
+"""Passes Ctrl-C and termination signals to the use case; an interrupted command has one result, with exit 130."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from tgi_deploy.errors import LeftBehindError, RecordedThing
+    from tgi_deploy.errors import LeftBehindError, RecordedResource
 
 _GRACE_S: Final = 3.0
 _LEAVE_S: Final = 8.0
@@ -27,7 +27,7 @@ _URGENT: Final = (signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def signals(stops: Stops) -> Iterator[None]:
-    """Feed signals to `stops`. A call in progress gets some seconds; after SIGTERM, everything ends in time."""
+    """Pass signals to `stops`. A call in progress may take some seconds; after SIGTERM, all must end within eight."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -57,13 +57,13 @@ def signals(stops: Stops) -> Iterator[None]:
 
 
 def stop_signals() -> tuple[signal.Signals, ...]:
-    """Return the signals that ask to stop: not SIGHUP under `nohup`."""
+    """Return the signals that request a stop: not SIGHUP under `nohup`."""
     waived = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return tuple(number for number in (signal.SIGINT, *_URGENT) if not (waived and number == signal.SIGHUP))
 
 
 def _left_s(leave_at: list[float]) -> float:
-    """Return the seconds until everything must have ended; 0 for never, and for now."""
+    """Return the seconds until everything must have ended; 0 if that is now or never."""
     return max(0.0, leave_at[0] - time.monotonic()) if leave_at else 0.0
 
 
@@ -79,18 +79,18 @@ def stoppable() -> Iterator[Stops]:
         yield stops
 
 
-def ask_removal(exists: tuple[RecordedThing, ...], quiet: Callable[[], None]) -> bool:
-    """Return whether to remove what an interrupted run created. Without a terminal: yes."""
+def ask_removal(exists: tuple[RecordedResource, ...], quiet: Callable[[], None]) -> bool:
+    """Return whether to remove what an interrupted run created; without a terminal, always True."""
     quiet()
     if not can_ask():
         return True
-    click.echo(f"\ninterrupted; created so far: {', '.join(map(str, exists)) or 'nothing on record yet'}", err=True)
+    click.echo(f"\ninterrupted; created so far: {', '.join(map(str, exists)) or 'nothing recorded yet'}", err=True)
     return asked("Remove what this run created?", default=True)
 
 
 def left_result(error: LeftBehindError) -> Result:
-    """Exit 6: the error, and the commands that remove what is left, on stdout."""
-    from tgi_deploy.cli.views.receipt import left_text  # noqa: PLC0415 -- help is printed without it
+    """Return the result with exit code 6: the error, and the commands that remove what is left, on stdout."""
+    from tgi_deploy.cli.views.receipt import left_text  # noqa: PLC0415 -- not needed for --help
 
     return Result(
         data=error.data,

@@ -24,7 +24,7 @@ def switch(
     name: str,
     *,
     yes: bool,
-    **more: Any,  # noqa: ANN401 -- what one of them takes more
+    **more: Any,  # noqa: ANN401 -- further arguments of one of them
 ) -> Result:
     def ask(proposal: SwitchProposal) -> bool:
         progress.stop()
@@ -55,11 +55,11 @@ def _consequences(proposal: SwitchProposal) -> Iterator[str]:
 
 
 def _lines(came: SwitchOutcome) -> Iterator[str]:
-    from tgi_deploy.cli.views.deployment import proof_lines  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.views.deployment import proof_lines  # noqa: PLC0415 -- not needed for --help
     from tgi_deploy.cli.views.ends import ends_lines  # noqa: PLC0415 -- startup time
 
     if came.declined:
-        yield "nothing was done"
+        yield "declined: nothing was changed"
         return
     is_stop = came.switch == "stop"
     where = "stopped" if is_stop else f"{came.deployment.status} at {came.endpoint}" if came.deployment else "running"
@@ -73,4 +73,4 @@ def _lines(came: SwitchOutcome) -> Iterator[str]:
     if is_stop:
         yield f"  next      'tgi-deploy start {came.name}' starts it again"
     elif came.deployment is None:
-        yield f"  next      'tgi-deploy smoke {came.name}' proves it: only its record has the expected start time"
+        yield f"  next      'tgi-deploy smoke {came.name}' verifies it: without a record, its start was not awaited"

@@ -1,4 +1,4 @@
-"""`up`: plan, show the changes and the price, ask, act, wait until healthy, prove it."""
+"""`up`: plans, shows the changes and the price, asks, acts, waits until it is healthy, verifies it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.api import Client, Decision, Proposal, UpOutcome
     from tgi_deploy.cli.progress import Progress
-    from tgi_deploy.errors import DeployError, Problem, RecordedThing
+    from tgi_deploy.errors import DeployError, Problem, RecordedResource
     from tgi_deploy.values.base import Result as ApiResult
     from tgi_deploy.values.change_results import UpData
     from tgi_deploy.values.plan import Plan
@@ -64,30 +64,30 @@ if TYPE_CHECKING:
     type=click.Choice(("fast", "full")),
     default="full",
     show_default=True,
-    help="What to prove: 'fast': the right engine answers; 'full': it handles the largest planned request.",
+    help="What to verify: 'fast': the right engine answers; 'full': it handles the largest planned request.",
 )
 @click.option(
     "--on-failure",
     type=click.Choice(("ask", "keep", "remove")),
     default="ask",
     show_default=True,
-    help="What to do with the machine if the engine fails; with --yes or without a terminal, 'ask' removes it.",
+    help="Keep or remove the machine if the engine fails; with --yes or without a terminal, 'ask' removes it.",
 )
 @click.option("--heal", is_flag=True, help="On failure, fix the plan within the budget and retry, at most twice.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, but do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the changes, but make none.")
 @click.option(
     "--preflight/--no-preflight",
     default=True,
-    help="Check first for anything that would make it fail.  [default: preflight]",
+    help="Check first for anything that would make the launch fail.  [default: preflight]",
 )
 @click.option("--lock", type=FILE, metavar="FILE", help="Deploy exactly the plan that 'plan --lock' wrote to FILE.")
 @click.option("--force", is_flag=True, help="With --lock: deploy even if today's plan differs.")
 @click.option("-f", "--file", type=FILE, metavar="FILE", help="Bring up one or more deployments from a file.")
 @click.option("--prune", is_flag=True, help="With -f: also delete its owner's deployments that the file does not name.")
-@click.option("--replan", is_flag=True, help="Replace a deployment that is good enough if today's plan is better.")
+@click.option("--replan", is_flag=True, help="Replace a deployment that meets the request if today's plan is better.")
 @strategy_option
 @yes_option
-def up_command(  # noqa: PLR0913 -- what concerns the command line itself
+def up_command(  # noqa: PLR0913 -- the options of the command line itself
     *,
     model: str | None,
     request: dict[str, Any],
@@ -101,17 +101,17 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
     prune: bool,
     **given: Any,  # noqa: ANN401 -- the options, each with its own type
 ) -> Result:
-    """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and prove that it answers.
+    """Plan MODEL, show the changes and the price, ask, act, wait until it is healthy, and verify that it answers.
 
-    A deployment that runs something else is updated: the new machine is proved while the old one still serves,
+    A deployment that runs something else is updated: the new machine is verified while the old one still serves,
     or with --strategy recreate after the old one is removed. If the new one fails, the old one keeps serving or is
-    restored. A deployment that is good enough stays.
+    restored. A deployment that meets the request stays.
     """
-    from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- not needed for --help
 
     where = {"target": target, "sandbox": sandbox, "profiles_dir": profiles_dir, "templates_dir": templates_dir}
     if file is not None or prune:
-        from tgi_deploy.cli.up_file import up_of_file  # noqa: PLC0415 -- few runs go by a file
+        from tgi_deploy.cli.up_file import up_of_file  # noqa: PLC0415 -- few runs use a file
 
         return up_of_file(file, where, {**given, "on_failure": on_failure, "yes": yes}, prune=prune)
     with connected(**where) as (client, progress), stoppable() as stops:
@@ -130,7 +130,7 @@ def up_command(  # noqa: PLR0913 -- what concerns the command line itself
 
 
 class Asking:
-    """The questions of `up` and `rollback` on the terminal. `ask`: they ask, so they need a terminal."""
+    """The questions of `up` and `rollback` on the terminal. `ask` is whether there may be any."""
 
     def __init__(self, client: Client, progress: Progress, *, ask: bool, yes: bool, sandbox: bool) -> None:
         self._client, self._progress = client, progress
@@ -139,18 +139,21 @@ class Asking:
 
     @property
     def request(self) -> Request | None:
-        """What was planned for; None before that."""
+        """Return the planned request; None before planning."""
         return self._plan.request if self._plan else None
 
     def on_plan(self, plan: Plan) -> None:
-        """Fail before any lookup if there is no terminal, unless it may be that nothing has to be done."""
+        """Fail before any lookup if a question needs a terminal and there is none.
+
+        With a recorded deployment, there may be nothing to do and no question.
+        """
         self._plan = plan
         if self._ask and not self._client.names("deployments"):
             need_answer(target_for(plan).facts.begins)
 
     def confirm(self, proposal: Proposal) -> bool:
         """Show the proposal and its warnings, then ask."""
-        from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- help is printed without it
+        from tgi_deploy.cli.views.deployment import proposal_text  # noqa: PLC0415 -- not needed for --help
         from tgi_deploy.values.ends import endless  # noqa: PLC0415 -- startup time
 
         notices = self._plan.notices if self._plan else ()
@@ -179,7 +182,7 @@ class Asking:
         write_stderr(f"{error.message}\n")
         return "remove" if asked("Remove what this run created?", default=True) else "keep"
 
-    def on_interrupt(self, exists: tuple[RecordedThing, ...]) -> bool:
+    def on_interrupt(self, exists: tuple[RecordedResource, ...]) -> bool:
         return ask_removal(exists, self._progress.stop)
 
 

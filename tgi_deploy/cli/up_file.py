@@ -1,4 +1,4 @@
-"""`up -f`: the deployments of a file, planned together and brought up one after the other."""
+"""`up -f`: plans all deployments of a file, then brings them up one after another."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OF_A_RUN: Final = frozenset(
 
 
 def up_of_file(path: Path | None, where: Mapping[str, Any], given: Mapping[str, Any], *, prune: bool) -> Result:
-    """Bring up the deployments of a file; `where` are the arguments of the client, `given` the options of the run."""
+    """Bring up the deployments in a file. `where` are the arguments of the client, `given` the options of the run."""
     if path is None:
         raise InputError("conflicting_options", "--prune needs a deployment file", hint="name it with -f")
     _check_in_file()
@@ -57,7 +57,7 @@ def up_of_file(path: Path | None, where: Mapping[str, Any], given: Mapping[str, 
 
 def _texts(found: ApiResult[UpFileData, FileOutcome], *, dry_run: bool) -> Iterator[str]:
     """Yield the text of each deployment, then that of the removal."""
-    from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- help is printed without it
+    from tgi_deploy.cli.views.deployment import up_text  # noqa: PLC0415 -- not needed for --help
     from tgi_deploy.cli.views.receipt import left_text  # noqa: PLC0415 -- startup time
 
     yield from (up_text(item.outcome).rstrip("\n") for item in found.outcome.deployments)

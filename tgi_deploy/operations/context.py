@@ -1,4 +1,4 @@
-"""Everything a use case needs from outside, as one value. `wiring.py` fills it."""
+"""The ports of the use cases in one value, which `wiring.py` creates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Context:
     """The ports of a use case. `regions` are searched for deployments without a record.
 
     `command` identifies this run in locks, `owner` in tags. `engine` and `log_grammar` take an engine's name, or None
-    for the engine of plans. `keyed_engine_client` takes an address and the name of the variable with the API key.
+    for the planner's default. `keyed_engine_client` takes an address and the name of the variable with the API key.
     `unsearched` collects (region, kind) → why the search failed. `loopback`: the cloud is on this computer, so traffic
     to its machines stays local. `targets` are all targets, the default first; `cloud` returns a location.
     """
@@ -68,7 +68,7 @@ class Context:
     owner: str = ""
 
     def engine_of(self, deployment: Deployment) -> ServingEngine:
-        """Return the engine that runs there; by default the only one of early releases."""
+        """Return a deployment's engine; early records name none, because there was only one."""
         return self.engine(deployment.service.engine if deployment.service else None)
 
     def target(self, name: str) -> Target:
@@ -120,7 +120,7 @@ class Context:
         return ready_deadline_s(candidate)
 
     def starts_s(self, candidate: Candidate) -> int:
-        """Return how long it is expected to take."""
+        """Return how long a candidate's engine is expected to take to become ready."""
         return start_s(candidate)
 
     def executor(self) -> Executor:
@@ -131,7 +131,7 @@ class Context:
             reporter=self.reporter,
             version=self.version,
             deletion=self.pace.deletion,
-            visibility_timeout=self.pace.unsettled,
+            visibility_timeout=self.pace.visibility_timeout,
         )
 
 
@@ -144,7 +144,7 @@ def with_certificate(machine: ResourceRecord, console: str) -> ResourceRecord:
 
 
 def address_of(url: str, machine: ResourceRecord | None) -> Address:
-    """Return the address of a machine's engine, with the one certificate that may answer there."""
+    """Return the address of a machine's engine, with the only certificate that it may present."""
     known = machine.notes.get(CERTIFICATE_NOTE) if machine else None
     invoked = machine.place if machine and INVOKED_NOTE in machine.notes else ""
     certificate = "" if known == UNREAD else known

@@ -1,4 +1,4 @@
-"""What was requested a moment ago and is not visible yet: a cloud that does not show it proves nothing."""
+"""Waits for eventual consistency: a resource that was just requested may exist although the cloud does not list it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found] = ()) -> bool:
-    """Wait up to a minute for recent requests to become visible; return whether there were any.
+    """Wait up to a minute for recently requested resources to become visible; return whether there were any.
 
-    Deleting before that would miss it. The minute is measured by a clock that cannot be set.
+    A deletion before that would miss them. A monotonic clock measures the minute.
     """
     if not not_shown_yet(context, deployment, seen):
         return False
@@ -33,9 +33,9 @@ def await_settled(context: Context, deployment: Deployment, seen: Sequence[Found
 def observe_settled(
     context: Context, deployment: Deployment, observe: Callable[[], tuple[Found, ...]]
 ) -> tuple[Found, ...]:
-    """Observe a deployment until one observation has all of its recent requests, for up to a minute.
+    """Observe a deployment for up to a minute, until one observation has all recently requested resources.
 
-    What a cloud has shown once may be missing from its next reply.
+    A resource that the cloud has listed once may be missing from its next reply.
     """
     seen = observe()
     for waited_s in _looks(context) if not_shown_yet(context, deployment, seen, at_once=True) else ():
@@ -46,8 +46,8 @@ def observe_settled(
 
 
 def _looks(context: Context) -> Iterator[float]:
-    context.reporter.note("something requested a moment ago is not visible yet; waiting up to a minute for it")
-    return polls(context.clock, context.pace.unsettled)
+    context.reporter.note("a resource requested a moment ago is not visible yet; waiting for it, up to a minute")
+    return polls(context.clock, context.pace.visibility_timeout)
 
 
 def asked_for(context: Context, deployment: Deployment, record: ResourceRecord) -> tuple[Found, ...]:
@@ -68,12 +68,12 @@ def _shows(context: Context, deployment: Deployment, record: ResourceRecord) -> 
 def not_shown_yet(
     context: Context, deployment: Deployment, seen: Sequence[Found] = (), *, at_once: bool = False
 ) -> tuple[ResourceRecord, ...]:
-    """Return resources that may be too new to be visible: neither `seen` nor known to the cloud by id or tags.
+    """Return the recorded resources that may be too new to be visible: neither `seen` nor found by id or tags.
 
-    A Docker host shows everything at once. Of resources that were being deleted only machines count: EC2 knows ended
-    ones for about an hour, so an unknown one is not visible yet. A resource that was requested twice may appear again
-    after its deletion, unless both requests had the same token, as for machines. `at_once`: what a lost reply created
-    has to be among `seen`.
+    A Docker host lists everything at once. Of resources that were being deleted, only machines count: EC2 lists
+    terminated ones for about an hour, so one that it does not know is not visible yet. A resource that was requested
+    twice may appear again after its deletion, unless both requests had the same token, as for machines. With `at_once`,
+    a resource whose creating reply was lost has to be among `seen`.
     """
     now = context.clock.now()
     ids, made = {found.id for found in seen}, {(found.key, found.spec) for found in owned_by(seen, deployment.id)}
@@ -81,7 +81,7 @@ def not_shown_yet(
         record
         for record in deployment.resources
         if _may_show_late(context, record)
-        and may_be_new(record, now, within_s=context.pace.unsettled_s)
+        and may_be_new(record, now, within_s=context.pace.visibility_timeout_s)
         and (
             _may_come_twice(context, record)
             or not (

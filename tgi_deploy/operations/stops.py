@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Stops:
     """The stop requests, and what this run has done so far.
 
-    `holding`: a call is in progress that must not be cut off; the first request waits for it, the second doesn't.
-    `from_before`: ids of deployments found before this run wrote a record. `abandoned`: a creating call was cut off or
-    its reply was lost, so its resource may become visible later.
+    `holding` is whether a call that must not be cut off is in progress: only the first request waits for it.
+    `from_before` has the ids of deployments found before this run wrote a record. `abandoned` is whether a creating
+    call was cut off or its reply was lost, so that its resource may become visible later.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class Breakeven(Frozen, frozen=True, kw_only=True):
     """
 
     fallback: Candidate
-    dearer: Literal["chosen", "fallback"]
+    more_expensive: Literal["chosen", "fallback"]
     utilization: float | None
 
 
@@ -39,7 +39,7 @@ def breakeven(chosen: Candidate, fallback: Candidate) -> Breakeven:
     share = _usd_per_token(expensive) / _usd_per_token(cheap)
     return Breakeven(
         fallback=fallback,
-        dearer="chosen" if expensive is chosen else "fallback",
+        more_expensive="chosen" if expensive is chosen else "fallback",
         utilization=share if share <= 1 else None,
     )
 

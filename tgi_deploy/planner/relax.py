@@ -124,7 +124,7 @@ class _Relaxer:
         self.variants = tuple(self._variants())
 
     def _least_context(self) -> int:
-        """Return the shortest context that holds a promised request and is consistent with pinned flags."""
+        """Return the shortest context that holds a planned request and is consistent with pinned flags."""
         low, high = self.request.input_tokens + self.request.output_tokens, self.request.context_tokens
         while low < high:
             middle = (low + high) // 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError, Thing
+from tgi_deploy.errors import DeployError, Failure, InputError, LeftBehindError, ResourceRef
 from tgi_deploy.reconcile.claim import name_taken_error, reject_concurrent_update, reject_foreign
 from tgi_deploy.reconcile.clocks import ASKED, INTENDED, may_be_new
 from tgi_deploy.reconcile.ends import end_tags
@@ -425,7 +425,7 @@ def event_data(
 
 def left_behind(what: list[Step] | list[Found], reason: str) -> LeftBehindError:
     """Return the error that lists the resources which could not be deleted."""
-    items = [Thing(kind=item.kind, id=item.attributes.get("id", ""), region=item.place) for item in what]
+    items = [ResourceRef(kind=item.kind, id=item.attributes.get("id", ""), region=item.place) for item in what]
     names = ", ".join(f"{item.kind} {item.id} in {item.region}" for item in items)
     return LeftBehindError(
         "left_behind",

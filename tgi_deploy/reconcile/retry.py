@@ -25,7 +25,7 @@ class PollPolicy:
 class Pace:
     """Poll intervals and deadlines. A local cloud is polled more often.
 
-    `unsettled_s`: how long after a creating request without a reply its result may still appear.
+    `visibility_timeout_s`: how long after a creating request without a reply its result may still appear.
     `ready_poll_s`: for the cloud and the console while waiting for an engine; `health_poll_s`: for its health check
     when it may answer soon; `settle_s`: the pause between its first answer and the second.
     `at_once`: how many calls of one kind run in parallel over many deployments.
@@ -34,15 +34,15 @@ class Pace:
     running: PollPolicy = field(default_factory=lambda: PollPolicy(deadline_s=300, poll_s=2, longest_poll_s=10))
     deletion: PollPolicy = field(default_factory=lambda: PollPolicy(deadline_s=900, poll_s=1, longest_poll_s=10))
     sweep: PollPolicy = field(default_factory=lambda: PollPolicy(deadline_s=120, poll_s=1, longest_poll_s=10))
-    unsettled_s: float = 60.0
+    visibility_timeout_s: float = 60.0
     ready_poll_s: float = 5.0
     health_poll_s: float = 0.3
     settle_s: float = 0.1
     at_once: int = 8
 
     @property
-    def unsettled(self) -> PollPolicy:
-        return replace(self.sweep, deadline_s=self.unsettled_s)
+    def visibility_timeout(self) -> PollPolicy:
+        return replace(self.sweep, deadline_s=self.visibility_timeout_s)
 
 
 def polls(clock: Clock, policy: PollPolicy) -> Iterator[float]:

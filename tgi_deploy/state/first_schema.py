@@ -28,7 +28,7 @@ MACHINES: Final = frozenset({"instance", "container"})
 _API_KEY_NOTE: Final = "api_key_parameter"
 _SCHEDULE: Final = "schedule"
 _TEMPLATE: Final = "launch-template"
-_RENAMED: Final = {"catalogue_date": "catalog_date", "utilisation": "utilization"}
+_RENAMED: Final = {"catalogue_date": "catalog_date", "dearer": "more_expensive", "utilisation": "utilization"}
 _STATES: Final[Mapping[DeploymentStatus, RevisionState]] = {
     "creating": "pending",
     "running": "pending",

@@ -381,7 +381,7 @@ class Commands(Frozen, frozen=True, kw_only=True):
     proof: str
 
 
-class ByHand(Protocol):
+class ManualCommands(Protocol):
     """Commands to run by hand. Modules can implement it."""
 
     def commands(self, name: str, place: str, machine_id: str, *, nvidia: bool = True) -> Commands:
@@ -445,7 +445,7 @@ class Target(Protocol):
         """Render the deployable, deterministically. Raises InputError."""
 
     @property
-    def by_hand(self) -> ByHand:
+    def manual_commands(self) -> ManualCommands:
         """Return the commands for use without this tool."""
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from msgspec import UnsetType
 
-from tgi_deploy.errors import Healed, LeftThing
+from tgi_deploy.errors import Healed, LeftResource
 from tgi_deploy.values.base import UNSET, Scalar, Value
 from tgi_deploy.values.deployment import Strategy
 from tgi_deploy.values.request import Market
@@ -225,7 +225,7 @@ class DownData(ReceiptsData, frozen=True, kw_only=True):
     changes: Mapping[str, tuple[StepData, ...]]
 
 
-class GroupThingData(Value, frozen=True, kw_only=True):
+class GroupResourceData(Value, frozen=True, kw_only=True):
     kind: str
     id: str
     region: str
@@ -239,7 +239,7 @@ class GroupData(Value, frozen=True, kw_only=True):
     recorded: bool
     reason: str
     expires: datetime | None
-    resources: tuple[GroupThingData, ...]
+    resources: tuple[GroupResourceData, ...]
 
 
 class SkippedData(Value, frozen=True, kw_only=True):
@@ -345,7 +345,7 @@ class SmokedData(Value, frozen=True, kw_only=True):
     usd: float | None
     chosen: Mapping[str, Scalar]
     cases: tuple[CaseData, ...]
-    not_removed: tuple[LeftThing, ...]
+    not_removed: tuple[LeftResource, ...]
 
 
 class SmokeData(Value, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from tgi_deploy.values.request import RequestDocument
 from tgi_deploy.values.results import CheckedData
 
 
-class ErrorThing(Document, frozen=True, kw_only=True):
+class ErrorResource(Document, frozen=True, kw_only=True):
     """A resource. A recorded one has a `phase`; one that was left behind may have a command that removes it."""
 
     kind: str
@@ -68,9 +68,9 @@ class ErrorData(Document, frozen=True, kw_only=True):
     receipt: ReceiptData | UnsetType | None = UNSET
     receipts: tuple[ReceiptData, ...] | UnsetType = UNSET
     receipt_files: tuple[str | None, ...] | UnsetType = UNSET
-    before: tuple[ErrorThing, ...] | UnsetType = UNSET
-    exists: tuple[ErrorThing, ...] | UnsetType = UNSET
-    not_removed: tuple[ErrorThing, ...] | UnsetType = UNSET
+    before: tuple[ErrorResource, ...] | UnsetType = UNSET
+    exists: tuple[ErrorResource, ...] | UnsetType = UNSET
+    not_removed: tuple[ErrorResource, ...] | UnsetType = UNSET
     healed: tuple[Healed, ...] | UnsetType = UNSET
     restored: ServingData | UnsetType | None = UNSET
     serving: ServingData | UnsetType = UNSET

@@ -164,7 +164,7 @@ class PlannedBreakeven(Document, frozen=True, kw_only=True):
     num_shard: int
     quantize: str
     usd_per_million_output_tokens: Decimal | None
-    dearer: Literal["chosen", "fallback"]
+    more_expensive: Literal["chosen", "fallback"]
     utilization: float | None
 
 

@@ -62,5 +62,5 @@ def test_a_failure_names_the_deployment_and_those_already_up(program, file):
     file.write_text(BOTH + 'subnet = "subnet-0123456789abcdef0"\n', encoding="utf-8")
     (error,) = up(program, file).json["errors"]
     assert error["message"].startswith(f"'small' of {file}: ")
-    assert "of the same file, chat are up: the same command resumes where it stopped" in error["hint"]
+    assert "already up from this file: chat; the same command resumes where it stopped" in error["hint"]
     assert [item["name"] for item in program.instances()] == ["chat"]

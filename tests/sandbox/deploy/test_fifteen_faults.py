@@ -119,7 +119,7 @@ def test_a_kept_machine_is_printed_with_cost_and_limits(program, monkeypatch, na
     reported = " ".join(" ".join(block).split())
     (seen,) = program.here("status", "one").json["data"]["deployments"]
     assert f"costs ${seen['recorded']['usd_per_hour']:.4f} an hour" in reported
-    assert f"an hour: {machine} in us-east-1 still runs; 'tgi-deploy down --sandbox one' removes it" in reported
+    assert f"an hour: {machine} in us-east-1 is still running; 'tgi-deploy down --sandbox one' removes it" in reported
     examined = program.here("diagnose", "one").json["data"]["findings"][0]
     assert examined["code"] == case["finding"]
     assert " ".join(examined["remedy"].replace(COMMAND, " ").split()) in reported

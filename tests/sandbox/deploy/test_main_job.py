@@ -94,7 +94,7 @@ def test_another_spec_under_the_name_is_an_update_that_can_be_rolled_back(progra
 
 @pytest.mark.parametrize(
     ("strategy", "serves", "number"),
-    [("rolling", "revision 1 still serves at", 1), ("recreate", "what revision 1 ran serves again", 3)],
+    [("rolling", "revision 1 still serves at", 1), ("recreate", "revision 1 was restored as revision 3", 3)],
 )
 def test_a_failed_update_restores_the_old_revision(program, strategy, serves, number):
     program.here(*UP)

@@ -79,7 +79,7 @@ def test_broken_cures(mine, edits):
 
 def test_an_unknown_edit_is_rejected_before_anything_is_created(mine):
     fixes = read_edits(user_dir=mine("diagnosis/heal.json", {"edits": {"oom_load": ["pray"]}}))
-    with pytest.raises(InputError, match="there is no change 'pray'") as caught:
+    with pytest.raises(InputError, match="unknown change 'pray'") as caught:
         Healer(engine=Tgi(), edits=fixes, plan_again=lambda texts: texts)
     assert caught.value.code == "bad_profile"
     assert "more_shards" in caught.value.hint

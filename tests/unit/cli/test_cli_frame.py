@@ -99,8 +99,8 @@ def test_interrupted(capsys, interruption):
 @pytest.mark.parametrize(
     ("argv", "code", "expected", "hint"),
     [
-        (["shw"], "unknown_command", "no command 'shw'", "did you mean 'show'?"),
-        (["in", "shw", "x"], "unknown_command", "no command 'shw'", "run 'tgi-deploy in --help'"),
+        (["shw"], "unknown_command", "unknown command 'shw'", "did you mean 'show'?"),
+        (["in", "shw", "x"], "unknown_command", "unknown command 'shw'", "run 'tgi-deploy in --help'"),
         (["show"], "missing_argument", "missing argument 'WHAT'", "run 'tgi-deploy show --help'"),
         (["show", "x", "y"], "bad_usage", "unexpected extra argument (y)", "run 'tgi-deploy show --help'"),
         (["show", "x", "--targt", "ec2"], "unknown_option", "'--targt'", "did you mean '--target'?"),

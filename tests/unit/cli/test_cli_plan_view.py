@@ -136,8 +136,8 @@ def test_the_frontier_has_at_most_seven_lines(made):
 
 def test_no_probability_is_printed_as_certain(catalog):
     text = details(plan(OptionTexts(model="llama3-8b", instance="p5.4xlarge"), catalog, {}))
-    assert "met: 99 %" in text
-    assert "100 %" not in text
+    assert "met: 99%" in text
+    assert "100%" not in text
 
 
 def test_the_longest_names_fit_too(made):

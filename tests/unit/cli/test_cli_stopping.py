@@ -11,19 +11,19 @@ import pytest
 
 from tgi_deploy.cli import stopping
 from tgi_deploy.cli.progress import asked
-from tgi_deploy.errors import Failure, InterruptedByUserError, LeftBehindError, LeftThing, RecordedThing
+from tgi_deploy.errors import Failure, InterruptedByUserError, LeftBehindError, LeftResource, RecordedResource
 from tgi_deploy.operations.removing.interrupts import Settled
-from tgi_deploy.operations.removing.stopping import interruption, run_again
+from tgi_deploy.operations.removing.stopping import interruption, run_repeatable
 from tgi_deploy.operations.stops import Stops
 from tgi_deploy.values.base import replaced
 from tgi_deploy.wiring import target_of
 
-THING = RecordedThing(kind="instance", id="i-1", region="us-east-1", phase="created")
+THING = RecordedResource(kind="instance", id="i-1", region="us-east-1", phase="created")
 
 
 def test_leftovers_are_reported_with_their_commands():
     command = "aws ec2 delete-volume --volume-id vol-1"
-    item = LeftThing(kind="volume", id="vol-1", region="us-east-1", command=command)
+    item = LeftResource(kind="volume", id="vol-1", region="us-east-1", command=command)
     error = LeftBehindError("left_behind", "removing it failed", hint="again", failure=Failure(not_removed=(item,)))
     result = stopping.left_result(error)
     assert result.exit_code == 6
@@ -123,7 +123,7 @@ def test_a_removal_that_was_stopped_is_one_error(monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(InterruptedByUserError) as caught:
-        run_again(None, Stops(), run, doing="tgi-deploy down demo", advice="again")
+        run_repeatable(None, Stops(), run, doing="tgi-deploy down demo", advice="again")
     assert (caught.value.exit_code, caught.value.hint) == (130, "again")
 
 

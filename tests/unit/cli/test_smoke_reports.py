@@ -10,7 +10,7 @@ from tgi_deploy.cli.ci_reports import Reports
 from tgi_deploy.cli.output import write_stderr
 from tgi_deploy.cli.views.smoke import smoked_text, verdict
 from tgi_deploy.cli.views.smoke_reports import github_annotations, github_summary, junit
-from tgi_deploy.errors import LeftThing, Problem
+from tgi_deploy.errors import LeftResource, Problem
 from tgi_deploy.operations.deploying.smoke import Case, Job, Smoked
 
 OK = Smoked(
@@ -95,7 +95,7 @@ def test_the_summary_is_a_table_with_the_failures_below():
 
 
 def test_leftovers_are_reported_with_their_command():
-    thing = LeftThing(kind="instance", id="i-1", region="us-east-1", command="tgi-deploy down smoke-odd-1")
+    thing = LeftResource(kind="instance", id="i-1", region="us-east-1", command="tgi-deploy down smoke-odd-1")
     text = smoked_text([OK, replace(FAILED, exit_code=6, left=(thing,))])
     assert "instance i-1 in us-east-1" in text
     assert text.splitlines()[-1].strip() == "tgi-deploy down smoke-odd-1"

@@ -81,7 +81,7 @@ def test_an_error_names_the_deployment_and_those_already_up(calls, capsys):
     (error,) = document["errors"]
     assert (code, error["code"], error["message"]) == (4, "name_taken", "'three' of d.toml: it is taken")
     assert error["hint"] == (
-        "take another; of the same file, one, two are up: the same command resumes where it stopped"
+        "take another; already up from this file: one, two; the same command resumes where it stopped"
     )
 
 

@@ -58,7 +58,7 @@ def test_an_unexpected_error_after_the_first_change_lists_what_exists(around, ca
         assert error.data["still_billed"]["ends_with"] == "tgi-deploy down demo"
     else:
         assert "security-group" in error.hint
-        assert "nothing that exists is billed by the hour" in error.hint
+        assert "are not billed by the hour" in error.hint
 
 
 def test_an_unexpected_error_while_waiting_names_the_machine(around, monkeypatch):
@@ -69,7 +69,7 @@ def test_an_unexpected_error_while_waiting_names_the_machine(around, monkeypatch
     with pytest.raises(DefectError) as caught:
         bring_up(around, wait=True)
     machine = machine_of(around)
-    assert f"the machine {machine.id} runs and costs {PRICE}" in caught.value.hint
+    assert f"the machine {machine.id} is running and costs {PRICE}" in caught.value.hint
     assert caught.value.data["still_billed"]["machine"] == machine.id
 
 
@@ -213,7 +213,7 @@ def test_a_failed_renewal_reports_what_still_runs(around, recorded):
     with pytest.raises(DeployError) as caught:
         extend(around.context(), "demo", WantedEnds())
     assert caught.value.hint.startswith("check the network; ")
-    assert f"the machine {machine.id} runs and costs {PRICE}" in caught.value.hint
+    assert f"the machine {machine.id} is running and costs {PRICE}" in caught.value.hint
     assert DOWN in caught.value.hint
 
 

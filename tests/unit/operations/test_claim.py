@@ -106,7 +106,7 @@ def test_of_two_concurrent_updates_one_wins_and_the_other_names_its_owner(tmp_pa
     """The other arrives at any call, with a copy of the record or without one."""
     old, anns, bobs = plan(), _scheme("awq"), _scheme("gptq")
     plans = {"none": old, "awq": anns, "gptq": bobs}
-    how = {"wait": True, "strategy": strategy, "again": lambda item: (plans[item.plan.chosen.quantize], ())}
+    how = {"wait": True, "strategy": strategy, "plan_revision": lambda item: (plans[item.plan.chosen.quantize], ())}
     for at in range(1, 99, 1 if knows == "the record" else 3):
         office = Office(tmp_path / str(at))
         bring_up(office.ann, old, wait=True)
@@ -206,7 +206,7 @@ def test_a_claim_of_a_crashed_run_is_waited_for_and_then_resumed(office):
     killed_at_the_launch(office)
     refused = bring_up(office.bob)
     assert isinstance(refused, ClaimedError)
-    assert "from 00:25 UTC on, the same command resumes it" in refused.hint
+    assert "after 00:25 UTC the same command resumes it" in refused.hint
     office.ann.clock.seconds += FRESH.total_seconds()
     second = bring_up(office.bob)
     assert second.deployment.id == office.ids().pop()

@@ -112,13 +112,13 @@ def test_a_failed_removal_is_reported_with_its_cost(around, monkeypatch):
     (machine,) = around.world.running()
     assert (error.code, error.data["outcome"]) == ("engine_failed", "not_removed")
     assert error.data["still_billed"]["machine"] == machine.id
-    assert "may still run" in error.hint
+    assert "may still be running" in error.hint
     assert "tgi-deploy down demo" in error.hint
     assert "cloud_unreachable no answer" in around.recorder.lines
     assert around.store.load("demo").machine.attributes["id"] == machine.id
     shown = failure_text(error.problem, error.failure)
     assert machine.id in shown
-    assert "may still run" in shown
+    assert "may still be running" in shown
 
 
 def test_the_suggested_command_uses_the_plan(around, monkeypatch):

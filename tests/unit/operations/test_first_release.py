@@ -63,11 +63,13 @@ def running(resource):
     )
 
 
-def up_again(around, *, confirm=lambda _proposal: pytest.fail("asked"), again=not_planned_again, wait=True, **options):
+def up_again(
+    around, *, confirm=lambda _proposal: pytest.fail("asked"), plan_revision=not_planned_again, wait=True, **options
+):
     catalog = open_catalog()
     made = plan(OptionTexts(model=NAME, **options), catalog, {})
     asked = request(
-        made, name=NAME, wait=wait, confirm=confirm, again=again,
+        made, name=NAME, wait=wait, confirm=confirm, plan_revision=plan_revision,
         judge=lambda running: judged(made.request, running, catalog),
     )  # fmt: skip
     return up(around.context(), asked)
@@ -111,7 +113,7 @@ def test_a_different_request_is_an_update_with_rollback(around):
     outcome = up_again(
         around,
         confirm=asked.append,
-        again=lambda _revision: (again, ()),
+        plan_revision=lambda _revision: (again, ()),
         context="4096",
         num_shard="4",
         quantize="none",
@@ -132,13 +134,13 @@ def test_an_updated_first_release_deployment_can_be_rolled_back(around):
         return plan_of_revision(revision, open_catalog()), ()
 
     four = {"context": "4096", "num_shard": "4", "quantize": "none"}
-    up_again(around, wait=False, confirm=lambda _proposal: True, again=again, **four)
+    up_again(around, wait=False, confirm=lambda _proposal: True, plan_revision=again, **four)
     (machine,) = around.world.running()
     assert machine.attributes["instance_type"] == "g6.12xlarge"
     source = former(around.store.load(NAME))
     assert (source.number, source.origin) == (1, "schema-1")
     back = request(
-        again(source)[0], name=NAME, wait=False, confirm=lambda _proposal: True, again=again, exact=True,
+        again(source)[0], name=NAME, wait=False, confirm=lambda _proposal: True, plan_revision=again, exact=True,
         origin="rollback",
     )  # fmt: skip
     up(around.context(), back)

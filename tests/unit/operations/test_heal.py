@@ -116,7 +116,7 @@ def test_a_prefill_out_of_memory_halves_the_batch_on_a_new_machine(around):
     half = candidate().engine.settings.max_batch_prefill_tokens // 2
     assert sick.asked[0].set == ("max-best-of=4", f"max-batch-prefill-tokens={half}")
     assert (len(sick.machines), len(around.world.running())) == (2, 1)
-    assert any(line.startswith("healing oom_warmup_prefill") for line in around.recorder.lines)
+    assert any(line.startswith("trying to fix oom_warmup_prefill") for line in around.recorder.lines)
     assert [item.origin for item in outcome.deployment.revisions] == ["heal"]
 
 
@@ -181,7 +181,7 @@ def test_all_receipts_of_a_name_add_up_to_its_total(around):
     def bring_up(wanted, dollars=300, **changes):
         again = lambda revision: (plans[revision.plan.chosen.quantize], ())  # noqa: E731 -- one word of the record
         settings = {"max_spend_usd": Decimal(dollars)}
-        up(around.context(), request(wanted, **{"wait": True, "again": again, "settings": settings} | changes))
+        up(around.context(), request(wanted, **{"wait": True, "plan_revision": again, "settings": settings} | changes))
         around.clock.sleep(3600)
         meter.look()
 
@@ -251,7 +251,7 @@ def test_after_two_changes_the_failure_is_reported(around):
     assert decided == ["oom_warmup_prefill"]
     assert (len(sick.machines), len(around.world.running())) == (3, 1)
     assert [item["edit"] for item in caught.value.data["healed"]] == ["less_prefill", "more_disk"]
-    assert "not healed: oom_warmup_prefill came after 2 changes, the maximum" in around.recorder.lines
+    assert "no automatic fix: oom_warmup_prefill occurred after 2 changes, the maximum" in around.recorder.lines
 
 
 def test_a_failure_without_a_fix_is_not_retried(around):
@@ -261,7 +261,7 @@ def test_a_failure_without_a_fix_is_not_retried(around):
     assert len(sick.machines) == 1
     assert around.world.left() == []
     assert caught.value.data["healed"] == []
-    assert "not healed: no change to the plan fixes engine_failed" in around.recorder.lines
+    assert "no automatic fix: no change to the plan fixes engine_failed" in around.recorder.lines
 
 
 def test_a_change_is_not_repeated_for_one_cause(around):

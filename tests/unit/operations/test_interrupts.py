@@ -311,7 +311,7 @@ def test_only_resources_of_this_run_are_removed(around, act):
 @pytest.mark.parametrize("act", [ctrl_c, terminate])
 def test_a_promoted_machine_keeps_serving(around, act):
     bring_up(around)
-    update = {"plan": NEW, "wait": True, "again": again}
+    update = {"plan": NEW, "wait": True, "plan_revision": again}
     settled, _ = stop_up(around, during("update instance", act), **update)
     assert settled.outcome == "kept"
     assert around.store.load("demo").rollout.stage == "promoted"

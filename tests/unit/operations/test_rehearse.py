@@ -11,7 +11,7 @@ import pytest
 from fakes.computer import FakeComputer, plan, request
 
 from tgi_deploy.errors import DeployError, InputError, warning
-from tgi_deploy.operations.deploying.rehearse import Story, check_market, chosen, rehearse
+from tgi_deploy.operations.deploying.rehearse import Timeline, check_market, chosen, rehearse
 from tgi_deploy.operations.deploying.up import up
 from tgi_deploy.values.change_results import LeftoverData
 from tgi_deploy.values.resource import Step
@@ -55,8 +55,8 @@ def here(tmp_path):
     return FakeComputer(home=tmp_path)
 
 
-def story(here, *scenarios, stage=None):
-    return Story(context=here.context(), stage=stage or Stage(), plan=plan(), name="demo", scenarios=scenarios)
+def timeline(here, *scenarios, stage=None):
+    return Timeline(context=here.context(), stage=stage or Stage(), plan=plan(), name="demo", scenarios=scenarios)
 
 
 def step(action, kind, thing):
@@ -99,21 +99,21 @@ def test_a_failure_is_reported_with_code_and_hint(here):
     def fail():
         raise DeployError("died", "the machine i-0123456789abcdef0 died", hint="look")
 
-    reported = story(here)
+    reported = timeline(here)
     ending = reported.play("up", fail)
     assert (ending.exit_code, ending.code, ending.message, ending.hint) == (1, "died", "the machine i-1 died", "look")
     assert [item.code for item in reported.moments] == ["command", "failed"]
 
 
 def test_ids_become_numbers_in_the_order_of_appearance(here):
-    reported = story(here)
+    reported = timeline(here)
     reported.record("x", "i-0000000000000000b and sg-00000000000000001")
     reported.record("x", "i-0000000000000000a, then i-0000000000000000b; not-an-id-1")
     assert [item.text for item in reported.moments] == ["i-1 and sg-1", "i-2, then i-1; not-an-id-1"]
 
 
 def test_unobserved_phases_are_reported_with_the_planned_time(here):
-    reported = story(here)
+    reported = timeline(here)
     reported.phase("launching", "", 0, 0)
     reported.phase("loading", "", 0, 0)
     reported.phase("booting", "", 0, 0)
@@ -122,7 +122,7 @@ def test_unobserved_phases_are_reported_with_the_planned_time(here):
 
 
 def test_a_delay_makes_its_phase_longer(here):
-    reported = story(here, Scenario(at_phase="booting", delay_s=300))
+    reported = timeline(here, Scenario(at_phase="booting", delay_s=300))
     for phase in ("booting", "pulling"):
         reported.phase(phase, "", 0, 0)
     assert reported.moments[-1].at_s == 40 + 90 + 300
@@ -130,7 +130,7 @@ def test_a_delay_makes_its_phase_longer(here):
 
 def test_a_fault_in_a_phase_is_applied_once(here):
     stage = Stage()
-    reported = story(here, Scenario(at_phase="booting", machine_fault={"name": "dead-host"}), stage=stage)
+    reported = timeline(here, Scenario(at_phase="booting", machine_fault={"name": "dead-host"}), stage=stage)
     reported.step(step("create", "instance", "i-00000001"), "done")
     for phase in ("launching", "booting", "booting", "pulling"):
         reported.phase(phase, "", 0, 0)
@@ -143,7 +143,7 @@ def test_a_fault_in_a_phase_is_applied_once(here):
 
 
 def test_a_machine_costs_from_launch_to_termination(here):
-    reported = story(here)
+    reported = timeline(here)
     deployment = rehearsed_record(here)
     reported.step(step("create", "instance", "i-00000001"), "begun")
     reported.step(step("create", "instance", "i-00000001"), "done")
@@ -160,7 +160,7 @@ def rehearsed_record(here):
 
 
 def test_transient_lines_are_not_in_the_timeline(here):
-    reported = story(here)
+    reported = timeline(here)
     reported.note("security group sg-1 is in use; waiting")
     reported.line("booting takes longer than expected")
     reported.step(step("delete", "volume", "vol-00000001"), "done")

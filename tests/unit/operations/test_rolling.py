@@ -125,7 +125,7 @@ def test_a_failed_removal_of_the_old_machine_still_reports_the_new_one(around):
     assert "revision 2 serves at http://127.0.0.1:8080; the old machine still runs" in caught.value.hint
     found = status(around.context(), "demo")
     assert found.healthy
-    assert "the machine of revision 1 still runs" in status_text(found)
+    assert "the machine of revision 1 is still running" in status_text(found)
     around.world.live_on()
     assert not bring_up(around, NEW).changed
     assert keys(around) == ["instance@2.1", "launch-template@2", "security-group"]
@@ -283,7 +283,7 @@ def test_without_budget_for_two_recreate_is_suggested(around):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"wait": False}, "nothing would be proved"),
+        ({"wait": False}, "would not be verified"),
         ({"settings": {"subnet": "subnet-other"}, "exact": True}, "security-group"),
         ({"wanted": plan(chosen=on("g6e.xlarge", region="eu-west-1"), regions=("eu-west-1",))}, "eu-west-1"),
     ],

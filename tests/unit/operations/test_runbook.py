@@ -299,8 +299,8 @@ def test_a_page_from_tags_has_only_the_facts_in_tags(by_tags, around):
     assert "| model | `example-org/example-13b` |" in by_tags
     assert "| machine | `g6e.xlarge` in us-east-1, on-demand |" in by_tags
     assert f"**${recorded.usd_per_hour:.4f} an hour** for its machine." in by_tags
-    assert "| promised | 8 requests at once of 1024 + 256 tokens;" in by_tags
-    for absent in ("predicted", "docker run", "tgi-deploy up", "--sweep", "expected to become ready", "None", "{{"):
+    assert "| load | 8 requests at once of 1024 + 256 tokens;" in by_tags
+    for absent in ("predicted", "docker run", "tgi-deploy up", "--sweep", "should become ready", "None", "{{"):
         assert absent not in by_tags.partition("\n## ")[2].partition("## Alerts")[0], absent
 
 

@@ -87,7 +87,7 @@ def test_a_better_choice_is_mentioned_with_its_command(around):
     (better,) = untouched(around, plan(candidate(), chosen=cheap, budget_usd_per_hour=Decimal(6))).remarks
     assert better.code == "better_choice"
     assert "$0.8048" in better.message
-    assert "the same 'up' with --replan takes it" in better.message
+    assert "run the same 'up' with --replan" in better.message
 
 
 @pytest.mark.parametrize(

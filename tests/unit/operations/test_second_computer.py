@@ -88,7 +88,7 @@ def test_an_unresponsive_engine_is_a_failure(first, second):
 
 def test_the_last_proof_is_shown_if_known(first):
     first.probe = Probe(outcome="refused")
-    assert "it was last proved at 2026-01-09" in not_serving(status(first.context(), "demo")).message
+    assert "it was last verified at 2026-01-09" in not_serving(status(first.context(), "demo")).message
 
 
 def test_a_missing_machine_is_a_failure(first):
@@ -113,7 +113,7 @@ def test_the_list_is_the_same_except_for_the_record(first, second):
 def test_list_probes_the_endpoint(first):
     first.probe = Probe(outcome="timeout")
     (row,) = list_deployments(first.context()).rows
-    assert (row.phase, row.now, row.probe.outcome) == ("ready", "silent", "timeout")
+    assert (row.phase, row.now, row.probe.outcome) == ("ready", "not responding", "timeout")
 
 
 def test_list_warns_about_unreachable_locations(first):
@@ -125,7 +125,7 @@ def test_list_warns_about_unreachable_locations(first):
     assert "us-east-1 could not be searched" in listing.warnings[0].message
     first.probe = Probe(outcome="timeout")
     (row,) = list_deployments(first.context(cloud=no_cloud)).rows
-    assert (row.now, row.missing) == ("not asked", False)
+    assert (row.now, row.missing) == ("unknown", False)
 
 
 def test_open_prints_the_same_as_on_the_first_computer(first, second):
@@ -144,7 +144,7 @@ def test_open_names_tags_that_earlier_versions_lack(first, second):
     with pytest.raises(DeployError) as caught:
         access(second.context(), "demo")
     assert caught.value.code == "no_endpoint"
-    assert "tags of an earlier version" in caught.value.message
+    assert "from an earlier version" in caught.value.message
 
 
 def test_open_prints_no_address_for_a_stopped_machine(first, second):
@@ -174,7 +174,7 @@ def test_hostile_tags_reach_neither_commands_nor_the_terminal(first, second, mod
 def test_an_unknown_engine_does_not_break_the_list(first, second):
     tagged(first, engine="another")
     listing = list_deployments(second.context())
-    assert [(row.name, row.now) for row in listing.rows] == [("demo", "not asked")]
+    assert [(row.name, row.now) for row in listing.rows] == [("demo", "unknown")]
     assert [item.code for item in listing.warnings] == ["unknown_engine"]
 
 

@@ -161,7 +161,7 @@ def test_without_a_record_no_machine_is_terminated(around):
     with pytest.raises(ConflictError) as caught:
         bring_up(around)
     assert caught.value.code == "name_taken"
-    assert caught.value.message.startswith(f"{copied.id} and {serving.id} run under 'demo', and no record has which")
+    assert caught.value.message.startswith(f"{copied.id} and {serving.id} run under 'demo', and no record shows which")
     assert len(ids(around)) == 2
 
 
@@ -198,7 +198,7 @@ def test_an_interrupted_removal_names_what_runs(around):
     around.world.on_call = refuse
     with pytest.raises(ThrottledError) as caught:
         bring_up(around, wait=True)
-    assert f"the machine {serving.id} runs and costs $1.861 an hour" in caught.value.hint
+    assert f"the machine {serving.id} is running and costs $1.861 an hour" in caught.value.hint
     assert len(ids(around)) == 2
 
 

@@ -140,7 +140,7 @@ def test_adding_or_dropping_static_ip_recreates(around):
     dropped = bring_up(around)
     assert (dropped.proposal.update.strategy, around.world.there("address")) == ("recreate", [])
     assert dropped.deployment.endpoint != URL
-    with pytest.raises(ConflictError, match="can't run side by side"):
+    with pytest.raises(ConflictError, match="can't run two machines side by side"):
         up(around, strategy="rolling")
 
 

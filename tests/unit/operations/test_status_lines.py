@@ -65,8 +65,8 @@ def test_a_missing_machine_is_not_ready_and_costs_nothing(around):
     gone(around)
     for found in (status(around.context(), "demo"), *statuses(around.context())):
         text = status_text(found)
-        assert text.splitlines()[0] == "demo  no machine runs; last known state: ready"
-        assert "  cost      nothing now: no machine runs" in text
+        assert text.splitlines()[0] == "demo  no running machine; last known state: ready"
+        assert "  cost      nothing now: no running machine" in text
         assert "  ends " not in text
         assert "'tgi-deploy diagnose demo' shows why it terminated" in text
         assert "'tgi-deploy down demo' removes the rest" in text

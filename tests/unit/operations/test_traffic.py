@@ -183,7 +183,7 @@ def test_the_users_certificate_is_pinned_from_the_start_and_a_renewed_one_is_an_
 def test_status_explains_that_the_url_of_a_tunnel_needs_one(around):
     bring_up(around, {"tunnel": True}, wait=True)
     text = status_text(status(public(around), "demo"))
-    assert "that URL needs one: 'tgi-deploy open demo' prints how to connect" in text
+    assert "the URL needs one: 'tgi-deploy open demo' prints how to connect" in text
 
 
 def test_nothing_is_sent_before_the_certificate_is_known(around):

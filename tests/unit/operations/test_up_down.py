@@ -239,8 +239,8 @@ def test_leftovers_of_a_rejected_launch_exit_6_with_ids(around):
 @pytest.mark.parametrize(
     ("call", "error", "reported"),
     [
-        ("machine", ThrottledError("too fast"), "the machine instance-2 runs and costs $1.861 an hour"),
-        ("machine", DeployError("state_unusable", "the disk is full"), "the machine instance-2 runs"),
+        ("machine", ThrottledError("too fast"), "the machine instance-2 is running and costs $1.861 an hour"),
+        ("machine", DeployError("state_unusable", "the disk is full"), "the machine instance-2 is running"),
         ("create instance", LostReplyError("lost"), "a machine may have been launched"),
     ],
 )

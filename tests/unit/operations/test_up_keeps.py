@@ -142,7 +142,7 @@ def test_heal_does_not_replace_an_earlier_machine(around):
         )
     assert caught.value.data["outcome"] == "kept"
     assert len([call for call in around.world.calls if call[0] == "create instance"]) == 1
-    assert any(line.startswith("not healed: ") for line in around.recorder.lines)
+    assert any(line.startswith("no automatic fix: ") for line in around.recorder.lines)
 
 
 class Deaf(FakeEngine):

@@ -91,7 +91,7 @@ def test_a_failed_revision_is_removed_and_the_old_one_restored(around):
     deployment = around.store.load("demo")
     assert caught.value.code == "wrong_model"
     assert caught.value.data["restored"] == {"revision": 3, "endpoint": deployment.endpoint}
-    assert "what revision 1 ran serves again" in caught.value.hint
+    assert "revision 1 was restored as revision 3 and serves at" in caught.value.hint
     assert numbers(around) == [(1, "up", "retired"), (2, "up", "failed"), (3, "rollback", "serving")]
     assert (deployment.rollout, deployment.revision.spec) == (None, deployment.revisions[0].spec)
     assert len(around.world.running()) == 1
@@ -204,7 +204,7 @@ def test_an_unrestorable_revision_is_a_warning(around):
         raise InputError("unknown_model", "there is no model of that name")
 
     bring_up(around)
-    outcome = bring_up(around, NEW, again=gone, dry_run=True)
+    outcome = bring_up(around, NEW, plan_revision=gone, dry_run=True)
     assert "cannot_restore" in {item.code for item in outcome.proposal.warnings}
 
 

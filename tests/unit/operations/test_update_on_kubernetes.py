@@ -64,7 +64,7 @@ class Cluster:
             "options": target.options(),
             "supplied": Supplied(place=PLACE),
             "wait": True,
-            "again": lambda revision: (planned(revision.plan.chosen.quantize), ()),
+            "plan_revision": lambda revision: (planned(revision.plan.chosen.quantize), ()),
         }
         return up(context, request(planned(scheme), **{**values, **changes})).deployment
 

@@ -128,7 +128,7 @@ def test_without_an_hourly_price_tokens_have_none(make_request: Callable[..., Re
 
 
 @pytest.mark.parametrize(
-    ("chosen", "fallback", "dearer", "utilization"),
+    ("chosen", "fallback", "more_expensive", "utilization"),
     [
         (("1", 100), ("2", 400), "fallback", 0.5),  # four times the tokens for twice the money: pays when half busy
         (("2", 400), ("1", 100), "chosen", 0.5),
@@ -139,10 +139,10 @@ def test_without_an_hourly_price_tokens_have_none(make_request: Callable[..., Re
     ],
 )
 def test_breakeven(
-    chosen: tuple[str, float], fallback: tuple[str, float], dearer: str, utilization: float | None
+    chosen: tuple[str, float], fallback: tuple[str, float], more_expensive: str, utilization: float | None
 ) -> None:
     found = breakeven(machine(*chosen), machine(*fallback))
-    assert (found.dearer, found.utilization) == (dearer, pytest.approx(utilization))
+    assert (found.more_expensive, found.utilization) == (more_expensive, pytest.approx(utilization))
 
 
 def test_both_cost_the_same_per_token_at_breakeven() -> None:

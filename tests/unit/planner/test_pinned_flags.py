@@ -144,7 +144,7 @@ def test_a_padded_model_gets_no_batch_that_its_cache_cannot_hold(planned: MakePl
 @pytest.mark.parametrize(
     ("pin", "says"),
     [
-        (("max-total-tokens", "512"), "less than a promised request of 640 tokens"),
+        (("max-total-tokens", "512"), "less than a planned request of 640 tokens"),
         (("max-input-tokens", "100"), "less than the promised 512"),
         (("max-total-tokens", "8193"), "more than the 8192 that the model supports"),
         (("max-input-tokens", "8192"), "must be below --max-total-tokens 8192"),

@@ -313,16 +313,16 @@ def test_reading_and_deleting_a_missing_resource_is_not_an_error(bench):
 
 def test_every_kind_has_a_command_that_removes_it(bench):
     for kind in bench.target.cloud(bench.place).kinds:
-        command = bench.target.by_hand.removal_command(kind, "thing-1", bench.place)
+        command = bench.target.manual_commands.removal_command(kind, "thing-1", bench.place)
         assert command is not None, kind
         assert any("thing-1" in word for word in shlex.split(command))
-        look = bench.target.by_hand.look_command(kind, "thing-1", bench.place)
+        look = bench.target.manual_commands.look_command(kind, "thing-1", bench.place)
         assert look is None or any("thing-1" in word for word in shlex.split(look))
-    assert bench.target.by_hand.removal_command("nothing-known", "thing-1", bench.place) is None
+    assert bench.target.manual_commands.removal_command("nothing-known", "thing-1", bench.place) is None
 
 
 def test_manual_commands_name_the_deployment_and_can_be_pasted(bench):
-    commands = bench.target.by_hand.commands("demo", bench.place, "MACHINE")
+    commands = bench.target.manual_commands.commands("demo", bench.place, "MACHINE")
     for command in (*commands.inspections, *commands.removal, commands.proof):
         assert shlex.split(command.partition("   #")[0])
     assert "demo" in commands.proof

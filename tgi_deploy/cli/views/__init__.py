@@ -1,3 +1,3 @@
-"""Text for people: each view turns a result into lines. Nothing here decides or computes."""
+"""Turns results into text for people. Views decide and compute nothing."""
 
 from __future__ import annotations

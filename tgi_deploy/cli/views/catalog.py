@@ -1,4 +1,4 @@
-"""Entries of the catalog as tables."""
+"""Formats entries of the catalog as tables."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def list_text(kind: str, items: Sequence[Value]) -> str:
 
 
 def _at(item: object, path: str) -> Any:  # noqa: ANN401 -- a field of any entry
-    """Return the value at `path`, None if a value on the way is missing."""
+    """Return the value at a dotted `path`; None if a value along it is None."""
     key, _, rest = path.partition(".")
     value = getattr(item, key)
     return _at(value, rest) if rest and value is not None else value
 
 
 def item_text(item: Mapping[str, Any]) -> str:
-    """Return a line for each fact; a nested table is indented, a list of tables is counted."""
+    """Return a line for each fact. A nested table is indented; a list of tables is only counted."""
     return "".join(f"{line}\n" for line in _lines(item))
 
 
@@ -69,7 +69,7 @@ def _is_table(value: object) -> bool:
     return any(not isinstance(inner, Mapping) for inner in value.values())
 
 
-def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- whatever a catalog entry holds
+def _cell(key: str, value: Any) -> str:  # noqa: ANN401 -- any value of a catalog entry
     if value is None or value == {}:
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Why a plan chose what it did: chances of meeting limits, other accelerators and classes, the frontier."""
+"""Explains a plan's choice: chances of meeting limits, other accelerators and classes, the frontier."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS: Final[dict[Metric, str]] = {"ttft_ms": "ms", "tpot_ms": "ms", "output_to
 
 
 def chance_of(candidate: Candidate, metric: Metric) -> str:
-    """Return `; 2,000 ms met: 99 %`, or nothing without such a limit."""
+    """Return `; 2,000 ms met: 99%`; empty without such a limit."""
     found = next((item for item in candidate.outcomes if item.limit.metric == metric), None)
     return "" if found is None else f"; {_limit(found)} met: {_percent(found.chance)}"
 
@@ -32,12 +32,12 @@ def _limit(outcome: LimitOutcome) -> str:
 
 
 def _percent(chance: float) -> str:
-    """Return a percentage, never 0 % or 100 %: no prediction is that certain."""
-    return f"{min(99, max(1, round(100 * chance)))} %"
+    """Return a percentage, never 0% or 100%: no prediction is that certain."""
+    return f"{min(99, max(1, round(100 * chance)))}%"
 
 
 def service_level(plan: Plan) -> str:
-    """Yield what one replica can handle, how many there are, and what more certainty costs."""
+    """Return sentences about what one replica can handle, the number of replicas, and the price of more certainty."""
     sentences = [*_one_replica(plan), *_neighbors(plan)]
     return wrapped(" ".join(sentences), first="") if sentences else ""
 
@@ -69,7 +69,7 @@ def _beyond(plan: Plan, replica_load: ReplicaLoad) -> str:
 
 
 def _without_one(plan: Plan) -> str:
-    """Return how much of the load one replica fewer can handle, and what a spare costs."""
+    """Return the share of the load that the replicas handle without one of them, and the price of a spare."""
     replica_load, request, spare = plan.replica_load, plan.request, plan.spare_usd_per_hour
     if replica_load is None:
         return "an unknown part of the load"
@@ -108,7 +108,7 @@ def _method(point: FrontierPoint) -> str:
 
 def frontier(points: Sequence[FrontierPoint]) -> str:
     """Return the Pareto-optimal candidates, at most seven, cheapest first."""
-    if len(points) < 2:  # noqa: PLR2004 -- the choice alone says nothing
+    if len(points) < 2:  # noqa: PLR2004 -- the choice alone is not informative
         return ""
     shown = _thinned(points)
     header = ("machine", "runs", "weights", "price", "tokens/s", "first token", "quality", "")
@@ -121,9 +121,7 @@ def frontier(points: Sequence[FrontierPoint]) -> str:
         for point in shown
     ]  # fmt: skip
     more = len(points) - len(shown)
-    note = "no candidate beats these in price, speed and quality at once" + (
-        f"; {more} more with --json" if more else ""
-    )
+    note = "no candidate is better in price, speed and quality" + (f"; {more} more with --json" if more else "")
     return f"{heading('Frontier', note)}\n{table(header, rows, right=_NUMBERS, indent='  ')}".rstrip("\n")
 
 
@@ -132,8 +130,8 @@ def _price(point: FrontierPoint) -> str:
 
 
 def _runs(point: FrontierPoint) -> str:
-    cards = f"{point.num_shard} x {point.accelerator}"
-    return f"{point.replicas} x ({cards})" if point.replicas > 1 else cards
+    used = f"{point.num_shard} x {point.accelerator}"
+    return f"{point.replicas} x ({used})" if point.replicas > 1 else used
 
 
 def _mark(point: FrontierPoint) -> str:

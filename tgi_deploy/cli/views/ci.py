@@ -1,4 +1,4 @@
-"""Output for CI systems: JUnit XML and GitHub's workflow commands."""
+"""Formats output for CI systems: JUnit XML and GitHub's workflow commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PROPERTY_ESCAPES: Final = (*_ESCAPES, (":", "%3A"), (",", "%2C"))
 
 
 class TestCase(Frozen, frozen=True, kw_only=True):
-    """`code` is the failure type, empty if it passed; `text` is the detail below the message."""
+    """A test case. `code` is the failure type, empty if it passed; `text` has details below the message."""
 
     name: str
     code: str = ""

@@ -1,4 +1,4 @@
-"""The costs of deployments, as tables."""
+"""Formats the costs of deployments as tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN: Final = "unknown"
 
 
 def costs_text(found: CostsData) -> str:
-    """Return deployments, deleted ones, and the total; owners only if there are several."""
+    """Return the costs of deployments, of deleted ones, and in total; by owner only if there are several."""
     rows = [
         (one_line(item.name), one_line(item.owner) or _UNKNOWN, item.location, str(item.machines), *_cells(item))
         for item in found.deployments

@@ -1,4 +1,4 @@
-"""Deployments, change sets and removals: as text of at most 100 columns."""
+"""Formats deployments, change sets and removals as text of at most 100 columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def changes_text(changes: ChangeSet) -> str:
 
 
 def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
-    """Return what is about to be done, for which `request`, and what it costs."""
+    """Return the proposed changes, the `request` that they are for, and their cost."""
     if proposal.changes_networks_alone:
         head = heading(f"{proposal.deployment.name}: who may connect")
         return f"{head}\n{changes_text(proposal.changes)}"
@@ -49,7 +49,7 @@ def proposal_text(proposal: Proposal, request: Request | None = None) -> str:
         *update,
         changes_text(proposal.changes),
         f"  published on {proposal.cidrs[0]}" if owned and proposal.cidrs else f"  reachable {_who(proposal)}",
-        "  no price: the machine is yours; only 'down' removes the deployment"
+        "  no price: it runs on your own hardware; only 'down' removes the deployment"
         if owned
         else f"  {usd(cost.usd_per_hour, estimated=offer.estimated)} an hour for everything; {end}",
         *credits_lines(proposal.credits, cost.usd_per_hour),
@@ -63,13 +63,13 @@ def _who(proposal: Proposal) -> str:
 
 
 def _service_lines(proposal: Proposal, request: Request) -> Iterator[str]:
-    """Yield what is served, and its predicted performance."""
-    from tgi_deploy.cli.views.plan import cards, precision  # noqa: PLC0415 -- status needs no plan
+    """Yield the model and its machine, and the predicted performance."""
+    from tgi_deploy.cli.views.plan import accelerators_of, precision  # noqa: PLC0415 -- status needs no plan
 
     candidate = proposal.candidate
     speed, settings = candidate.performance, candidate.engine.settings
     yield (
-        f"  runs      {one_line(request.model.model.hub_id)} on {cards(candidate)}, {precision(candidate)},"
+        f"  runs      {one_line(request.model.model.hub_id)} on {accelerators_of(candidate)}, {precision(candidate)},"
         f" {count(settings.max_total_tokens)} tokens of context"
     )
     yield (
@@ -92,29 +92,29 @@ def update_text(update: Update) -> str:
 
 def _recreating(update: Update) -> Iterator[str]:
     yield f"  requests  in-flight ones have {duration(update.drain_s)} to finish; new ones are refused from then on"
-    yield f"  downtime  about {duration(update.downtime_s)} after that, until the new one is proved"
+    yield f"  downtime  about {duration(update.downtime_s)} after that, until the new one is verified"
     if update.stable:
-        yield "  address   stays: the new machine has it once it is proved"
+        yield "  address   stays: the new machine has it once it is verified"
 
 
 def _rolling(update: Update) -> Iterator[str]:
-    """Yield what clients notice: the URL is the proxy's, which stays, or the new machine's."""
+    """Yield the effects on clients: the URL is that of a proxy, which stays, or that of the new machine."""
     costs = "" if update.extra_usd is None else f": about {usd(update.extra_usd)}"
     yield f"  extra     a second machine for about {duration(update.overlap_s)}{costs}"
     if update.downtime_s:
-        yield "  address   stays: it moves to the new machine once that is proved and the old one has drained"
+        yield "  address   stays: it moves to the new machine once that is verified and the old one has drained"
         yield f"  downtime  new requests are refused for up to {duration(update.downtime_s)}, while the old one drains"
     elif update.stable:
         yield f"  front     new requests go to the new machine {update.moves}: none are refused"
     else:
-        yield "  address   changes once the new machine is proved; the old one refuses new requests from then on"
+        yield "  address   changes once the new machine is verified; the old one refuses new requests from then on"
         yield "            (with --static-ip it stays in later updates)"
     yield f"  requests  in-flight ones have {duration(update.drain_s)} to finish"
 
 
 def _start_text(proposal: Proposal) -> str:
     deployment = proposal.deployment
-    price = _hourly(deployment) or "no price: it is yours"
+    price = _hourly(deployment) or "no price: it runs on your own hardware"
     return "\n".join((heading(f"{deployment.name}: start it again"), changes_text(proposal.changes), f"  {price}"))
 
 
@@ -138,9 +138,9 @@ def _surplus_text(proposal: Proposal) -> str:
 def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     deployment = outcome.deployment
     if outcome.declined:
-        return "nothing was done"
+        return "declined: nothing was changed"
     if not outcome.changed and outcome.proposal is not None:
-        return f"{proposal_text(outcome.proposal, request)}\n\ndry run: nothing was done"
+        return f"{proposal_text(outcome.proposal, request)}\n\ndry run: nothing was changed"
     if not outcome.changed:
         return f"{deployment.name} is {deployment.status} at {deployment.endpoint}: nothing to do"
     lines = [f"{deployment.name} is {deployment.status} at {deployment.endpoint}"]
@@ -154,7 +154,7 @@ def up_text(outcome: UpOutcome, request: Request | None = None) -> str:
     if update is not None and update.strategy == "rolling" and not update.stable:
         grace = duration(update.drain_s)
         lines.append(f"  the address has changed; in-flight requests at the old one had {grace} to finish")
-    price = _hourly(deployment) or "it is yours and keeps running"
+    price = _hourly(deployment) or "it keeps running on your own hardware"
     end = terms(deployment.ends)
     lines.append(f"  {price} until 'tgi-deploy down {deployment.name}'" + (f"; {end}" if end else ""))
     return "\n".join(lines)
@@ -165,12 +165,12 @@ def proof_lines(proof: Proof) -> Iterator[str]:
     if proof.under_load is None:
         return
     measured = proof.under_load.measured
-    line = f"  {plural(measured.requests, 'promised request')} at once"
+    line = f"  {plural(measured.requests, 'request')} at once"
     if measured.first_token_ms is not None and measured.output_tokens_per_s is not None:
         line += (
             f": first token after {count(measured.first_token_ms)} ms, {count(measured.output_tokens_per_s)} tokens/s"
         )
-    yield f"{line}{accelerated()}; the longest promised prompt was answered"
+    yield f"{line}{accelerated()}; the longest planned prompt was answered"
 
 
 def removals_text(removals: Sequence[Removal]) -> str:
@@ -179,7 +179,7 @@ def removals_text(removals: Sequence[Removal]) -> str:
         attached = [found for found in removal.seen if found.attached]
         more = f"\n  - {plural(len(attached), 'attached resource')}" if attached else ""
         steps = changes_text(removal.changes) or "  - its record: it has no other resources"
-        stays = "".join(f"\n    {thing} stays: --volumes removes it unless others use it" for thing in removal.kept)
+        stays = "".join(f"\n    {kept} stays: --volumes removes it unless others use it" for kept in removal.kept)
         begun = f"created by {', '.join(removal.owners)}" if removal.owners else ""
         blocks.append(f"{heading(removal.name, begun)}\n{steps}{more}{stays}")
     return "\n".join(blocks)

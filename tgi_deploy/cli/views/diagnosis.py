@@ -1,4 +1,4 @@
-"""A diagnosis and the page of a code, as text of at most 100 columns."""
+"""Formats diagnoses and the pages of codes as text of at most 100 columns."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _unexplained(error: UnexplainedData | None) -> str:
     lines = ["The engine failed, and no line of this log matches a known cause."]
     if error is not None:
         lines.append(wrapped(f"first error, line {error.line}: {one_line(error.evidence)}", rest="    "))
-    lines.append(wrapped("An earlier part of the log may hold the cause: consequences come last."))
+    lines.append(wrapped("The cause may be in an earlier part of the log: its consequences come last."))
     return "\n".join(lines) + "\n"
 
 

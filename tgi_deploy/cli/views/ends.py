@@ -1,4 +1,4 @@
-"""When a machine terminates automatically, as text."""
+"""Formats the limits of a machine: when it terminates automatically."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ends_cell(ends: Sequence[End | EndData]) -> str:
 
 
 def terms(ends: Ends) -> str:
-    """Return what will terminate a machine that is not yet launched; empty if nothing does."""
+    """Return the limits of a machine that is not launched yet; empty if there are none."""
     words = (
         f"after {option_duration(ends.ttl_s)}" if ends.ttl_s else "",
         f"after {option_duration(ends.idle_s)} without a request" if ends.idle_s else "",

@@ -1,4 +1,4 @@
-"""A failed `up` as text: the phase, the evidence, what to do, and what still costs money."""
+"""Formats the failure of an `up`: the phase, the evidence, what to do, and what still costs money."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FROM_BEFORE: Final = "the machine is older than this run and is kept: 'tgi-depl
 _PARTLY: Final = f"{CREATED_WAS_REMOVED}: 'tgi-deploy down {{name}}' removes it"
 _INDENT: Final = " " * 12
 _HINTS: Final = {
-    "kept": "the machine still runs: 'tgi-deploy logs {name}' shows its log",
-    "not_removed": "its removal failed, so it may still run: 'tgi-deploy down {name}' removes it",
+    "kept": "the machine is still running: 'tgi-deploy logs {name}' shows its log",
+    "not_removed": "its removal failed, so it may still be running: 'tgi-deploy down {name}' removes it",
     "removed": ALL_WAS_REMOVED,
 }
 
 
 def failure_text(problem: Problem, failure: Failure) -> str:
-    """Describe a failure; empty without a known cause and machine."""
+    """Return a failure as text; empty if its cause or the state of its machine is unknown."""
     if failure.diagnosis is None or failure.outcome is None:
         return ""
     message = problem.message.replace(f" Evidence: {failure.diagnosis.evidence}", "")
@@ -71,7 +71,7 @@ def _costs(failure: Failure) -> str:
         return f"nothing anymore{_spent(failure)}"
     price = f"{usd(still.usd_per_hour)} an hour" if still.usd_per_hour is not None else "no rent"
     until = f" until {still.ends_at.isoformat()}" if still.ends_at else ""
-    return f"{price}{until}: {still.machine} in {still.region} still runs; '{still.ends_with}' removes it"
+    return f"{price}{until}: {still.machine} in {still.region} is still running; '{still.ends_with}' removes it"
 
 
 def _spent(failure: Failure) -> str:

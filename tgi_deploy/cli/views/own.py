@@ -1,4 +1,4 @@
-"""Buy or rent: the cost of an owned machine next to rentals that meet the same request."""
+"""Compares the cost of an owned machine with rentals that meet the same request."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _NUMBERS: Final = frozenset({2, 3, 4, 5})
 
 
 def own_text(owned: Owned) -> str:
-    blocks = [_books(owned), _rentals(owned), _reading(owned)]
+    blocks = [_owned_cost(owned), _rentals(owned), _reading(owned)]
     return "\n".join(block for block in blocks if block) + "\n"
 
 
-def _books(owned: Owned) -> str:
+def _owned_cost(owned: Owned) -> str:
     several = f"{owned.machines} x " if owned.machines > 1 else ""
     source = f" Figures: {one_line(owned.source)}." if owned.source else ""
     return (
         heading("Buy or rent", f"{several}{one_line(owned.name)}, {owned.hardware}")
         + "\n"
         + wrapped(
-            f"{usd(owned.purchase_usd)} to buy, {usd(owned.running_usd_per_month)} a month to keep"
-            f" ({owned.power_kw} kW per machine at the meter), {usd(owned.usd_per_month)} a month in all over"
+            f"{usd(owned.purchase_usd)} to buy, {usd(owned.running_usd_per_month)} a month to run"
+            f" ({owned.power_kw} kW per machine at the meter), {usd(owned.usd_per_month)} a month in total over"
             f" {plural(int(owned.useful_life_years * 12), 'month')}.{source}"
         )
     )

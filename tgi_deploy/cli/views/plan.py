@@ -1,4 +1,4 @@
-"""The details of a plan, for --explain, and the reasons why there is none."""
+"""Formats the details of a plan for --explain, and the reasons why there is none."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _PHASE_WORDS: Final = {
 
 
 def details_text(plan: Plan, printed: PlanDocument) -> str:
-    """Return the bill, the memory, the command line, the figures with their intervals, and what was rejected.
+    """Return the bill, the memory, the command line, the figures with their intervals, and the rejections.
 
-    `printed` is the same plan as `--json` prints it.
+    `printed` is the same plan in the form of `--json`.
     """
     chosen = plan.chosen
     blocks = [
@@ -59,15 +59,15 @@ def details_text(plan: Plan, printed: PlanDocument) -> str:
 
 def elsewhere_text(hardware: InstanceType, machines: Sequence[Elsewhere]) -> str:
     """Return the list prices of other clouds, marked as for comparison only."""
-    cards = f"{hardware.accelerator_count} x {hardware.accelerator.name}"
-    lines = [heading("Elsewhere", f"{cards} at list price, for comparison only: nothing is deployed there")]
+    count_and_name = f"{hardware.accelerator_count} x {hardware.accelerator.name}"
+    lines = [heading("Elsewhere", f"{count_and_name} at list price, for comparison only: nothing is deployed there")]
     lines += [
         f"  {item.cloud:<6}{item.machine:<28}{item.region:<13}{f'{usd(item.usd_per_hour)}/h':>12}"
-        f"  from {item.date} on, {item.confidence} confidence"
+        f"  as of {item.date}, {item.confidence} confidence"
         for item in machines
     ]
     if not machines:
-        lines.append(wrapped(f"No list price of a machine with {cards} is known."))
+        lines.append(wrapped(f"No list price of a machine with {count_and_name} is known."))
     return "\n".join(lines) + "\n"
 
 
@@ -83,25 +83,25 @@ def no_plan_text(outcome: NoFeasiblePlan, commands: Sequence[str]) -> str:
 
 
 def files_text(files: Mapping[str, str]) -> str:
-    """Return a line for each picture that was written."""
+    """Return a line for each file that was written."""
     return "".join(f"{kind} written to {one_line(path)}\n" for kind, path in files.items())
 
 
 def summary(candidate: Candidate) -> str:
-    """Return a candidate in one line: machine, cards, precision and price."""
+    """Return a candidate in one line: machine, accelerators, precision and price."""
     offer = candidate.offer
     several = f"{candidate.machines} x " if candidate.machines > 1 else ""
     where = "" if offer.market == "owned" else f" {offer.market} in {offer.region}"
     price = "" if offer.usd_per_hour is None else f", {price_of(candidate)}"
-    return f"{several}{offer.instance_type.name}{where}: {cards(candidate)}, {precision(candidate)}{price}"
+    return f"{several}{offer.instance_type.name}{where}: {accelerators_of(candidate)}, {precision(candidate)}{price}"
 
 
 def price_of(candidate: Candidate) -> str:
     return rate(candidate.cost.usd_per_hour, estimated=candidate.offer.estimated)
 
 
-def cards(candidate: Candidate) -> str:
-    """Return `1 x L4`, or `2 of 4 x L4` if some of the machine's cards stay idle."""
+def accelerators_of(candidate: Candidate) -> str:
+    """Return `1 x L4`, or `2 of 4 x L4` if some of the machine's accelerators stay idle."""
     kind = candidate.offer.instance_type
     if candidate.replicas > 1:
         return f"{candidate.replicas} replicas of {candidate.num_shard} x {kind.accelerator.name}"
@@ -165,7 +165,7 @@ def _memory(candidate: Candidate) -> str:
 
 
 def _prefill_note(candidate: Candidate) -> str:
-    """Return the prefill batch, if it differs from the engine's default, which favors speed over memory."""
+    """Return the prefill batch if it is smaller than the engine's default, which favors speed over memory."""
     own, message = candidate.engine.settings.default_prefill_tokens, candidate.engine.settings.max_batch_prefill_tokens
     if own is None or own <= message:
         return ""
@@ -199,7 +199,7 @@ def _engine(engine: EngineRun) -> str:
 
 
 def _flag_lines(args: Sequence[str]) -> Iterator[str]:
-    """Yield flags with their values, several per line, never a flag apart from its value."""
+    """Yield lines of flags, each flag on the same line as its value."""
     line, room = " ", width()
     for pair in _pairs(args):
         if len(line) + 1 + len(pair) > room and line.strip():
@@ -228,7 +228,7 @@ def _performance(candidate: Candidate, request: Request) -> str:
         number = f"{request.arrivals_per_s:.4g} requests/s"
     load = (
         f"at {number} of {count(request.input_tokens)} tokens in and"
-        f" {count(request.output_tokens)} out{', with 80 % intervals' if speed.ttft_ms_span else ''}"
+        f" {count(request.output_tokens)} out{', with 80% intervals' if speed.ttft_ms_span else ''}"
     )
     lines = [
         heading("Predicted speed", load),
@@ -254,7 +254,7 @@ def _performance(candidate: Candidate, request: Request) -> str:
 def _figure(
     label: str, written: Callable[[float], str], value: float, span: Span | UsdSpan | None, unit: str = ""
 ) -> str:
-    """Return a median with its 80 % interval."""
+    """Return a median with its 80% interval."""
     ends = f"({written(float(span.low))} to {written(float(span.high))})" if span else ""
     words = " ".join(word for word in (f"{written(value):>12}", unit, ends) if word)
     return f"  {label:<{_LABEL}}{words}"
@@ -276,7 +276,7 @@ def _ready(phases: Sequence[PlannedPhase]) -> str:
 
 
 def _top(plan: Plan) -> str:
-    """Return the best of other cards and quality classes, and what is tried if there is no capacity."""
+    """Return the best of other accelerators and quality classes, and the fallbacks if there is no capacity."""
     lines = []
     if plan.alternatives:
         slow = "; * misses the service level" if any(map(_is_slow, plan.alternatives)) else ""
@@ -307,7 +307,7 @@ def _place(candidate: Candidate) -> str:
 
 
 def _row(number: int, candidate: Candidate, here: str) -> tuple[str, ...]:
-    """Return the cells of a row, the last two of them numbers. Only the cards in use count, and a place not `here`."""
+    """Return the cells of a row. Only accelerators in use count, and a location is shown only if it is not `here`."""
     offer = candidate.offer
     place = "" if _place(candidate) == here else _place(candidate)
     method = (candidate.dtype if candidate.quantize == "none" else candidate.quantize) + "*" * _is_slow(candidate)

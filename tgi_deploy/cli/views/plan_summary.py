@@ -1,4 +1,4 @@
-"""A plan in about fifteen lines, printed from its document, so that a lock can print it too."""
+"""Formats a plan in about fifteen lines. It reads the plan's document, so that a lock can be printed, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REST: Final = " " * 11
 
 
 def summary_text(plan: PlanDocument) -> str:
-    """Return what runs, where, at what price and speed; alternatives; warnings."""
+    """Return the model, its machine, price and speed; alternatives; warnings."""
     facts = [wrapped(f"{label:<9}{text}", rest=_REST) for label, text in _facts(plan)]
     notices = [wrapped(f"! {one_line(text)}", rest="    ") for text in plan.notices]
     blocks = ("\n".join([_headline(plan), *facts]), _alternatives(plan), "\n".join(notices))
@@ -43,7 +43,7 @@ def _facts(plan: PlanDocument) -> Iterator[tuple[str, str]]:
     own = "a new node of your cluster" if chosen.price_date else "your own hardware"
     where = own if chosen.market == "owned" else f"{chosen.market} in {chosen.region}"
     quality = f", quality {chosen.quality_class}" if chosen.quality_class else ""
-    yield "runs on", f"{_cards(chosen)}, {where}, {_precision(chosen)}{quality}"
+    yield "runs on", f"{_accelerators(chosen)}, {where}, {_precision(chosen)}{quality}"
     if chosen.usd_per_hour is not None:
         yield "price", _cost(plan)
     yield "memory", _memory(plan)
@@ -56,7 +56,7 @@ def _machine(choice: Choice) -> str:
     return f"{choice.machines} x {choice.instance_type}" if choice.machines > 1 else choice.instance_type
 
 
-def _cards(choice: Choice) -> str:
+def _accelerators(choice: Choice) -> str:
     """Return `1 x L4`, or `2 of 4 x L4` if some of the machine's accelerators stay idle."""
     if choice.replicas > 1:
         return f"{choice.replicas} replicas of {choice.num_shard} x {choice.accelerator}"
@@ -127,7 +127,7 @@ def _load(request: RequestDocument) -> str:
 
 
 def _alternatives(plan: PlanDocument) -> str:
-    """Return the best of the other accelerators and quality classes, a line each.
+    """Return the best of the other accelerators and quality classes, one per line.
 
     The date of their prices is in the heading if it is the same for all.
     """
@@ -138,7 +138,7 @@ def _alternatives(plan: PlanDocument) -> str:
     one = dates.pop() if len(dates) == 1 else ""
     rows = [
         (
-            _machine(item), _cards(item), _precision(item), item.quality_class or "",
+            _machine(item), _accelerators(item), _precision(item), item.quality_class or "",
             _price(item), f"{count(item.output_tokens_per_s)} tokens/s",
             "" if _place(item) == _place(plan.chosen) else _place(item), "" if one else _dated(item),
         )

@@ -1,4 +1,4 @@
-"""Smokes and proofs as text."""
+"""Formats the results of smoke tests and of proofs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def smoked_text(results: Sequence[Smoked]) -> str:
     rows = [(item.job.model, verdict(item), str(item.chosen.get("instance_type") or "-"), f"{item.took_s:.0f} s",
              usd(item.usd)) for item in results]  # fmt: skip
     lines = [table(("model", "result", "machine", f"took{accelerated()}", "cost"), rows, right=frozenset({3, 4}))]
-    left = [thing for item in results for thing in item.left]
+    left = [resource for item in results for resource in item.left]
     return "\n".join([*lines, left_text(left)] if left else lines)
 
 

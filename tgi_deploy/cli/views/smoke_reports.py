@@ -1,4 +1,4 @@
-"""Smoke results for CI systems: JUnit XML, GitHub annotations and step summary."""
+"""Formats smoke results for CI systems: JUnit XML, GitHub annotations and step summary."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def github_summary(results: Sequence[Smoked]) -> str:
         for case, problem in item.failures:
             lines += ["", f"**{_cell(item.job.model)}**: {_cell(problem.message)}", "", "```", case.text, "```"]
         for left in item.left:
-            lines += ["", f"Still there: {left.kind} `{left.id}` in {left.region}"]
+            lines += ["", f"Not removed: {left.kind} `{left.id}` in {left.region}"]
     return "\n".join(lines) + "\n\n"
 
 

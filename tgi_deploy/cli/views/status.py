@@ -1,4 +1,4 @@
-"""The status of deployments: what runs, whether it serves, what it costs, how to reach it, what to do next."""
+"""Formats the status of deployments: what runs, whether it serves, what it costs, how to reach it, what to do next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FEW: Final = 4
 
 
 def none_text(places: Sequence[str], *, asked: bool = True) -> str:
-    """Return that there are no deployments, and where that was checked. `asked`: the cloud was asked, too."""
+    """Return a sentence that there are no deployments in these locations. `asked` is whether the cloud was searched."""
     if not asked:
         return "no recorded deployments"
     if len(places) > _FEW:
@@ -33,13 +33,13 @@ def none_text(places: Sequence[str], *, asked: bool = True) -> str:
 
 
 def _standing(status: Status) -> str:
-    """Return the status next to the name. A deployment that was ready is not called ready while it does not respond."""
+    """Return the status next to the name: a recorded `ready` is not shown while the engine does not respond."""
     if status.recorded is None:
         return "known only from tags"
     phase = status.recorded.status
     if status.missing:
-        return f"no machine runs; last known state: {phase}"
-    return f"not responding; last known state: {phase}" if status.silent else phase
+        return f"no running machine; last known state: {phase}"
+    return f"not responding; last known state: {phase}" if status.not_responding else phase
 
 
 def _runs_lines(status: Status) -> Iterator[str]:
@@ -58,9 +58,9 @@ def _runs_lines(status: Status) -> Iterator[str]:
 
 
 def _replica_lines(status: Status) -> Iterator[str]:
-    """Yield how many of several replicas have which status, and why one is not ready."""
+    """Yield the number of replicas by status if there are several, and why one is not ready."""
     state = status.machine
-    if state is None or len(state.replicas) < 2:  # noqa: PLR2004 -- several
+    if state is None or len(state.replicas) < 2:  # noqa: PLR2004 -- more than one replica
         return
     counts = Counter(item.status for item in state.replicas)
     yield f"  replicas  {', '.join(f'{number} {word}' for word, number in counts.items())}"
@@ -69,7 +69,7 @@ def _replica_lines(status: Status) -> Iterator[str]:
 
 
 def _autoscaler_lines(status: Status) -> Iterator[str]:
-    """Yield what changes the number of replicas, and why it does not."""
+    """Yield the autoscaler's range and its problem, if it has one."""
     found = status.autoscaler
     if found is not None:
         yield f"  scaling   {found.least} to {found.most} replicas, with the load, by {found.id}"
@@ -83,13 +83,13 @@ def _cost_words(status: Status) -> str:
     total = status.spent.usd if status.spent else None
     so_far = f"; {usd_spent(total, estimated=estimated)} so far" if total else ""
     if status.missing:
-        return f"nothing now: no machine runs{so_far}"
+        return f"nothing now: no running machine{so_far}"
     price, stopped = status.usd_per_hour, " for its disk" if status.stopped else ""
     return "-" if price is None else f"{usd(price, estimated=estimated)} an hour{stopped}{so_far}"
 
 
 def status_text(status: Status, *, alone: bool = False) -> str:
-    """Return a status as lines. `alone`: remedies are printed elsewhere."""
+    """Return a status as lines. `alone` leaves out the next step, because the error includes it."""
     recorded, probe, url = status.recorded, status.probe, status.url
     lines = [heading(printable(status.name), _standing(status)), *_runs_lines(status)]
     if recorded is not None:
@@ -97,11 +97,11 @@ def status_text(status: Status, *, alone: bool = False) -> str:
     lines.extend(_replica_lines(status))
     lines.extend(_autoscaler_lines(status))
     if url is not None:
-        answer = "not checked: no machine runs" if probe is None else str(probe)
+        answer = "not checked: no running machine" if probe is None else str(probe)
         lines.append(f"  endpoint  {url}  {answer}")
         if status.tunneled:
             how = f"'tgi-deploy open {printable(status.name)}' prints how to connect"
-            lines.append(f"  tunnel    that URL needs one: {how}")
+            lines.append(f"  tunnel    the URL needs one: {how}")
     if message := status.unencrypted:
         lines.append(wrapped(message, first="  traffic   ", rest=" " * 12))
     if status.starting is not None and (status.starting.phase != "ready" or status.starting.exit_code is not None):
@@ -113,7 +113,7 @@ def status_text(status: Status, *, alone: bool = False) -> str:
         lines.append(f"  spot      {status.spot_notice}")
     lines.extend(f"  owner     {printable(owner)}" for owner in status.owners)
     lines.extend(f"  resource  {found.kind} {found.id} {found.state} in {found.place}" for found in status.seen)
-    # Without a record, nothing can be in it: the first line says so.
+    # The first line already shows that there is no record.
     drift = (item for item in status.drift if recorded is not None or item.code != "unrecorded")
     lines.extend(f"  drift     {one_line(item.message)}" for item in drift)
     if not alone and (problem := status.failure):
@@ -122,12 +122,12 @@ def status_text(status: Status, *, alone: bool = False) -> str:
 
 
 def _revision_words(recorded: Deployment, current: Revision) -> str:
-    """Return the number of the running revision, and what an unfinished update waits for."""
+    """Return the number of the running revision, and the state of an unfinished update."""
     rollout = recorded.rollout
     if rollout is None:
         return f"{current.number}, {current.state}"
     if rollout.stage == "promoted":
-        old = f"the machine of revision {rollout.source} still runs: 'up' removes it"
+        old = f"the machine of revision {rollout.source} is still running: 'up' removes it"
         return f"{current.number}, {current.state}; {old}"
     stage = "serves" if recorded.rolling else "is being removed" if rollout.stage == "ending" else "is removed"
     back = f"; 'tgi-deploy rollback {recorded.name}' goes back to {rollout.source}" if rollout.source else ""

@@ -1,4 +1,4 @@
-"""`plan --sweep`: the choices for several values of one option, side by side."""
+"""Formats `plan --sweep`: the choices for several values of one option, side by side."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import Choice, PlannedSpeed
     from tgi_deploy.values.plan_results import SweepData, SweepRow
 
-_COLUMNS: Final = ("instance type", "cards", "quantize", "$/h", "ttft", "tpot", "tokens/s", "$/1m")
+_COLUMNS: Final = ("instance type", "accelerators", "quantize", "$/h", "ttft", "tpot", "tokens/s", "$/1m")
 _RIGHT: Final = frozenset({4, 5, 6, 7, 8})
 CSV_COLUMNS: Final = (
     "value", "instance_type", "region", "market", "num_shard", "quantize", "usd_per_hour", "ttft_ms", "tpot_ms",
@@ -23,7 +23,7 @@ CSV_COLUMNS: Final = (
 
 
 def sweep_csv(found: SweepData) -> str:
-    """Return the table as CSV: the header, then a line for each value; what is not known is empty."""
+    """Return the table as CSV: the header, then a line for each value; unknown figures are empty."""
     written = io.StringIO()
     csv.writer(written, lineterminator="\n").writerows([(found.setting, *CSV_COLUMNS[1:]), *map(_csv_row, found.rows)])
     return written.getvalue()

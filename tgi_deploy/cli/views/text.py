@@ -1,7 +1,7 @@
-"""Small pieces of text that views share: headings, tables, wrapped paragraphs.
+"""Formats text for all views: headings, tables, wrapped paragraphs.
 
-Not rich's: `rich.table` takes 21 ms to import where click takes 35, and all of `plan` may take 120. Only the live line
-of progress.py pays for it.
+`rich.table` would take 21 ms to import; click takes 35, and all of `plan` may take 120. So rich is imported only for
+the live line in progress.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NARROWEST: Final = 40
 _WIDEST: Final = 200
 _UNBOUNDED: Final = 10_000
 _GAP: Final = "  "
-# A command stays on one line, because it could not be pasted otherwise: in quotes, or at the end after a colon.
+# A command, in quotes or at the end after a colon, stays on one line, so that it can be pasted.
 _ATOM: Final = re.compile(r" *(?:\S*'tgi-deploy [^']*'\S*|(?<=: )tgi-deploy .*|\S+)")
 _LABEL: Final = re.compile(r" *\S+(?: \S+)*? {2,}(?=\S)")
 
@@ -48,14 +48,14 @@ def wrapped(text: str, *, first: str = "  ", rest: str = "  ") -> str:
 
 
 def accelerated() -> str:
-    """Return what labels a time or a speed that was measured on the sandbox's clock."""
+    """Return the label for times and speeds that were measured on the sandbox's clock; empty for real ones."""
     context = click.get_current_context(silent=True)
     rehearsed = context is not None and getattr(context.find_root().obj, "sandbox", False)
     return " (accelerated by the sandbox)" if rehearsed else ""
 
 
 def folded(text: str, stream: IO[str]) -> str:
-    """Return `text` as a terminal shows it without cutting words: long lines go on below, under their own column."""
+    """Return `text` for a terminal: long lines are wrapped between words, and continue below their own column."""
     room = width(stream)
     return "\n".join(part for line in text.split("\n") for part in _parts(line, room))
 
@@ -80,7 +80,7 @@ def _parts(line: str, room: int) -> Iterator[str]:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], *, right: frozenset[int] = frozenset(), indent: str = ""
 ) -> str:
-    """Return capital headings and columns as wide as their widest cell, numbers (`right`) aligned right.
+    """Return a table with capital headings and columns as wide as their widest cell; `right` are aligned right.
 
     On a narrower terminal, each row continues on the next line, indented to its second column.
     """

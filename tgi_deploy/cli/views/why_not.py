@@ -1,4 +1,4 @@
-"""`plan --why-not`: an instance type or an accelerator, explained for a request."""
+"""Formats `plan --why-not`: explains an instance type or an accelerator for a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_PRICES: Final = 3
 _STATUS: Final = {
     "retired": "it is no longer offered",
     "bundled": "it is only sold as part of a larger system",
-    "owned": "it is not for rent: this is your own machine",
+    "owned": "it can't be rented: it is your own machine",
 }
 
 
@@ -60,7 +60,7 @@ def _sentence(item: Explained, request: Request) -> str:
         option = f"--instance {item.hardware.name} --replicas {item.best.replicas}"
         return f"{name} would serve {model} better: {_figures(item.best)}; {option} plans it."
     if item.chosen is None or item.decided_by is None:
-        return f"{name} would serve {model}, and the request asks for {request.instance_type}."
+        return f"{name} would serve {model}, but the request names {request.instance_type}."
     return (
         f"{name} would serve {model}: number {item.rank} of {item.ranked} instance types, behind "
         f"{item.chosen.offer.instance_type.name} by {item.decided_by} ({_versus(item.best, item.chosen)})."
@@ -81,7 +81,7 @@ def _figures(item: Candidate) -> str:
 
 
 def _overview(found: WhyNot) -> str:
-    header = ("instance type", "cards", "verdict", "$/h", "rank")
+    header = ("instance type", "count", "verdict", "$/h", "rank")
     return table(header, [_row(item) for item in found.explanations], right=frozenset({1, 3, 4})).rstrip("\n")
 
 
@@ -128,9 +128,9 @@ def _variant(variant: Variant, request: Request) -> Iterator[str]:
 
 
 def _arithmetic(memory: MemoryBudget) -> str:
-    """Return the arithmetic of a card's memory, part by part."""
+    """Return the arithmetic of one accelerator's memory, part by part."""
     return (
-        f"memory of one card: {gib(memory.total_bytes)} - {gib(memory.reserved_bytes)} not used by the engine - "
+        f"memory of one accelerator: {gib(memory.total_bytes)} - {gib(memory.reserved_bytes)} not used by the engine - "
         f"{gib(memory.weights_bytes)} weights - {gib(memory.activation_bytes)} activations - "
         f"{gib(memory.overhead_bytes)} overhead = {gib(memory.kv_cache_bytes)} for the KV cache, at "
         f"{count(memory.kv_bytes_per_token)} bytes a token {count(memory.kv_capacity_tokens)} tokens; "

@@ -156,7 +156,7 @@ def _contradictions(limits: Limits, pins: Mapping[str, str], *, chunked: bool) -
 def _broken_promises(limits: Limits, pins: Mapping[str, str], load: Load, model: ModelSpec) -> Iterator[str]:
     promised, longest = load.request_tokens, model.max_position_embeddings
     if limits.max_total_tokens < promised:
-        yield f"--max-total-tokens {limits.max_total_tokens} is less than a promised request of {promised} tokens"
+        yield f"--max-total-tokens {limits.max_total_tokens} is less than a planned request of {promised} tokens"
     if limits.max_input_tokens < load.input_tokens:
         yield f"--max-input-tokens {limits.max_input_tokens} is less than the promised {load.input_tokens}"
     admitted = int(pins.get("--max-concurrent-requests", load.concurrency))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DoctorRequest:
-    """What to check. `options` are the target's. `plan` None: only the account, in the first location.
+    """The request. `options` are the target's. Without `plan`, only the account is checked, in the first location.
 
     `environ` has the variables that a launch would read.
     """
@@ -33,7 +33,7 @@ class DoctorRequest:
 
 
 def doctor(request: DoctorRequest) -> tuple[Problem, ...]:
-    """Return all findings, this computer's first. Nothing is raised: failures are findings."""
+    """Return all findings, starting with those about this computer. Never raises: failures are findings."""
     context, here = request.context, request.workstation
     chosen = context.target(request.target)
     findings = [python_finding(here), state_finding(here), *extras_findings(here, context.targets)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tgi_deploy.targets.protocol import Target
 
-# Extra of this package → the package that it installs, and its purpose; targets define theirs.
+# An extra of this package → the package that it installs, and its purpose. Targets define their own.
 EXTRAS: Final = {
     "hub": ("huggingface_hub", "models that are not in the catalog"),
     "sandbox": ("moto", "the local cloud"),
@@ -26,7 +26,7 @@ EXTRAS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Workstation:
-    """`home` is the folder of records."""
+    """This computer. `home` is the folder for records."""
 
     home: Path
 
@@ -43,7 +43,7 @@ class Workstation:
             raise DeployError(
                 "state_unusable",
                 f"writing to {self.home} failed: {error.strerror or error}",
-                hint="check that folder's owner and space, or set TGI_DEPLOY_HOME to another one",
+                hint="check the folder's owner and free space, or set TGI_DEPLOY_HOME to another folder",
             ) from error
         return str(self.home)
 
@@ -63,7 +63,7 @@ def state_finding(workstation: Workstation) -> Problem:
 
 
 def extras_findings(workstation: Workstation, targets: Sequence[Target]) -> tuple[Problem, ...]:
-    """Return a warning for each missing extra with its purpose; none is required."""
+    """Return the installed extras, and a warning for each missing one: no extra is required."""
     own = {target.name: (target.facts.extra, f"the target {target.name}") for target in targets if target.facts.extra}
     extras = {**EXTRAS, **own}
     missing = [name for name, (package, _) in extras.items() if not workstation.has(package)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def preflight(context: Context, launch: Launch, deployment: Deployment, attempt: Attempt) -> tuple[Problem, ...]:
-    """Return the findings about an attempt. `tags` of creating calls are the same.
+    """Return the findings about an attempt, which are made with the tags of the real calls.
 
     Raises DeployError, with all findings in its data, if the attempt would fail.
     """
@@ -29,7 +29,7 @@ def preflight(context: Context, launch: Launch, deployment: Deployment, attempt:
 
 
 def raise_errors(findings: tuple[Problem, ...]) -> None:
-    """Raise the first error, if any, naming all of them."""
+    """Raise the first error, if any, with the messages of all of them."""
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:
         return

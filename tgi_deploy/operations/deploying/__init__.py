@@ -1,1 +1,1 @@
-"""From a plan to a proved engine, or to a clean removal."""
+"""Brings a plan up until its engine is verified, or removes everything that a failed run created."""

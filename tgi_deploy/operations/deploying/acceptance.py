@@ -1,8 +1,8 @@
-"""Decides whether the running configuration satisfies the request: a healthy machine is then not replaced.
+"""Decides whether the running configuration satisfies the request, so that a healthy machine is not replaced.
 
-It does if it runs the spec of the plan's choice or of another candidate, or if the planner still accepts exactly what
-runs. So a failover, a new price, a bigger budget or another version of this tool change nothing, even if they change
-the choice.
+It does if it runs the spec of the plan's choice or of another candidate, or if the planner still accepts the exact
+configuration. So a failover, a new price, a bigger budget or another version of this tool replaces no machine, even if
+it changes the choice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LONGEST_SHOWN: Final = 60
 
 
 def accept_equal_only(_running: PlanDocument) -> None:
-    """Accept nothing but an equal spec."""
+    """Accept only an equal spec: return no candidate."""
 
 
 def plan_with_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any], judge: Judge) -> Plan | None:
@@ -55,7 +55,7 @@ def plan_with_running(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]
 
 
 def _may_stay(revision: Revision, running: PlanDocument, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    """Return whether only the choice can differ: a requested port, location or disk is not a choice."""
+    """Return whether everything that the user requested by name is the same: port, disk, location, market."""
     request, storage = plan.request, running.storage
     return (
         revision.marks == marks
@@ -109,14 +109,14 @@ def is_same_request(recorded: Deployment, *, plan: Plan, launch: Launch, exact: 
 
 
 def lacks_tls(recorded: Deployment, launch: Launch) -> bool:
-    """Return whether TLS is requested by name and the machine, which keeps its protocol, answers over plain HTTP."""
+    """Return whether the user requests TLS but the machine serves plain HTTP, which can't change while it runs."""
     revision = recorded.wanted
     machine = recorded.machine_at(revision.number)
     return launch.tls and not revision.options.get("tls") and machine is not None and not is_encrypted(machine)
 
 
 def is_choice(recorded: Deployment, plan: Plan, marks: Mapping[str, Any]) -> bool:
-    """Return whether what runs, or is starting, is exactly the plan's choice, including type, market and region."""
+    """Return whether the current revision is exactly the plan's choice, including type, market and region."""
     revision = recorded.wanted
     if revision.plan is None or revision.marks != marks or not _runs(revision, plan, plan.chosen):
         return False
@@ -143,7 +143,8 @@ def with_request(deployment: Deployment, plan: Plan) -> Deployment:
 def other_limits(deployment: Deployment, wanted: WantedEnds) -> WantedEnds | None:
     """Return the requested limits that differ from the recorded ones; None if there are none.
 
-    --ttl and --max-spend go together, as they make one end. An earlier version did not record --ttl beside --max-spend.
+    --ttl and --max-spend go together, because the earlier one ends the machine. An earlier version did not record --ttl
+    if --max-spend was given.
     """
     ends, ttl_s, ceiling = deployment.ends, wanted.ttl_s, wanted.max_spend_usd
     known_ttl_s = (
@@ -177,7 +178,7 @@ def better_choice(deployment: Deployment, plan: Plan) -> Iterator[Problem]:
         "better_choice",
         f"{running.instance_type} runs at {usd(price)} an hour; today's plan would choose "
         f"{offer.instance_type.name} at {usd(chosen.cost.usd_per_hour)}: "
-        "the same 'up' with --replan takes it, and replaces the machine",
+        "to switch to it, run the same 'up' with --replan, which replaces the machine",
     )
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tgi_deploy.catalog.catalog import Catalog
-    from tgi_deploy.errors import DeployError, RecordedThing
+    from tgi_deploy.errors import DeployError, RecordedResource
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.deploying.acceptance import Judge
     from tgi_deploy.operations.deploying.heal import Fix
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 
 class UpAnswers(Frozen, frozen=True, kw_only=True):
-    """Callbacks that answer questions during a run.
+    """Callbacks for decisions during a run.
 
-    `on_plan` may raise before anything is looked up. `on_interrupt` receives what exists and returns whether to remove
-    it.
+    `on_plan` may raise an error before anything is looked up. `on_interrupt` receives the existing resources and
+    returns whether to remove them.
     """
 
     on_plan: Callable[[Plan], None]
     confirm: Callable[[Proposal], bool]
     on_failure: Callable[[DeployError], Decision]
-    on_interrupt: Callable[[tuple[RecordedThing, ...]], bool]
+    on_interrupt: Callable[[tuple[RecordedResource, ...]], bool]
 
     @classmethod
     def of(
@@ -61,7 +61,7 @@ class UpAnswers(Frozen, frozen=True, kw_only=True):
         on_plan: Callable[[Plan], None] | None,
         confirm: Callable[[Proposal], bool] | None,
         on_failure: Decision | Callable[[DeployError], Decision] | None,
-        on_interrupt: Callable[[tuple[RecordedThing, ...]], bool] | None,
+        on_interrupt: Callable[[tuple[RecordedResource, ...]], bool] | None,
     ) -> Self:
         """Return the callbacks, with defaults for missing ones."""
         decide = on_failure if callable(on_failure) else lambda _error: on_failure or "remove"
@@ -74,7 +74,7 @@ class UpAnswers(Frozen, frozen=True, kw_only=True):
 
 
 class UpOptions(Frozen, frozen=True, kw_only=True):
-    """Options of `up` besides the request. `own`: the options of the target; `remove_all`: see `UpRequest`."""
+    """Options of `up` besides the request. `own` are the target's options; see `UpRequest` for `remove_all`."""
 
     target: Target
     own: Value
@@ -115,7 +115,7 @@ def check_startable(target: Target, plan: Plan) -> None:
     if most > target.facts.most_replicas:
         raise InputError(
             "several_replicas",
-            f"starting {plan.request.model.name}: the plan has {most} replicas, and --target {target.name} runs one",
+            f"starting {plan.request.model.name}: the plan has {most} replicas, but --target {target.name} runs one",
             hint="leave --replicas out, or bring up each replica under a different --name",
         )
 
@@ -162,7 +162,7 @@ class UpJob(Frozen, frozen=True, kw_only=True):
     def _asked(self, plan: Plan, ends: WantedEnds) -> UpRequest:
         options, catalog = self.options, self.catalog
 
-        def again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
+        def plan_revision(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
             former = plan_of_revision(revision, catalog)
             return former, catalog.release(former.chosen.engine.version).reported_as
 
@@ -183,7 +183,7 @@ class UpJob(Frozen, frozen=True, kw_only=True):
             dry_run=options.dry_run,
             preflight=options.preflight,
             strategy=options.strategy,
-            again=again,
+            plan_revision=plan_revision,
         )
 
     def _judge(self, texts: OptionTexts, plan: Plan) -> Judge:
@@ -203,11 +203,11 @@ def up_job(
     force: bool,
     recorded: Callable[[str], Deployment | None] = lambda _name: None,
 ) -> tuple[OptionTexts, UpJob]:
-    """Plan a model or take the lock; return the options as text, those of the lock included, and the job.
+    """Plan a model or read its lock; return the options as text, including those of the lock, and the job.
 
-    `recorded` returns what is known of a name: its options may leave out where it is.
+    `recorded` returns the deployment recorded under a name; its location is used if the options name none.
 
-    Raises InputError, ConflictError, NoPlanError, and what `on_plan` raises.
+    Raises InputError, ConflictError, NoPlanError, and the errors of `on_plan`.
     """
     name = options.name or default_name(locked_model(options.lock, texts) if options.lock else texts.model)
     there = located(options.target, options.own, recorded(name))

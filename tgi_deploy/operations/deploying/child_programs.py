@@ -20,9 +20,9 @@ _REMOVAL: Final = "down"
 
 
 class ChildPrograms:
-    """Runs children. `on_line` receives every line of a child's stderr, with its arguments. Thread-safe.
+    """Runs child processes. `on_line` receives every line of a child's stderr, with its arguments. Thread-safe.
 
-    Children run in separate sessions: a Ctrl-C at the terminal reaches them only through `stop`, once.
+    Children run in sessions separate from the terminal's, so that a Ctrl-C reaches them only once, through `stop`.
     """
 
     def __init__(self, on_line: Callable[[Sequence[str], str], None], *, program: Sequence[str] = _PROGRAM) -> None:
@@ -38,7 +38,7 @@ class ChildPrograms:
         return self._stops > 0
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Pass a stop request on to the running children. Removals may finish, unless this is a repeated request."""
+        """Pass a stop request on to the running children. Removals may finish, unless the request is repeated."""
         with self._lock:
             self._stops += 1
             for process, command in tuple(self._running.items()):
@@ -46,8 +46,8 @@ class ChildPrograms:
                     process.send_signal(number)
 
     def run(self, words: Sequence[str]) -> Reply:
-        """Run a child; without output its envelope is empty. Never raises."""
-        with subprocess.Popen(  # noqa: S603 -- this very program
+        """Run a child and return its envelope, which is empty if the child printed none. Never raises."""
+        with subprocess.Popen(  # noqa: S603 -- this program itself
             [*self._program, *words, "--json"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

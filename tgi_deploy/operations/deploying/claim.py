@@ -1,7 +1,7 @@
-"""Two users, one name: decides whether `up` may adopt what exists under its name.
+"""Decides whether `up` may adopt the resources that exist under its name, or has to leave the name to someone else.
 
-The clouds' unique names decide between two concurrent runs (reconcile/claim.py). This module judges existing resources:
-our own, someone else's, or leftovers of a crashed run on a lost computer.
+The clouds' unique names decide between two concurrent runs (reconcile/claim.py). This module decides about existing
+resources: our own, someone else's, or leftovers of a run whose computer was lost.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
-# Longer than a launch ever is without creating or awaiting a resource, plus clock skew.
+# Longer than any launch goes without creating a resource or waiting for one, plus clock skew.
 FRESH: Final = timedelta(minutes=15) + CLOCKS_APART
 _DAY: Final = timedelta(days=1)
 
 
 def settle_claim(context: Context, name: str, recorded: Deployment | None, seen: Sequence[Found]) -> tuple[Found, ...]:
-    """Return the part of `seen` that this run may adopt.
+    """Return the resources in `seen` that this run may adopt; without a record, those that a finished run left.
 
-    Without a record: what a finished run left. Raises ClaimedError if someone else has the name, or may be using it
-    right now.
+    Raises ClaimedError if someone else owns the name, or may be using it right now.
     """
     if recorded is not None:
         ours = owned_by(seen, recorded.id)
@@ -49,14 +48,14 @@ def settle_claim(context: Context, name: str, recorded: Deployment | None, seen:
 
 
 def _give_way(name: str, ours: Sequence[Found], theirs: Sequence[Found], *, owner: str) -> None:
-    """Back off if another deployment owns the name: the one with a machine, else the older one."""
+    """Raise ClaimedError if another deployment owns the name: the one with a machine, else the older one."""
     alive = [item for item in theirs if item.alive and not item.attached]
     if alive and (not ours or min(alive, key=_seniority) is min((*ours, *alive), key=_seniority)):
         raise claimed_error(name, min(alive, key=_seniority), owner=owner)
 
 
 def _reject_newer(context: Context, recorded: Deployment, ours: Sequence[Found]) -> None:
-    """Raise ClaimedError if there is an update in progress, or a finished one, that the record lacks."""
+    """Raise ClaimedError for an update, in progress or finished, that the record does not have."""
     last = recorded.revision.number
     newer = [
         item
@@ -68,7 +67,7 @@ def _reject_newer(context: Context, recorded: Deployment, ours: Sequence[Found])
 
 
 def _reject_takeover(recorded: Deployment, ours: Sequence[Found]) -> None:
-    """Raise ClaimedError if somebody else took over this deployment's id after our machine terminated."""
+    """Raise ClaimedError if someone else took over this deployment's id after our machine terminated."""
     known = {item.attributes.get("id") for item in recorded.resources}
     living = [item for item in ours if item.is_machine and item.alive]
     unrecorded = (item for item in living if item.id not in known)
@@ -89,10 +88,10 @@ def _reject_if_in_use(context: Context, name: str, theirs: Sequence[Found]) -> N
 
 
 def _free_when(context: Context, left: timedelta) -> str:
-    """Return when the name becomes free; None if the claim was written by a clock that is days ahead."""
+    """Return when the name becomes free; empty if the clock that dated the claim is days ahead."""
     if left > _DAY:
         return ""
-    return f", and from {(context.clock.now() + left).strftime('%H:%M')} UTC on, the same command resumes it"
+    return f", and after {(context.clock.now() + left).strftime('%H:%M')} UTC the same command resumes it"
 
 
 def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
@@ -102,15 +101,15 @@ def _seniority(item: Found) -> tuple[bool, bool, datetime | None, str]:
 
 
 def yield_to_older(context: Context, deployment: Deployment, regions: Iterable[str]) -> None:
-    """Resolve two launches in different regions: names are unique only per region. The older machine stays.
+    """Resolve two launches of one name in different regions, where both claims succeed. The older machine stays.
 
-    Raises ClaimedError in the younger one. It polls until an older machine must be visible, so exactly one backs off.
+    Raises ClaimedError in the newer launch. It polls until an older machine must be visible, so exactly one backs off.
     """
     record = deployment.machine
     places = tuple(dict.fromkeys(regions))
-    if record is None or len(places) < 2:  # noqa: PLR2004 -- one region decides by its names
+    if record is None or len(places) < 2:  # noqa: PLR2004 -- within one region, names are unique
         return
     handlers = [context.cloud(place).handler(record.kind) for place in places]
-    for _ in polls(context.clock, context.pace.unsettled):
+    for _ in polls(context.clock, context.pace.visibility_timeout):
         seen = [found for handler in handlers for found in handler.find({TAG_NAME: deployment.name})]
         _give_way(deployment.name, owned_by(seen, deployment.id), foreign(seen, deployment.id), owner=deployment.owner)

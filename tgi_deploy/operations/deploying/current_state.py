@@ -1,4 +1,4 @@
-"""The state that commands check before they act: the record, what exists, and whether `up` has anything to do."""
+"""Reads the state that commands check before they act: the record, the existing resources, what is left to do."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def unless_removed(context: Context, recorded: Deployment | None, *, dry_run: bo
     if recorded is None or recorded.status != "deleting":
         return recorded
     if dry_run:
-        raise _being_removed(recorded.name, ", and so does 'up' without --dry-run")
+        raise _being_removed(recorded.name, "; so does 'up' without --dry-run")
     context.reporter.note(f"finishing an earlier removal of '{recorded.name}'")
     with removing(context, recorded.name):
         remove_own(context, recorded)
     return None
 
 
-def at_hand(context: Context, name: str) -> Running:
+def current_machine(context: Context, name: str) -> Running:
     """Return a running or stopped machine that no other command is changing.
 
     An update that is already promoted is finished first.
@@ -48,7 +48,7 @@ def at_hand(context: Context, name: str) -> Running:
     Raises:
         InputError: `unknown_deployment`.
         ConflictError: `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `machine_missing`; or the error for an old machine that still runs.
+        DeployError: `machine_missing`, or the error for an old machine that is still running.
     """
     recorded = context.store.load(name)
     if recorded is not None and recorded.status != "deleting":
@@ -85,19 +85,19 @@ def _being_removed(name: str, also: str = "") -> ConflictError:
 def look(
     context: Context, name: str, recorded: Deployment | None, places: Sequence[str], *, side: bool
 ) -> tuple[Found, ...]:
-    """Observe the deployment; during an update, wait for recently requested resources to become visible."""
+    """Return the deployment's existing resources. During an update, wait until recently requested ones are visible."""
     found = partial(observe, name, recorded, cloud=context.cloud, places=places, side=side)
     return found() if recorded is None or not recorded.rolling else observe_settled(context, recorded, found)
 
 
 def regions_of(plan: Plan, launch: Launch) -> tuple[str, ...]:
-    """Return all regions of the plan: another launch of the same name may have run there."""
+    """Return all regions of the plan, because another launch of the same name may have run there."""
     regions = [candidate.offer.region for candidate in (plan.chosen, *plan.fallbacks)]
     return tuple(dict.fromkeys(regions)) if launch.place in regions else (launch.place,)
 
 
 def new_deployment(context: Context, request: UpRequest, place: str, seen: Sequence[Found]) -> Deployment:
-    """Return a new record. Revision numbers of a lost record are read from tags and never reused."""
+    """Return a new record. Revision numbers of a lost record are read from tags, so that none is reused."""
     now = context.clock.now()
     known = next((found.tags[TAG_ID] for found in seen if TAG_ID in found.tags), None)
     number = max((revision_of(found.key) or 1 for found in seen), default=1)
@@ -139,9 +139,9 @@ def is_done(deployment: Deployment, seen: Sequence[Found], *, wait: bool) -> boo
 
 
 def reject_replacement(deployment: Deployment, steps: Iterable[Step], seen: Iterable[Found]) -> None:
-    """Raise if a running machine that this record has neither created nor requested would be deleted.
+    """Raise ConflictError `name_taken` if `steps` delete a running machine that the record does not know.
 
-    A record may adopt one of several, and delete the others.
+    A record that has adopted one of several machines may delete the others.
     """
     known = {record.attributes.get("id") for record in deployment.resources}
     requested = deployment.machine is not None and deployment.machine.state == "intent"
@@ -150,7 +150,7 @@ def reject_replacement(deployment: Deployment, steps: Iterable[Step], seen: Iter
     if requested or not deleted or (deployment.serial and deleted != running.keys()):
         return
     others = " and ".join(sorted(running))
-    many = f"{others} run under '{deployment.name}', and no record has which one serves"
+    many = f"{others} run under '{deployment.name}', and no record shows which one serves"
     machine = min(deleted)
     made = (
         f"a machine named '{deployment.name}' runs in {running[machine]} ({machine}), created with different settings"
@@ -159,24 +159,24 @@ def reject_replacement(deployment: Deployment, steps: Iterable[Step], seen: Iter
         "name_taken",
         many if len(running) > 1 else made,
         hint=f"run 'up' on the computer that has its record, or copy that record's folder here "
-        f"(deployments/{deployment.name}); 'tgi-deploy down {deployment.name}' removes what runs; "
-        "another --name makes another deployment",
+        f"(deployments/{deployment.name}); 'tgi-deploy down {deployment.name}' removes what is running; "
+        "a different --name creates another deployment",
     )
 
 
 def findings_of(
     context: Context, request: UpRequest, launch: Launch, deployment: Deployment, attempt: Attempt
 ) -> tuple[Problem, ...]:
-    """Return the warnings before confirmation. Raises if the attempt is impossible."""
+    """Return the warnings to show before confirmation. Raises DeployError if the attempt is impossible."""
     return (
         *_in_the_clear(context, launch),
-        *check_restorable(context, request.again, deployment),
+        *check_restorable(context, request.plan_revision, deployment),
         *(preflight(context, launch, deployment, attempt) if request.preflight else ()),
     )
 
 
 def _in_the_clear(context: Context, launch: Launch) -> tuple[Problem, ...]:
-    """Warn about what will be sent unencrypted, with and without preflight."""
+    """Warn about unencrypted traffic, with and without preflight checks."""
     if launch.traffic.unencrypted is None:
         return ()
     found = warning("unencrypted", launch.traffic.unencrypted)

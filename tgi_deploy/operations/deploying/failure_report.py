@@ -1,11 +1,11 @@
-"""The report of a failed `up`: the cause, the machine's state, and what still costs money."""
+"""Extends the error of a failed `up` with the cause, the machine's state, and what still costs money."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.diagnosis.finding import diagnosis_of
-from tgi_deploy.errors import ALL_WAS_REMOVED, CREATED_WAS_REMOVED, DeployError, Diagnosis, Failure, Thing
+from tgi_deploy.errors import ALL_WAS_REMOVED, CREATED_WAS_REMOVED, DeployError, Diagnosis, Failure, ResourceRef
 from tgi_deploy.operations.watching.broken_off import price_words, still_running
 from tgi_deploy.operations.watching.diagnose import diagnose_deployment, remedy_there
 from tgi_deploy.operations.watching.lookup import target_option, typed_request
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from tgi_deploy.values.results import Finding
 
 PROOF: Final = "proof"
-# These need no diagnosis: the log of a running engine adds nothing.
+# Errors that need no diagnosis: the log of a running engine adds nothing to them.
 _SELF_EXPLANATORY: Final = frozenset(
     {"wrong_model", "wrong_version", "limits_differ", "unauthorized", "kv_capacity_short"}
 )
-# Consoles lag: the cause of a reply that just failed may not be logged yet.
+# Consoles lag: the cause of a request that just failed may not be in the log yet.
 _LOOKS: Final = 3
 _KEEP_HINT: Final = "Keep the machine next time: 'diagnose' finds the cause, and running 'up' again keeps waiting."
 
 
 def with_diagnosis(context: Context, deployment: Deployment, error: DeployError) -> DeployError:
-    """Return the error with the finding of the wait, or after a failed probe that of the log."""
+    """Return the error with the finding from the wait; after a failed probe, with the finding from the log."""
     failure = error.failure or Failure()
     if failure.phase is None:
         found = None if error.code in _SELF_EXPLANATORY else _finding(context, deployment)
@@ -66,11 +66,11 @@ def _findings(context: Context, deployment: Deployment) -> Sequence[Finding]:
         return ()
 
 
-def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[Thing] = ()) -> DeployError:
-    """Return the error for a machine that still runs. `before`: what existed before this run."""
+def report_kept(deployment: Deployment, error: DeployError, *, before: Sequence[ResourceRef] = ()) -> DeployError:
+    """Return the error for a machine that is still running. `before` are the resources from before this run."""
     name, machine = deployment.name, deployment.machine
     known = machine is not None and machine.attributes.get("id") in {item.id for item in before}
-    state = "is older than this run and is kept" if known else "still runs"
+    state = "is older than this run and is kept" if known else "is still running"
     log = f"'tgi-deploy logs {name}' shows its log"
     return _report(
         error,
@@ -86,7 +86,7 @@ def report_left(deployment: Deployment, error: DeployError, why: DeployError) ->
     command = f"tgi-deploy down {deployment.name}"
     price = price_words(deployment.usd_per_hour)
     left = Failure(deployment=deployment.name, outcome="not_removed", still_running=still_running(deployment))
-    words = f"its removal failed ({why.message}): it may still run{price}; '{command}' removes it"
+    words = f"its removal failed ({why.message}), so it may still be running{price}; '{command}' removes it"
     return _report(error, words, left, command=command)
 
 
@@ -96,7 +96,7 @@ def report_removed(
     error: DeployError,
     receipt: Receipt | None,
     *,
-    before: Sequence[Thing] = (),
+    before: Sequence[ResourceRef] = (),
 ) -> DeployError:
     """Return the error for a failed machine that was removed; resources that existed `before` remain."""
     name, diagnosis = deployment.name, _diagnosis(error)
@@ -113,11 +113,11 @@ def report_removed(
 
 
 def report_restored(error: DeployError, source: Revision, deployment: Deployment) -> DeployError:
-    """Return the error for an update that failed and was rolled back: the old revision serves again."""
+    """Return the error for an update that failed and was rolled back, so that the old revision serves again."""
     now = deployment.current.number
     words = (
-        f"what this update created was removed, and what revision {source.number} ran {_serves(deployment)} again "
-        f"at {deployment.endpoint}, as revision {now}"
+        f"what this update created was removed; revision {source.number} was restored as revision {now} and "
+        f"{_serves(deployment)} at {deployment.endpoint}"
     )
     failure = replaced(error.failure or Failure(), deployment=deployment.name, outcome="removed")
     return error.copy(

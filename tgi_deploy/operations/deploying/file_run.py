@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Pruned(Frozen, frozen=True, kw_only=True):
-    """The removal of these names in these locations, or the error with what is left."""
+    """The result of removing these names in these locations, or the error with the resources that are left."""
 
     names: tuple[str, ...]
     places: tuple[str, ...]
@@ -48,7 +48,7 @@ def read_described(path: Path, options: Sequence[Option], *, prune: bool) -> Dep
     described = read_deployments(read_file(path, what="the deployments"), str(path), options)
     if prune and not described.owner:
         raise InputError(
-            "bad_deployment_file", f"reading {path}: --prune deletes by owner, and the file names none",
+            "bad_deployment_file", f"reading {path}: --prune deletes by owner, but the file names none",
             hint='write owner = "NAME" at the top and bring the file up; then --prune works',
         )  # fmt: skip
     return described
@@ -68,19 +68,19 @@ def check_described(
 
 
 def places_of(target: Target, made: Plan) -> tuple[str, ...]:
-    """Return where a plan's deployment may be. Raises InputError for a plan that can't be brought up."""
+    """Return the locations where a plan's deployment may be. Raises InputError if it can't be brought up."""
     check_startable(target, made)
     return target.locations(made.request.regions if target.facts.regions else ())
 
 
 @contextmanager
 def named(item: FileDeployment, path: Path, before: Sequence[FileDeployment] = ()) -> Iterator[None]:
-    """Name the deployment in errors, and those of the file that are already up."""
+    """Add the name of the deployment to errors, and those of the file's deployments that are already up."""
     try:
         yield
     except DeployError as error:
         up = ", ".join(done.name for done in before)
-        words = f"of the same file, {up} are up: the same command resumes where it stopped"
+        words = f"already up from this file: {up}; the same command resumes where it stopped"
         raise error.copy(
             message=f"'{item.name}' of {path}: {error.message}", hint=error.hint_and(words) if before else error.hint
         ) from error

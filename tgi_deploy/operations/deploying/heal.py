@@ -1,7 +1,7 @@
-"""`up --heal`: after a failure that a change to the plan fixes, change it and try again, at most twice.
+"""`up --heal`: after a failure that a change to the plan can fix, makes that change and tries again, at most twice.
 
-Which failure calls for which change is data (`profiles/diagnosis/heal.json`). The planner makes every changed plan like
-any other, so it stays within the budget, and the failed deployment is removed before the next one starts.
+The changes for each failure are data (`profiles/diagnosis/heal.json`). The planner makes every changed plan like any
+other, so it stays within the budget, and the failed deployment is removed before the next one starts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _P2P_OFF: Final = "NCCL_P2P_DISABLE=1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fix:
-    """A change to a plan: `code` is the failure it fixes, `what` its description; `texts` and `plan` include it."""
+    """A change to a plan. `code` is the failure that it fixes, `what` describes it, `texts` and `plan` include it."""
 
     code: str
     edit: str
@@ -43,10 +43,10 @@ class Fix:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Healer:
-    """Selects changes.
+    """Selects changes to a plan after a failure.
 
-    `edits` by code, in the order to try; `engine` defines some. `plan_again` plans with changed options.  Raises
-    InputError `bad_profile` for an unknown change.
+    `edits` has the names of changes by code, in the order to try them; `engine` defines some of them. `plan_again`
+    plans with changed options. Raises InputError `bad_profile` for an unknown change.
     """
 
     engine: Engine
@@ -59,12 +59,12 @@ class Healer:
         if unknown is not None:
             raise InputError(
                 "bad_profile",
-                f"reading the fixes for failures: there is no change {unknown[:60]!r}",
+                f"reading the fixes for failures: unknown change {unknown[:60]!r}",
                 hint=f"diagnosis/heal.json may name {', '.join(known)}",
             )
 
     def fix(self, error: DeployError, texts: OptionTexts, plan: Plan, made: Sequence[Fix]) -> Fix | None:
-        """Return the next change that may fix the failure and fits the planner, or None."""
+        """Return the next change that may fix the failure and that the planner accepts, or None."""
         if len(made) >= MOST:
             return None
         code = _cause(error)
@@ -79,7 +79,7 @@ class Healer:
 
     def _changed(self, edit: str, texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, Plan, str] | None:
         if edit == _AGAIN:
-            return texts, plan, "the same on a new machine"
+            return texts, plan, "the same plan on a new machine"
         if edit == _OTHER_MACHINE:
             return _other_machine(texts, plan)
         changed, what = self._edited(edit, texts, plan)
@@ -97,7 +97,7 @@ class Healer:
 
 @dataclass(slots=True)
 class _Attempts:
-    """The changes made so far, and the one for the current failure, which decides whether the machine is kept."""
+    """The changes made so far, and the next one: with one, the failed machine is removed and `up` tries again."""
 
     healer: Healer
     texts: OptionTexts
@@ -113,19 +113,19 @@ class _Attempts:
         """Return in one line why there are no further changes after a failure."""
         code = _cause(error)
         if _is_left(error):
-            return "something could not be removed, so nothing new is launched next to it"
+            return "some resources could not be removed, so no new machine is launched next to them"
         if _is_kept_from_before(error):
-            return "what existed before this run is kept, so nothing new is launched next to it"
+            return "resources from before this run are kept, so no new machine is launched next to them"
         if len(self.made) >= MOST:
-            return f"{code} came after {MOST} changes, the maximum"
+            return f"{code} occurred after {MOST} changes, the maximum"
         if code not in self.healer.edits:
             return f"no change to the plan fixes {code}"
         return f"no other change that fixes {code} fits the request and its budget"
 
     def take(self, error: DeployError) -> Fix | None:
-        """Return the change for a failure. A failure before the wait for the engine has no decision yet.
+        """Apply and return the change for a failure; None if there is none, or if resources are left or kept.
 
-        None if something could not be removed: nothing new is launched next to it.
+        `decide` was not called for a failure before the wait for the engine, so this selects the change.
         """
         if _is_left(error) or _is_kept_from_before(error):
             return None
@@ -153,9 +153,9 @@ def _is_kept_from_before(error: DeployError) -> bool:
 def up_and_heal(
     context: Context, texts: OptionTexts, request: Callable[[OptionTexts, Plan], UpRequest], plan: Plan, healer: Healer
 ) -> tuple[UpOutcome, tuple[Fix, ...]]:
-    """Bring it up with automatic fixes; return the outcome and the changes. Raises like `up`.
+    """Bring a plan up with automatic fixes; return the outcome and the changes. Raises the errors of `up`.
 
-    An error's failure lists changes that did not help under `healed`.
+    The failure of an error lists the changes that did not help under `healed`.
     """
     attempts = _Attempts(healer=healer, texts=texts, plan=plan)
     while True:
@@ -167,10 +167,10 @@ def up_and_heal(
         except DeployError as error:
             fix = attempts.take(error)
             if fix is None:
-                context.reporter.note(f"not healed: {attempts.why_not(error)}")
+                context.reporter.note(f"no automatic fix: {attempts.why_not(error)}")
                 healed = tuple(Healed(code=made.code, edit=made.edit, what=made.what) for made in attempts.made)
                 raise error.copy(failure=replaced(error.failure or Failure(), healed=healed)) from error.__cause__
-            context.reporter.note(f"healing {fix.code}: {fix.what} ({len(attempts.made)} of {MOST} at most)")
+            context.reporter.note(f"trying to fix {fix.code}: {fix.what} ({len(attempts.made)} of at most {MOST})")
         else:
             return outcome, tuple(attempts.made)
 
@@ -207,7 +207,7 @@ _EDITS: Final[Mapping[str, Callable[[OptionTexts, Plan], tuple[OptionTexts, str]
 
 
 def _other_machine(texts: OptionTexts, plan: Plan) -> tuple[OptionTexts, Plan, str] | None:
-    """Return the first fallback of another type, and those after it."""
+    """Return the plan with its first fallback of another instance type as the choice; None without one."""
     failed = plan.chosen.offer.instance_type.name
     others = tuple(item for item in plan.fallbacks if item.offer.instance_type.name != failed)
     if not others:

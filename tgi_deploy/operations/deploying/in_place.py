@@ -1,4 +1,4 @@
-"""In-place changes to a machine: its limits, by `extend` and `up`, and who may connect to it."""
+"""Changes a machine in place: its limits (`extend` and `up`), and the networks that may connect to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tgi_deploy.errors import ConflictError, InputError, Problem, warning
 from tgi_deploy.operations.deploying.acceptance import limit_options, other_limits
-from tgi_deploy.operations.deploying.current_state import at_hand
+from tgi_deploy.operations.deploying.current_state import current_machine
 from tgi_deploy.operations.watching.broken_off import naming_what_exists
 from tgi_deploy.operations.watching.limits import Running, move_limits
 from tgi_deploy.operations.watching.lookup import machine_of
@@ -32,7 +32,7 @@ NETWORK: Final = "network"  # the kind of a step that does not concern a resourc
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extension:
-    """The result. `ends` are all current limits, earliest first."""
+    """The result of `extend`. `ends` are all current limits, earliest first."""
 
     name: str
     machine_id: str
@@ -47,25 +47,25 @@ def extend(context: Context, name: str, wanted: WantedEnds) -> Extension:
     """Give a running machine the `wanted` limits, or renew its lease if there are none.
 
     Raises:
-        InputError: `no_lease`; what `at_hand` and `move_limits` raise.
-        ConflictError: `locked`; `already_ending`.
-        DeployError: what the cloud raises: then the limits are unchanged.
+        InputError: `no_lease`, and the errors of `current_machine` and `move_limits`.
+        ConflictError: `locked`, `already_ending`.
+        DeployError: an error of the cloud; the limits are then unchanged.
     """
     with context.store.lock(name, command=context.command):
-        running = at_hand(context, name)
+        running = current_machine(context, name)
         ends = _living(context, running)
         if wanted == WantedEnds():
             wanted = replaced(wanted, lease_s=_lease_s(name, ends))
-        with naming_what_exists(context, name, go_on="the same 'extend' tries again", machine=running.machine):
+        with naming_what_exists(context, name, next_step="the same 'extend' tries again", machine=running.machine):
             recorded, tags = move_limits(context, running, wanted)
     ends = ends_of(recorded, [{**running.machine.tags, **tags}])
     return Extension(name=name, machine_id=running.machine.id, ends=ends)
 
 
 def _living(context: Context, running: Running) -> tuple[End, ...]:
-    """Return its ends. One that has passed only by this computer's clock may be moved, because the machine is alive.
+    """Return the machine's ends. Raises ConflictError `already_ending` if one has passed and the machine is running.
 
-    So may any end of a machine that is stopped.
+    An end that has passed only by this computer's clock may still be moved, because the machine is alive.
     """
     ends = ends_of(running.recorded, [running.machine.tags])
     if not running.machine.alive:
@@ -124,7 +124,7 @@ def with_networks(
 def with_limits(
     context: Context, ends: WantedEnds, deployment: Deployment, seen: Sequence[Found], *, dry_run: bool
 ) -> tuple[Deployment, tuple[Problem, ...]]:
-    """Give an existing machine the requested limits; return the record and a remark."""
+    """Apply the requested limits to an existing machine; return the record, and a warning about the change."""
     machine, wanted = machine_of(deployment, seen), other_limits(deployment, ends)
     if machine is None or wanted is None:
         return deployment, ()

@@ -1,7 +1,7 @@
-"""`stop`, `start` and `restart`: the machine and its revision stay the same, its disk is kept, and it is proved again.
+"""The use cases `stop`, `start` and `restart`. The machine, its revision and its disk stay.
 
 Each request is recorded before the call, and its outcome afterwards: the next `stop`, `start` or `up` finishes a killed
-run, and `down` removes what exists. The cost of a stopped machine is a line of the ledger. Its end by --ttl or
+run, and `down` removes what exists. The ledger has a line for the cost of a stopped machine. Its end by --ttl or
 --max-spend still applies while it is stopped; its lease and its idle time restart.
 """
 
@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from tgi_deploy.errors import ConflictError, DeployError, InputError, NotHealthyError
-from tgi_deploy.operations.deploying.current_state import at_hand
+from tgi_deploy.operations.deploying.current_state import current_machine
 from tgi_deploy.operations.deploying.failure_report import with_diagnosis
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.deploying.rolling import front_of, promote
@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment, DeploymentStatus, RecordState
 
 Switch = Literal["stop", "start", "restart"]
-# In addition to the engine's grace period, for the rest of a shutdown. Clouds cut it off after some minutes.
+# Time for the rest of a shutdown, after the engine's grace period. Clouds cut a shutdown off after some minutes.
 _SHUTDOWN_S: Final = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchProposal:
-    """The change to confirm: `usd_per_hour` is billed afterwards, `emptied` is whether weights are lost.
+    """The change to confirm. `usd_per_hour` is billed afterwards; `emptied` is whether the weights will be lost.
 
     `grace_s` is how long open requests may take to finish.
     """
@@ -82,9 +82,9 @@ class SwitchProposal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchOutcome:
-    """The outcome. `changed` is False if there was nothing to do, or it was declined.
+    """The outcome. `changed` is False if there was nothing to do, or the user declined.
 
-    `deployment` is None without a record: then the engine is neither awaited nor proved.
+    `deployment` is None without a record; the engine is then neither awaited nor verified.
     """
 
     switch: Switch
@@ -102,7 +102,10 @@ class SwitchOutcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SwitchRequest:
-    """`reported_as` returns all versions that a release may report; without `wait` the engine is not contacted."""
+    """The request. `reported_as` returns all versions that a release may report.
+
+    Without `wait`, the engine is not contacted.
+    """
 
     name: str
     confirm: Callable[[SwitchProposal], bool] = lambda _proposal: True
@@ -117,10 +120,10 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
     Raises:
         InputError: `unknown_deployment`; `spot_not_stoppable`, `not_stoppable` for a machine that cannot be stopped.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
-        DeployError: `machine_missing`, `not_stopped`, and what the cloud raises.
+        DeployError: `machine_missing`, `not_stopped`, and the errors of the cloud.
     """
     with context.store.lock(request.name, command=context.command):
-        at = at_hand(context, request.name)
+        at = current_machine(context, request.name)
         if at.machine.attributes.get("market") == "spot":
             raise InputError(
                 "spot_not_stoppable",
@@ -130,7 +133,7 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
         if not context.target_at(at.machine.place).facts.stops:
             raise InputError(
                 "not_stoppable",
-                f"'{at.name}' runs on {at.machine.place}, where nothing can be stopped and kept",
+                f"'{at.name}' runs on {at.machine.place}, where a deployment can't be stopped without removing it",
                 hint=f"'tgi-deploy down {at.name}' removes it; the same 'up' brings it up again",
             )
         settled = at.recorded is None or at.recorded.status == "stopped"
@@ -138,32 +141,32 @@ def stop(context: Context, request: SwitchRequest) -> SwitchOutcome:
             return _outcome("stop", at, changed=False)
         if not request.confirm(_proposal(context, "stop", at)):
             return _outcome("stop", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="the same 'stop' resumes it", machine=at.machine):
+        with naming_what_exists(context, at.name, next_step="the same 'stop' resumes it", machine=at.machine):
             return _outcome("stop", _stop(context, at))
 
 
 def start(context: Context, request: SwitchRequest) -> SwitchOutcome:
-    """Start the machine again, wait for the engine, and prove it; if it runs, just wait and prove it.
+    """Start the machine unless it is running, wait for the engine, and verify it.
 
     Raises:
         InputError: `unknown_deployment`; `max_spend_reached`.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`; `limit_reached`.
-        DeployError: `machine_missing`; `not_started`, also without capacity: then it stays stopped.
-        NotHealthyError: the engine does not become ready; the machine is running.
+        DeployError: `machine_missing`; `not_started`, also without capacity: the machine then stays stopped.
+        NotHealthyError: the engine did not become ready; the machine is running.
     """
     with context.store.lock(request.name, command=context.command):
-        at = at_hand(context, request.name)
+        at = current_machine(context, request.name)
         if _serves(context, at):
             return _outcome("start", at, changed=False)
         check_time_left(context, at)
         if not request.confirm(_proposal(context, "start", at)):
             return _outcome("start", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="the same 'start' resumes it", machine=at.machine):
+        with naming_what_exists(context, at.name, next_step="the same 'start' resumes it", machine=at.machine):
             return started(context, request, at)
 
 
 def started(context: Context, request: SwitchRequest, at: Running) -> SwitchOutcome:
-    """Start this machine, wait for it and prove it; raises like `start`."""
+    """Start this machine, wait for its engine and verify it. Raises the errors of `start`."""
     found = context.cloud(at.machine.place).handler(at.machine.kind).read(at.machine.attributes)
     at = replace(at, machine=found or at.machine)
     before = _console(context, at.machine)
@@ -174,7 +177,7 @@ def started(context: Context, request: SwitchRequest, at: Running) -> SwitchOutc
 def stopped_machine(deployment: Deployment, seen: Sequence[Found]) -> Running | None:
     """Return the machine that `up` should start, or keep starting, instead of creating one.
 
-    Raises ConflictError `name_taken` for a stopped machine that is not on record here.
+    Raises ConflictError `name_taken` for a stopped machine without a record here.
     """
     machine, record = machine_of(deployment, seen), deployment.machine
     if machine is None or deployment.rollout is not None:
@@ -184,7 +187,7 @@ def stopped_machine(deployment: Deployment, seen: Sequence[Found]) -> Running | 
             "name_taken",
             f"a machine named '{deployment.name}' is stopped in {machine.place} ({machine.id}), "
             "and its record is not on this computer",
-            hint=f"'tgi-deploy start {deployment.name}' starts it, then the same 'up' takes it over; "
+            hint=f"'tgi-deploy start {deployment.name}' starts it, and the same 'up' then adopts it; "
             f"'tgi-deploy down {deployment.name}' removes it",
         )
     if not (is_stopped(deployment, machine) or (machine.alive and record is not None and record.state in SWITCHED)):
@@ -193,9 +196,9 @@ def stopped_machine(deployment: Deployment, seen: Sequence[Found]) -> Running | 
 
 
 def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
-    """Restart the engine on the running machine, wait for it, and prove it. Raises like `start`."""
+    """Restart the engine on the running machine, wait for it, and verify it. Raises the errors of `start`."""
     with context.store.lock(request.name, command=context.command):
-        at = at_hand(context, request.name)
+        at = current_machine(context, request.name)
         if not at.machine.alive:
             raise DeployError(
                 "machine_missing",
@@ -205,17 +208,17 @@ def restart(context: Context, request: SwitchRequest) -> SwitchOutcome:
         if not context.target_at(at.machine.place).facts.restarts:
             raise InputError(
                 "not_restartable",
-                f"'{at.name}' runs on {at.machine.place}, where nothing can be restarted",
-                hint=f"'tgi-deploy status {at.name}' shows how it is; 'down' and the same 'up' begin again",
+                f"'{at.name}' runs on {at.machine.place}, where an engine can't be restarted",
+                hint=f"'tgi-deploy status {at.name}' shows its state; 'down' and the same 'up' create it again",
             )
         if not request.confirm(_proposal(context, "restart", at)):
             return _outcome("restart", at, changed=False, declined=True)
-        with naming_what_exists(context, at.name, go_on="run the same 'restart' again", machine=at.machine):
+        with naming_what_exists(context, at.name, next_step="run the same 'restart' again", machine=at.machine):
             before = _console(context, at.machine)
             at = _save_state(context, at, status="running")
             _step(context, at, "restart", "begun")
             if not _pausing(context, at.machine).restart(at.machine.attributes):
-                _await_silence(context, at)
+                _await_exit(context, at)
             _step(context, at, "restart", "done")
             address = context.cloud(at.machine.place).machine(at.machine.id).address or ""
             return _wait_and_prove(context, request, "restart", at, address, before=before)
@@ -252,7 +255,7 @@ def _grace_s(context: Context, recorded: Deployment) -> int:
 
 
 def _uses_instance_storage(recorded: Deployment | None) -> bool:
-    """Return whether its weights are on instance storage, which a stop erases."""
+    """Return whether the weights are on instance storage, which a stop erases."""
     return recorded is not None and recorded.plan is not None and recorded.plan.storage.weights_on_nvme
 
 
@@ -271,7 +274,7 @@ def _outcome(switch: Switch, at: Running, *, changed: bool = True, declined: boo
 
 
 def _stop(context: Context, at: Running) -> Running:
-    """Stop it, wait until it is down, and bill only its disk from then on."""
+    """Stop the machine, wait until it is stopped, and record that only its disk is billed from then on."""
     at = _save_state(context, at, state="stopping")
     _step(context, at, "stop", "begun")
     if at.machine.state != "stopped":
@@ -282,7 +285,7 @@ def _stop(context: Context, at: Running) -> Running:
 
 
 def record_stopped(context: Context, at: Running) -> Running:
-    """Record that it is stopped, price before state: if killed in between, the next run repeats both."""
+    """Record that the machine is stopped. The price comes first: the next run of a killed one then repeats both."""
     _save_price(context, at, STOPPED)
     at = _save_state(context, at, state="stopped", status="stopped")
     _step(context, at, "stop", "done")
@@ -290,9 +293,9 @@ def record_stopped(context: Context, at: Running) -> Running:
 
 
 def _resume(context: Context, at: Running) -> tuple[Running, str]:
-    """Start it, wait until it runs, and return its new address.
+    """Start the machine, wait until it runs, and return its new address.
 
-    Raises DeployError `not_started` if it does not start: then it stays stopped.
+    Raises DeployError `not_started` if it does not start and stays stopped.
     """
     check_time_left(context, at)
     if not at.machine.alive:
@@ -314,7 +317,7 @@ def _resume(context: Context, at: Running) -> tuple[Running, str]:
 
 
 def _start(context: Context, at: Running, down: MachineState) -> tuple[Running, MachineState]:
-    """Start it. `down` is its stopped state, which a stale read may still report."""
+    """Start the machine and return its state. `down` is the stopped state, which a stale read may still report."""
     cloud, machine = context.cloud(at.machine.place), at.machine
     _pausing(context, machine).start(machine.attributes)
     state = MachineState(state="missing")
@@ -344,7 +347,7 @@ def _not_started(at: Running, error: DeployError) -> DeployError:
 def _wait_and_prove(
     context: Context, request: SwitchRequest, switch: Switch, at: Running, address: str, *, before: str
 ) -> SwitchOutcome:
-    """Wait for the engine and prove it. Without a record, it is unknown what it serves."""
+    """Wait for the engine and verify it. Without a record, the model that it should serve is unknown."""
     recorded = at.recorded
     if recorded is None or recorded.plan is None or recorded.machine is None:
         return _outcome(switch, at)
@@ -380,7 +383,7 @@ def _console(context: Context, machine: Found) -> str:
 
 
 def _seen_as(machine: Found, state: Literal["stopped", "running"]) -> Found:
-    """Return the machine's state once it is stopped or running."""
+    """Return the machine as it will be seen once it is stopped or running."""
     attributes = {name: text for name, text in machine.attributes.items() if name != STARTABLE}
     if state == "stopped":
         attributes[STARTABLE] = "its disk is kept"
@@ -393,7 +396,7 @@ def step_of(machine: Found, switch: Switch) -> Step:
         key=machine.key,
         kind=machine.kind,
         place=machine.place,
-        reason="is stopped" if switch == "start" else "is asked for",
+        reason="is stopped" if switch == "start" else "was requested",
         attributes=machine.attributes,
         is_machine=True,
     )
@@ -419,7 +422,7 @@ def _save_state(
 
 
 def _save_price(context: Context, at: Running, code: str) -> None:
-    """Record that from now on only the disk, or the whole machine, is billed. Idempotent."""
+    """Record that from now on only the disk is billed, or the whole machine again. Idempotent."""
     recorded = at.recorded
     record = recorded.machine if recorded else None
     if recorded is None or record is None:
@@ -431,20 +434,20 @@ def _save_price(context: Context, at: Running, code: str) -> None:
 
 
 def check_time_left(context: Context, at: Running) -> None:
-    """Raise ConflictError `limit_reached` for a stopped machine whose end would come before its engine answers."""
+    """Raise ConflictError `limit_reached` for a stopped machine that would end before its engine could answer."""
     end = ttl_end(at.recorded, at.machine.tags)
     if at.machine.alive or end is None or end - context.clock.now() >= timedelta(seconds=SHORTEST_TTL_S):
         return
     raise ConflictError(
         "limit_reached",
         f"'{at.name}' reaches its limit at {stamp(end)}: a machine started now would terminate itself",
-        hint=f"'tgi-deploy extend {at.name} --ttl TIME' gives it more, then 'tgi-deploy start {at.name}'; "
+        hint=f"'tgi-deploy extend {at.name} --ttl TIME' gives it more time; then run 'tgi-deploy start {at.name}'; "
         f"'tgi-deploy down {at.name}' removes it",
     )
 
 
 def _pause_ends(context: Context, at: Running) -> Running:
-    """Pause its lease, and recompute when --max-spend is reached at the price of the disk."""
+    """Suspend the lease, and recompute when the disk alone will have cost --max-spend."""
     recorded, tags = at.recorded, at.machine.tags
     if not reads_tags(tags):
         return at
@@ -457,7 +460,7 @@ def _pause_ends(context: Context, at: Running) -> Running:
 
 
 def _resume_ends(context: Context, at: Running) -> Running:
-    """Reset the machine's limits before it reads them: a lease that starts now, the remainder of the others.
+    """Update the limits in the machine's tags before it reads them: a new lease, and the rest of the other limits.
 
     Raises InputError `max_spend_reached`.
     """
@@ -480,7 +483,7 @@ def _resume_ends(context: Context, at: Running) -> Running:
     if until is not None:
         own[TAG_LEASE] = moved_tag(until, now)
     idle_s = tags.get(TAG_IDLE_S, "").rpartition(" ")[2]
-    if idle_s.isdecimal():  # includes the time, so that the machine recognizes a new limit
+    if idle_s.isdecimal():  # with the current time, so that the machine recognizes the limit as new
         own[TAG_IDLE_S] = f"{stamp(now)} {idle_s}"
     if own:
         at = _set_tags(context, at, own)
@@ -495,7 +498,7 @@ def _set_tags(context: Context, at: Running, tags: dict[str, str]) -> Running:
 
 
 def _await_up(context: Context, at: Running) -> None:
-    """Wait for a machine that is still starting: clouds can't stop it earlier."""
+    """Wait for a machine that is still starting, because clouds can't stop it before."""
     cloud = context.cloud(at.machine.place)
     for _ in polls(context.clock, context.pace.running):
         if cloud.machine(at.machine.id).state != "pending":
@@ -517,8 +520,8 @@ def _await_down(context: Context, at: Running) -> MachineState:
     )
 
 
-def _await_silence(context: Context, at: Running) -> None:
-    """Wait until the old engine has exited, because its answers would be mistaken for the new one's."""
+def _await_exit(context: Context, at: Running) -> None:
+    """Wait until the old engine has exited, so that its answers are not mistaken for those of the new one."""
     if at.recorded is None or at.recorded.endpoint is None:
         return
     deadline_s = at.recorded.current.grace_s + _SHUTDOWN_S
@@ -530,5 +533,5 @@ def _await_silence(context: Context, at: Running) -> None:
     raise NotHealthyError(
         "not_restarted",
         f"'{at.name}' did not restart: it still answers after {patience.deadline_s:.0f} s",
-        hint=f"'tgi-deploy stop {at.name}' and 'start' boot it again from its disk",
+        hint=f"'tgi-deploy stop {at.name}' and 'start' reboot it from its disk",
     )

@@ -1,4 +1,4 @@
-"""From a running machine to a proved engine."""
+"""Waits until the engine on a running machine is ready."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from tgi_deploy.readiness.waiting import ReadyReport
     from tgi_deploy.values.deployment import Deployment, ResourceRecord
 
-# Shards that only waited for this share of the loading deadline hang. By then the whole deadline has passed,
-# but a console keeps only the end of a long wait: its 64 KiB hold six minutes of eight shards.
+# Shards hang if the log shows them only waiting for this share of the loading deadline. The share is low although the
+# whole deadline has passed: a console keeps 64 KiB, which is six minutes of eight shards.
 _HANG_SHARE: Final = 0.25
 # A machine that has just booted takes a while to register for tunnels.
 _NO_TUNNEL_YET: Final = frozenset({"not_managed", "tunnel_failed", "throttled", "cloud_unreachable"})
 
 
 def keep_certificate(context: Context, deployment: Deployment) -> Deployment:
-    """Record the certificate that a new machine reports, and tag it, for computers without the record."""
+    """Record the certificate that a new machine reports, and tag the machine, for computers without the record."""
     machine = deployment.machine_at(deployment.wanted.number)
     known = context.with_certificate(machine) if machine else None
     if machine is None or known is None or known == machine:
@@ -44,7 +44,7 @@ def keep_certificate(context: Context, deployment: Deployment) -> Deployment:
 
 @dataclass(slots=True, kw_only=True)
 class _Reached:
-    """Return the engine's address: with TLS only once the machine's console has shown its certificate."""
+    """Probes the engine's address; with TLS, only after the machine's console has shown its certificate."""
 
     context: Context
     machine: ResourceRecord
@@ -69,7 +69,7 @@ class _Reached:
 def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimate], *, before: str = "") -> ReadyReport:
     """Wait for the engine of a deployment. `before` is its machine's output before a restart.
 
-    Raises what `wait_until_ready` raises.
+    Raises the errors of `wait_until_ready`.
     """
     plan, machine = deployment.plan, deployment.machine
     if machine is None or plan is None:
@@ -110,7 +110,7 @@ def wait(context: Context, deployment: Deployment, phases: Iterable[PhaseEstimat
             poll_s=context.pace.ready_poll_s,
             probe_s=context.pace.health_poll_s,
             settle_s=context.pace.settle_s,
-            unseen_s=0.0 if context.target_at(machine.place).facts.shows_at_once else context.pace.unsettled_s,
+            unseen_s=0.0 if context.target_at(machine.place).facts.shows_at_once else context.pace.visibility_timeout_s,
             name=deployment.name,
             subject=subject_of(context, deployment, machine.place, plan=plan, hang_s=hang_s),
         ),

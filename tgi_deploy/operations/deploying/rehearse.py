@@ -1,4 +1,4 @@
-"""The use case `rehearse`: the real `up` and `down` against a private cloud with injected faults.
+"""The use case `rehearse`: runs the real `up` and `down` against a private cloud with injected faults.
 
 The timeline is simulated, not measured: calls take a second, terminating a machine takes a minute, and phases take as
 long as planned, so the same seed gives the same timeline on any computer.
@@ -53,7 +53,7 @@ _PASSING: Final = "; waiting"
 
 
 class Scenario(Protocol):
-    """A fault to rehearse. `at_phase`, `machine_fault`: when the fault is applied to the machine, and which."""
+    """A fault to rehearse. `machine_fault` is applied to the machine in the startup phase `at_phase`."""
 
     @property
     def name(self) -> str: ...
@@ -79,7 +79,7 @@ class Stage(Protocol):
 
     @property
     def ids(self) -> re.Pattern[str]:
-        """A pattern of its ids; the first group is their prefix."""
+        """Return the pattern of its ids; the first group is their prefix."""
 
     def prepare(self, name: str, seed: int) -> tuple[str, ...]: ...
 
@@ -97,7 +97,7 @@ def chosen(names: Sequence[str], known: Sequence[Scenario]) -> list[Scenario]:
         if name not in by_name:
             close = get_close_matches(name[:100], by_name, n=2)
             hint = f"did you mean {' or '.join(close)}?" if close else f"one of: {', '.join(by_name)}"
-            raise InputError("bad_option_value", f"there is no fault {name[:60]!r} to rehearse", hint=hint)
+            raise InputError("bad_option_value", f"unknown fault {name[:60]!r}", hint=hint)
     return [by_name[name] for name in dict.fromkeys(names)]
 
 
@@ -111,7 +111,7 @@ def plan_to_rehearse(
     if made.chosen.offer.market == "owned":
         raise InputError(
             "not_rentable",
-            f"{made.chosen.offer.instance_type.name} is your own machine: there is no cloud to rehearse",
+            f"{made.chosen.offer.instance_type.name} is your own machine, and only cloud deployments can be rehearsed",
             hint="leave --hardware out",
         )
     check_market(made, scenarios)
@@ -119,7 +119,7 @@ def plan_to_rehearse(
 
 
 def request_of(made: Plan, texts: OptionTexts, catalog: Catalog, target: Target, name: str | None) -> UpRequest:
-    """Return the request for `up` without confirmation and without keeping anything, with its usual limits."""
+    """Return the request for `up` with its usual limits, without confirmation, that keeps nothing after a failure."""
     return UpRequest(
         plan=made,
         target=target.name,
@@ -148,18 +148,18 @@ def check_market(plan: Plan, scenarios: Sequence[Scenario]) -> None:
 def rehearse(
     context: Context, stage: Stage, request: UpRequest, scenarios: Sequence[Scenario], *, seed: int
 ) -> RehearsalData:
-    """Run `up` with the faults, then `down` if anything came up, and check what is left."""
+    """Run `up` with the faults, then `down` if `up` left a record, and check that nothing is left."""
     name = request.deployment_name
-    story = Story(context=context, stage=stage, plan=request.plan, name=name, scenarios=tuple(scenarios))
-    observed = replace(context, reporter=story, listener=story)
+    timeline = Timeline(context=context, stage=stage, plan=request.plan, name=name, scenarios=tuple(scenarios))
+    observed = replace(context, reporter=timeline, listener=timeline)
     for scenario in scenarios:
-        story.record("fault", f"{scenario.name}: {scenario.description}")
+        timeline.record("fault", f"{scenario.name}: {scenario.description}")
         for sentence in stage.prepare(scenario.name, seed):
-            story.record("fault", sentence)
-    endings = [story.play("up", lambda: up(observed, request))]
+            timeline.record("fault", sentence)
+    endings = [timeline.play("up", lambda: up(observed, request))]
     if context.store.load(name) is not None:
-        endings.append(story.play("down", lambda: down(observed, [name], lambda _removals: True)))
-    story.end_machines()
+        endings.append(timeline.play("down", lambda: down(observed, [name], lambda _removals: True)))
+    timeline.end_machines()
     left, offer = _left(context, stage), request.plan.chosen.offer
     return RehearsalData(
         name=name,
@@ -167,10 +167,10 @@ def rehearse(
         machine=RehearsedMachine(instance_type=offer.instance_type.name, region=offer.region, market=offer.market),
         seed=seed,
         faults=tuple(FaultData(name=item.name, description=item.description) for item in scenarios),
-        timeline=tuple(story.moments),
+        timeline=tuple(timeline.moments),
         calls=dict(sorted(Counter(stage.calls()).items())),
-        machine_seconds=round(story.machine_s),
-        usd=story.usd.quantize(_MICRO, ROUND_HALF_UP),
+        machine_seconds=round(timeline.machine_s),
+        usd=timeline.usd.quantize(_MICRO, ROUND_HALF_UP),
         endings=tuple(endings),
         left=left,
         safe=not left,
@@ -186,8 +186,8 @@ def _left(context: Context, stage: Stage) -> tuple[LeftoverData, ...]:
 
 
 @dataclass(kw_only=True, slots=True)
-class Story:
-    """Receives events as reporter and listener, and prints them with the rehearsal's time."""
+class Timeline:
+    """Receives events as reporter and listener, and records them with the simulated time."""
 
     context: Context
     stage: Stage
@@ -200,7 +200,7 @@ class Story:
     usd: Decimal = Decimal(0)
     _ids: dict[str, str] = field(default_factory=dict)
     _machines: dict[str, tuple[float, Decimal]] = field(default_factory=dict)
-    _there: set[str] = field(default_factory=set)
+    _existing: set[str] = field(default_factory=set)
     _phase: str = ""
     _struck: set[str] = field(default_factory=set)
 
@@ -208,7 +208,7 @@ class Story:
         self.moments.append(MomentData(at_s=round(self.now_s, 1), code=code, text=self.masked(text)))
 
     def masked(self, text: str) -> str:
-        """`text` with ids replaced by numbers in the order of their appearance."""
+        """Return `text` with ids replaced by numbers, in the order of their appearance."""
         return self.stage.ids.sub(self._number, text)
 
     def _number(self, match: re.Match[str]) -> str:
@@ -234,20 +234,20 @@ class Story:
         return EndingData(command=command, exit_code=0)
 
     def step(self, step: Step, outcome: str) -> None:
-        """Report a step, except for resources attached to a machine or already gone."""
-        thing = step.attributes.get("id", "")
-        if outcome == "begun" or (step.action == "delete" and thing not in self._there):
+        """Record a step, unless it deletes a resource that is attached to a machine or already gone."""
+        resource_id = step.attributes.get("id", "")
+        if outcome == "begun" or (step.action == "delete" and resource_id not in self._existing):
             return
         self.now_s += _CALL_S
         if step.action == "delete":
-            self._there.remove(thing)
-            self.now_s += _END_S if thing in self._machines else 0.0
-            self._close(thing)
+            self._existing.remove(resource_id)
+            self.now_s += _END_S if resource_id in self._machines else 0.0
+            self._close(resource_id)
         else:
-            self._there.add(thing)
+            self._existing.add(resource_id)
             if step.is_machine:
-                self._machines[thing] = (self.now_s, self._price())
-        self.record(step.action, f"{_DONE[step.action]} {step.kind} {thing} in {step.place}")
+                self._machines[resource_id] = (self.now_s, self._price())
+        self.record(step.action, f"{_DONE[step.action]} {step.kind} {resource_id} in {step.place}")
 
     def note(self, text: str) -> None:
         if not text.endswith(_PASSING):
@@ -260,8 +260,8 @@ class Story:
     def line(self, text: str) -> None:
         """Ignore messages of the wait, which depend on the computer's speed."""
 
-    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:  # noqa: ARG002 -- a listener's
-        """Report all phases up to this one, even if a poll missed them."""
+    def phase(self, phase: str, detail: str, elapsed_s: float, expected_s: float) -> None:  # noqa: ARG002 -- the signature of Listener
+        """Record all phases up to this one, even if a poll missed them."""
         planned = {item.phase: item.expected_s for item in estimate(self._candidate())}
         order = list(planned)
         if phase not in planned or (self._phase and order.index(phase) <= order.index(self._phase)):
@@ -276,10 +276,10 @@ class Story:
                 return
 
     def end_machines(self) -> None:
-        for thing in list(self._machines):
-            self._close(thing)
+        for resource_id in list(self._machines):
+            self._close(resource_id)
 
-    def _candidate(self) -> Any:  # noqa: ANN401 -- a Candidate; named here it would be imported to run
+    def _candidate(self) -> Any:  # noqa: ANN401 -- a Candidate, whose import at run time the annotation would require
         return self.plan.chosen
 
     def _delay_s(self, phase: str) -> float:
@@ -300,15 +300,15 @@ class Story:
             self.stage.strike(scenario.name, machine)
             self.record("fault", f"{scenario.name}: {scenario.description}")
         self._close(machine)
-        self._there.discard(machine)
+        self._existing.discard(machine)
         return True
 
     def _price(self) -> Decimal:
         deployment = self.context.store.load(self.name)
         return (deployment.usd_per_hour if deployment else None) or Decimal(0)
 
-    def _close(self, thing: str) -> None:
-        begun = self._machines.pop(thing, None)
+    def _close(self, resource_id: str) -> None:
+        begun = self._machines.pop(resource_id, None)
         if begun is not None:
             seconds = self.now_s - begun[0]
             self.machine_s += seconds

@@ -1,4 +1,4 @@
-"""Rolling updates: whether one is possible, and how it ends: promoted without the old machine, or withdrawn."""
+"""Rolling updates: decides whether one is possible, promotes it and removes the old machine, or withdraws it."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from tgi_deploy.operations.context import Context
-    from tgi_deploy.operations.deploying.rollout import Again
+    from tgi_deploy.operations.deploying.rollout import RevisionPlanner
     from tgi_deploy.targets.protocol import Attempt, Front
     from tgi_deploy.values.deployment import Deployment, Revision, Strategy
     from tgi_deploy.values.ends import Spent
     from tgi_deploy.values.plan import Plan
     from tgi_deploy.values.resource import Found
 
-# How long a moved address may take to lead to the new machine.
+# How long a moved address may take to reach the new machine.
 _MOVED_S: Final = 60.0
 
 
@@ -63,10 +63,10 @@ def keeps_serving(deployment: Deployment, seen: Sequence[Found]) -> bool:
 def resume_or_withdraw(
     context: Context, recorded: Deployment, seen: Sequence[Found], *, same: Callable[[Deployment], bool], wait: bool
 ) -> Deployment:
-    """Return the record to continue from: an unfinished rolling update to something else is rolled back first.
+    """Return the record to continue from. An unfinished rolling update to a different spec is rolled back first.
 
-    So is one with --no-wait, which would never promote it. If its old machine has terminated in the meantime, it
-    continues without it.
+    So is one that would continue with --no-wait, which never promotes. If the old machine has terminated in the
+    meantime, the update continues without it.
     """
     if recorded.rolling and not keeps_serving(recorded, seen):
         return mark_old_removed(recorded)
@@ -104,13 +104,13 @@ def _obstacle(context: Context, deployment: Deployment, seen: Sequence[Found], *
     if deployment.active is None or not keeps_serving(deployment, seen):
         return "no machine serves now"
     if not wait:
-        return "with --no-wait nothing would be proved before the old machine is removed"
+        return "with --no-wait the new machine would not be verified before the old one is removed"
     front = front_of(context, deployment)
-    return "two of its machines can't run side by side" if front is None else front.no_room(deployment)
+    return "its target can't run two machines side by side" if front is None else front.no_room(deployment)
 
 
 def _replaced_resources(deployment: Deployment, attempt: Attempt) -> str:
-    """Return which resources of the serving old machine an attempt would replace; empty if none."""
+    """Return a sentence about the resources of the serving machine that an attempt would replace; empty if none."""
     serving = deployment.machine
     if serving is not None and attempt.place != serving.place:
         return f"the new machine would run in {attempt.place}, but the resources that both share are in {serving.place}"
@@ -134,7 +134,7 @@ def _rolling_unavailable(deployment: Deployment, why: str) -> ConflictError:
     return ConflictError(
         "rolling_unavailable",
         f"updating '{deployment.name}' with --strategy rolling: {why}",
-        hint="--strategy recreate removes the old machine first; nothing answers until the new one is proved",
+        hint="--strategy recreate removes the old machine first; nothing answers until the new one is verified",
     )
 
 
@@ -160,7 +160,7 @@ def total_spent(context: Context, serving: Deployment | None, plan: Plan, deploy
 
 
 def spent_at_end(context: Context, deployment: Deployment) -> Spent:
-    """Return what the name will have spent once its old machine, which is about to be ended, has drained."""
+    """Return what the name will have spent when its old machine, which is about to be removed, has drained."""
     spent, price = spent_by(context, only_launched(deployment)), deployment.usd_per_hour or Decimal(0)
     return replaced(spent, usd=spent.usd + price * deployment.current.grace_s / 3600)
 
@@ -168,7 +168,7 @@ def spent_at_end(context: Context, deployment: Deployment) -> Spent:
 def share_ceiling(
     context: Context, deployment: Deployment, plan: Plan, attempt: Attempt, seen: Sequence[Found]
 ) -> Deployment:
-    """Make the serving machine end once both have spent --max-spend, in case this run never comes back.
+    """Make the serving machine end when both machines have spent --max-spend, in case this run is killed.
 
     `restore_limits` reverts this.
     """
@@ -191,7 +191,10 @@ def share_ceiling(
 def restore_limits(
     context: Context, before: Deployment | None, deployment: Deployment, seen: Sequence[Found]
 ) -> Deployment:
-    """Save the record after giving its machine the limits, and the rest of the ceiling, that two shared `before`."""
+    """Restore the limits of the remaining machine after `share_ceiling`, and save the record.
+
+    `before` is the record of the update, in which two machines shared the limits.
+    """
     executor, record = context.executor(), deployment.machine
     shared = before is not None and before.rollout is not None and before.rollout.strategy == "rolling"
     if shared:
@@ -207,7 +210,7 @@ def restore_limits(
 
 
 def _restore_shared(context: Context, deployment: Deployment) -> None:
-    """Make the serving machine's own limits count, where all revisions share what enforces them."""
+    """Apply the serving machine's limits again where one enforcer is shared by all revisions."""
     front: object = front_of(context, deployment)
     machine = deployment.machine
     if isinstance(front, SharedFront) and machine is not None and "id" in machine.attributes:
@@ -217,14 +220,17 @@ def _restore_shared(context: Context, deployment: Deployment) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finished:
-    """`refused_s` is how long new requests were refused while the old machine drained; None if they were not."""
+    """A finished update.
+
+    `refused_s` is how long new requests were refused while the old machine drained; None if they were not.
+    """
 
     deployment: Deployment
     refused_s: float | None = None
 
 
 def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
-    """Record the proved revision as serving, with its endpoint. Also direct traffic to a first machine."""
+    """Record the verified revision as serving, with its endpoint. For a first machine, also direct traffic to it."""
     front, host = front_of(context, deployment), None
     machine = deployment.machine_at(deployment.wanted.number)
     if front is not None and front.stable and deployment.rolling:
@@ -234,7 +240,7 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
     if front is not None and machine is not None and host is not None:
         url = url_to(machine, host, urlsplit(url).port or 0)
         if front.cuts and not _answers(context, replaced(deployment, endpoint=url)):
-            raise _silent(deployment.name, url)
+            raise _not_answering(deployment.name, url)
     if deployment.rolling:
         return context.executor().save(mark_promoted(deployment, url))
     serving = replaced(deployment.in_state("serving"), status="ready", endpoint=url, rollout=None)
@@ -244,7 +250,8 @@ def promote(context: Context, deployment: Deployment, url: str) -> Deployment:
 def finish(context: Context, deployment: Deployment) -> Finished:
     """Finish a promoted update: drain and delete the old machine. Safe to repeat.
 
-    Otherwise delete resources that a lost request created for another revision. Errors name the serving revision.
+    Without an update, delete resources that a lost request created for another revision. Errors name the serving
+    revision.
     """
     promoted = deployment.rollout is not None and deployment.rollout.stage == "promoted"
     if not promoted and (deployment.rollout is not None or not has_outdated(deployment)):
@@ -263,7 +270,7 @@ def finish(context: Context, deployment: Deployment) -> Finished:
 def _handed_over(context: Context, deployment: Deployment) -> Finished:
     """Send new requests to the new machine, wait until the old one has finished its in-flight ones, and delete it.
 
-    Raises NotHealthyError if nothing answers at an address that was moved.
+    Raises NotHealthyError if the engine does not answer at an address that was moved.
     """
     front, new = front_of(context, deployment), deployment.machine
     answers, refused_s = True, None
@@ -278,7 +285,7 @@ def _handed_over(context: Context, deployment: Deployment) -> Finished:
         context.reporter.note(f"new requests were refused for at most {duration(refused_s)}")
     deployment = _without_outdated(context, deployment, replaced(deployment, rollout=None))
     if not answers:
-        raise _silent(deployment.name, deployment.endpoint or "")
+        raise _not_answering(deployment.name, deployment.endpoint or "")
     return Finished(deployment=deployment, refused_s=refused_s)
 
 
@@ -299,7 +306,7 @@ def _drained(context: Context, deployment: Deployment, front: Front) -> tuple[De
 
 
 def _draining(context: Context, deployment: Deployment, front: Front) -> Iterator[int | None]:
-    """Drain the old machine, and yield its revision at each look that finds requests in flight."""
+    """Drain the old machine, and yield its revision at each poll that finds requests in flight."""
     for machine in deployment.machines:
         number = revision_of(machine.key)
         if number != deployment.current.number and "id" in machine.attributes:
@@ -310,7 +317,7 @@ def _draining(context: Context, deployment: Deployment, front: Front) -> Iterato
 
 
 def _answers(context: Context, deployment: Deployment) -> bool:
-    """Return whether the engine answers at the deployment's URL, which takes a moment after a move."""
+    """Return whether the engine answers at the deployment's URL; after a move, that takes a moment."""
     for _ in polls(context.clock, replace(context.pace.sweep, deadline_s=_MOVED_S)):
         probe = context.probe_of(deployment)
         if probe is not None and probe.ok:
@@ -318,10 +325,10 @@ def _answers(context: Context, deployment: Deployment) -> bool:
     return False
 
 
-def _silent(name: str, url: str) -> NotHealthyError:
+def _not_answering(name: str, url: str) -> NotHealthyError:
     return NotHealthyError(
         "address_not_answering",
-        f"the proved machine of '{name}' has the address now, and nothing answers at {url}",
+        f"the address of '{name}' was moved to its verified machine, but the engine does not answer at {url}",
         hint=f"'tgi-deploy status {name}' shows what exists; the same 'up' tries again",
     )
 
@@ -339,7 +346,7 @@ def withdraw(context: Context, deployment: Deployment) -> Deployment:
 
 
 def _without_outdated(context: Context, deployment: Deployment, after: Deployment) -> Deployment:
-    """Delete what belongs to no revision of the record `after`, then save it."""
+    """Delete the resources that belong to no revision in the record `after`, then save it."""
     executor = context.executor()
     there = owned_by(observe(deployment.name, deployment, cloud=context.cloud, places=deployment.places), deployment.id)
     # Resources of another update under the same number are not ours to delete.
@@ -351,13 +358,13 @@ def _without_outdated(context: Context, deployment: Deployment, after: Deploymen
     return restore_limits(context, deployment, after, seen)
 
 
-def check_restorable(context: Context, again: Again, deployment: Deployment) -> tuple[Problem, ...]:
+def check_restorable(context: Context, plan_revision: RevisionPlanner, deployment: Deployment) -> tuple[Problem, ...]:
     """Warn before an update if the old revision could not be restored after a failure."""
     source = deployment.numbered(deployment.rollout.source) if deployment.rollout else None
     if source is None or deployment.rolling:
         return ()
     try:
-        again(source)
+        plan_revision(source)
     except (ConflictError, InputError) as error:
         found = warning("cannot_restore", f"if this fails, the old revision can't be restored: {error.message}")
         context.reporter.warn(found)

@@ -1,4 +1,4 @@
-"""Updates: which revision replaces which, and what that changes for clients and costs. Pure."""
+"""Decides which revision an update replaces, and what the update changes for clients and costs. Pure."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import PlanDocument
 
     Origin = Literal["up", "heal", "rollback"]
-    # From a recorded revision to a plan that runs it again, and the versions its engine may report.
-    Again = Callable[[Revision], tuple[Plan, tuple[str, ...]]]
+    # Returns a plan that runs a recorded revision again, and the versions that its engine may report.
+    RevisionPlanner = Callable[[Revision], tuple[Plan, tuple[str, ...]]]
 
 
-# States of an unproved revision, whose spec may still change.
-_UNPROVED: Final = frozenset({"pending", "failed"})
+# States of an unverified revision, whose spec may still change.
+_UNVERIFIED: Final = frozenset({"pending", "failed"})
 
 
 def not_planned_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
-    """Return that recorded revisions can't be planned again."""
+    """Raise ConflictError `revision_unavailable`: the default if recorded revisions can't be planned again."""
     raise ConflictError("revision_unavailable", f"revision {revision.number} can't be planned again")
 
 
@@ -43,8 +43,8 @@ def not_planned_again(revision: Revision) -> tuple[Plan, tuple[str, ...]]:
 class Update:
     """The effects of an update. `rows` are (what, before, after) of the differences.
 
-    `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take;
-    `stable`: the URL stays; `moves`: when new requests go to the new machine. For `overlap_s` at most two machines run,
+    `downtime_s` is the expected time without an answer, `drain_s` how long open requests may take. `stable` is whether
+    the URL stays the same, `moves` when new requests go to the new machine. Two machines run for at most `overlap_s`,
     which costs `extra_usd` more.
     """
 
@@ -65,7 +65,7 @@ class Update:
 def next_revision(
     deployment: Deployment, plan: Plan, launch: Launch, *, origin: Origin, at: datetime, update: str
 ) -> Revision:
-    """Return the revision that is to replace what the machine runs. `update`: an id for one that begins now."""
+    """Return the revision that will replace the running one. `update` is the id of an update that begins now."""
     made = pending_revision(plan, plan.chosen, launch, pool_of(plan.chosen, launch.place), at)
     known = deployment.numbered(number := next_number(deployment))
     return replaced(made, number=number, origin=origin, update=known.update if known else update)
@@ -82,14 +82,14 @@ def relaunched(deployment: Deployment, plan: Plan, launch: Launch, *, at: dateti
     wanted, place = deployment.wanted, launch.place
     made = pending_revision(plan, plan.chosen, launch, pool_of(plan.chosen, place), at)
     same = wanted.spec is not None and made.spec is not None and wanted.spec.digest == made.spec.digest
-    if same or wanted.state in _UNPROVED:
+    if same or wanted.state in _UNVERIFIED:
         return replaced(deployment, status="creating", endpoint=None)
     made = replaced(made, number=deployment.revision.number + 1, update=update)
     return replaced(deployment.in_state("retired").with_revision(made), status="creating", endpoint=None)
 
 
 def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: Front | None) -> Update | None:
-    """Return what the update will change; None if there is none, or no record of what runs."""
+    """Return the effects of the update; None without an update, or without a record of what is running."""
     rollout, current = deployment.rollout, deployment.current
     if rollout is None or current.plan is None or current.number == rollout.destination:
         return None
@@ -115,7 +115,7 @@ def update_of(deployment: Deployment, plan: Plan, candidate: Candidate, front: F
 
 
 def _moves(front: object) -> str:
-    return front.moves if isinstance(front, EarlyFront) else "once it is proved"
+    return front.moves if isinstance(front, EarlyFront) else "once it has been verified"
 
 
 def _rows(old: PlanDocument, new: PlanDocument) -> Iterator[tuple[str, str, str]]:
@@ -155,7 +155,7 @@ def former(deployment: Deployment) -> Revision:
     if found is None:
         raise ConflictError(
             "no_previous_revision",
-            f"'{deployment.name}' has no earlier revision on record",
+            f"'{deployment.name}' has no earlier revision in its record",
             hint=f"'tgi-deploy status {deployment.name}' shows its revisions; 'up' creates a new one",
         )
     return found

@@ -1,7 +1,7 @@
-"""The number of replicas of a running deployment: `scale`, and `up` with another --replicas.
+"""Changes the number of replicas of a running deployment: `scale`, and `up` with another --replicas.
 
-The revision stays the same, so that nothing restarts. Within a range, the target lets the number follow the load. Both
-are recorded before the call: the same command again finishes a killed one.
+The revision stays the same, so no replica restarts. Within a range, the target adjusts the number to the load. Both
+number and range are recorded before the call, so that the same command finishes a killed one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tgi_deploy.errors import DeployError, InputError, Problem, warning
-from tgi_deploy.operations.deploying.current_state import at_hand
+from tgi_deploy.operations.deploying.current_state import current_machine
 from tgi_deploy.operations.deploying.readiness import wait
 from tgi_deploy.operations.planning.option_texts import replicas_of
 from tgi_deploy.operations.watching.ledger import RESIZED
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaleOutcome:
-    """`before` is the number or range on record; `ready` is None if nothing was waited for."""
+    """The outcome. `before` is the number or range recorded before; `ready` is None without waiting."""
 
     deployment: Deployment
     before: Replicas
@@ -52,16 +52,16 @@ def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True)
         InputError: `unknown_deployment`, `not_scalable`.
         ConflictError: `locked`, `being_removed`, `update_unfinished`, `name_taken`.
         DeployError: `no_free_gpus`, `cluster_quota`, `autoscaling_unavailable`, `endpoint_busy`,
-            `replicas_out_of_range`: nothing has changed; NotHealthyError for replicas that do not become ready: the
-            others serve.
+            `replicas_out_of_range`, before any change.
+        NotHealthyError: replicas do not become ready; the others serve.
     """
     with context.store.lock(name, command=context.command):
-        recorded = at_hand(context, name).recorded
+        recorded = current_machine(context, name).recorded
         if recorded is None or recorded.plan is None:
             raise InputError(
                 "not_scalable",
-                f"'{name}' has no record on this computer, which has what a replica needs",
-                hint="use the computer that brought it up; the same 'up' here takes it over if nothing differs",
+                f"'{name}' has no record on this computer, and the settings of a new replica are only in the record",
+                hint="use the computer that brought it up, or run the same 'up' here to adopt it if nothing differs",
             )
         own = as_value(recorded.current.options, context.target(recorded.target).options, "options")
         return resized(context, recorded, replicas, own, wait=wait)
@@ -70,7 +70,7 @@ def scale(context: Context, name: str, replicas: Replicas, *, wait: bool = True)
 def resized(
     context: Context, deployment: Deployment, replicas: Replicas, options: Value, *, wait: bool
 ) -> ScaleOutcome:
-    """Give a recorded deployment that many replicas. `options` are the target's. Raises like `scale`."""
+    """Set a recorded deployment's replicas. `options` are the target's. Raises the errors of `scale`."""
     target, machine, executor = _scaling(context, deployment), deployment.machine, context.executor()
     recorded, range_stays = bounds_of(deployment), context.target(deployment.target).facts.range_of_revision
     before = one(size_of(deployment)) if range_stays else recorded
@@ -88,13 +88,13 @@ def resized(
 
 
 def bounds_of(deployment: Deployment) -> Replicas:
-    """Return the recorded range; one number where nothing follows the load."""
+    """Return the recorded range; without autoscaling, both bounds are the recorded number."""
     asked = deployment.plan.requirements.replicas if deployment.plan else Replicas()
     return asked if asked.varies else one(size_of(deployment))
 
 
 def number_or_range(text: str) -> Replicas:
-    """Raises InputError `bad_option_value`."""
+    """Parse the replicas for `scale`: `2` or `1..4`. Raises InputError `bad_option_value`."""
     found = replicas_of(text, MOST_REPLICAS)
     if found is None:
         raise InputError(
@@ -115,10 +115,10 @@ def size_of(deployment: Deployment) -> int:
 
 
 def keeping_size(plan: Plan, recorded: Deployment | None, facts: TargetFacts, *, back: bool = False) -> Plan:
-    """Return the plan for as many replicas as recorded, if they are enough and the request allows that many.
+    """Return the plan with the recorded number of replicas, if that is enough and the request allows it.
 
-    A recorded range stays where the request leaves the number open, unless it is the revision's by `facts`.
-    `back`: to an earlier revision, whatever its size.
+    If the request leaves the number open, a recorded range stays, unless ranges belong to revisions (see `facts`).
+    With `back`, the plan is for an earlier revision, whose own size does not count.
     """
     of_revision = facts.range_of_revision
     kept = bounds_of(recorded) if recorded and not of_revision else Replicas()
@@ -140,7 +140,7 @@ def _planned(plan: Plan, number: int) -> Plan:
 def with_replicas(
     context: Context, request: LaunchRequest, deployment: Deployment, *, dry_run: bool
 ) -> tuple[Deployment, tuple[Problem, ...]]:
-    """Give an existing deployment the plan's number or range of replicas; return the record and a remark."""
+    """Set an existing deployment's replicas to those of the plan; return the record and a warning about the change."""
     asked, target = request.plan.request.replicas, context.target(deployment.target)
     if deployment.plan is None or not isinstance(target, Scaling):
         return deployment, ()
@@ -156,7 +156,7 @@ def with_replicas(
 
 
 def _with_size(deployment: Deployment, replicas: Replicas, range_: Replicas) -> Deployment:
-    """Return the record and bill of a number within `replicas`, and of the range."""
+    """Return the record with `range_`, a number of replicas within `replicas`, and the bill for that number."""
     revision = deployment.current
     if revision.plan is None:
         return deployment
@@ -164,7 +164,8 @@ def _with_size(deployment: Deployment, replicas: Replicas, range_: Replicas) -> 
     number = min(max(before, replicas.least), replicas.most or replicas.least)
     pools = tuple(
         pool
-        if pool.machine_usd_per_hour is None or plan.requirements.replicas.varies  # then it is the bill of the most
+        if pool.machine_usd_per_hour is None
+        or plan.requirements.replicas.varies  # a range is billed by its upper bound
         else replaced(pool, machine_usd_per_hour=pool.machine_usd_per_hour * number / before)
         for pool in revision.pools
     )
@@ -182,7 +183,7 @@ def _cost_of(plan: PlanDocument, number: int) -> PlannedCost:
 
 
 def _sized(lines: tuple[CostLine, ...], before: int, after: int) -> tuple[CostLine, ...]:
-    """Return the bill of another number of replicas."""
+    """Return the cost lines for another number of replicas."""
     return tuple(replaced(line, usd_per_hour=line.usd_per_hour * after / before) for line in lines)
 
 
@@ -191,7 +192,7 @@ def _scaling(context: Context, deployment: Deployment) -> Scaling:
     if not isinstance(target, Scaling):
         raise InputError(
             "not_scalable",
-            f"'{deployment.name}' has one machine on {target.name}, where a deployment has one replica",
+            f"'{deployment.name}' runs on {target.name}, where a deployment has only one replica",
             hint="bring up each replica under a different --name",
         )
     return target

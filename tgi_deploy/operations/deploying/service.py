@@ -1,4 +1,4 @@
-"""A plan's promises about the service, and the proof that an endpoint keeps them."""
+"""Verifies a deployment: the proof that its endpoint serves what the plan promises."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tgi_deploy.values.serving import Address
 
 ReadyLevel = Literal["fast", "full"]
-# Times the slow end of the prediction. The slowest of all published measurements is at 2.5 times that end
-# (profiles/performance/measured.csv); docs/waiting.md has the figures of a CPU.
+# Multiplies the slow end of the prediction. The slowest published measurement is at 2.5 times that end
+# (profiles/performance/measured.csv); docs/waiting.md has the figures for a CPU.
 SLOWEST_FACTOR: Final = 5.0
 # An engine without CUDA graphs or flash attention takes up to 1 ms a layer, however small the model is
 # (profiles/performance/constants.json, `floor_quantized_ms`), and models have up to 100 layers.
@@ -38,7 +38,7 @@ ReportedAs = Callable[[str], tuple[str, ...]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """A proof. `under_load` is None if only the identity and a short answer were checked (level `fast`)."""
+    """The result of a proof. `under_load` is None if only identity and a short answer were checked (level `fast`)."""
 
     served: ProofReport
     under_load: LoadReport | None = None
@@ -53,7 +53,7 @@ class Proof:
 
     @property
     def measured(self) -> Mapping[str, Any]:
-        """The measurements for calibrating predictions."""
+        """Return the measurements that calibrate predictions."""
         return {} if self.under_load is None else {"measured": measured_document(self.under_load.measured)}
 
     @property
@@ -63,11 +63,10 @@ class Proof:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProofRequest:
-    """What to prove. `plan` is None for a deployment known only from tags: its capacity and speed are then unknown.
+    """The service to verify. `plan` is None if the deployment is known only from tags: capacity and speed are unknown.
 
-    `versions` are those that its release may report, `chat` is whether the model is made for chat. `api_key_variable`
-    names the variable with the engine's key, if it needs one. `kv_capacity_tokens` is what the engine's log reports, or
-    None.
+    `versions` are those that its release may report, `chat` is whether the model supports chat. `api_key_variable`
+    names the variable with the engine's key, if it needs one. `kv_capacity_tokens` is from the engine's log, or None.
     """
 
     address: Address
@@ -82,9 +81,9 @@ class ProofRequest:
 
 
 def prove_service(context: Context, request: ProofRequest) -> Proof:
-    """Check the engine's identity, have it answer, and with level `full` send the largest promised load.
+    """Check the engine's identity and that it answers; with level `full`, also send the largest load of the plan.
 
-    Raises what `prove` and `prove_promise` raise.
+    Raises the errors of `prove` and `prove_promise`.
     """
     endpoint = Endpoint(
         client=context.client_of(request.address, request.api_key_variable), engine=context.engine(request.engine)
@@ -124,21 +123,22 @@ def unknown_release(_release: str) -> tuple[str, ...]:
 def prove_known(
     context: Context, deployment: Deployment, level: ReadyLevel, reported_as: ReportedAs = unknown_release
 ) -> Proof:
-    """Prove a deployment with its plan's version and token capacity.
+    """Verify a deployment against its plan, including version and token capacity.
 
-    Without a record, its tags contain its promises, and capacity and speed are unknown.
+    Without a record, its promises are read from tags, and capacity and speed are unknown.
 
     Raises InputError `plaintext_key`, DeployError `no_endpoint` or `no_plan_recorded`,
-    NotHealthyError `wrong_device` if the engine's log shows that it does not run on the planned accelerators, and
-    what `prove_service` raises.
+    NotHealthyError `wrong_device` if the engine's log shows that it does not run on the planned accelerators, and the
+    errors of `prove_service`.
     """
     address, machine = reached(context, deployment)
     name, service = deployment.name, deployment.service
     if service is None or service.promise is None:
         raise DeployError(
             "no_plan_recorded",
-            f"neither a record nor tags have what '{name}' promises to serve",
-            hint="run 'smoke' on the computer that brought it up; the same 'up' here takes it over if nothing differs",
+            f"neither a record nor tags show what '{name}' should serve",
+            hint="run 'smoke' on the computer that brought it up, or run the same 'up' here, which adopts it if "
+            "nothing differs",
         )
     check_key(deployment)
     reading = _reading(context, deployment, machine)
@@ -159,7 +159,7 @@ def prove_known(
 
 
 def _reading(context: Context, deployment: Deployment, machine: ResourceRecord) -> Reading:
-    """Return what the engine's log shows; nothing if it can't be read."""
+    """Return the reading of the engine's log; an empty one if the log can't be read."""
     try:
         log = context.cloud(machine.place).console(machine.attributes["id"])
     except DeployError:

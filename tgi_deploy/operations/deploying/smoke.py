@@ -1,7 +1,7 @@
-"""The use case `smoke`: bring up models, prove them, and always remove them, for CI.
+"""The use case `smoke`, for CI: brings models up, tests them, and always removes them.
 
-Each step runs this program in a separate process: one that crashes or is killed does not affect the others, and
-its removal is still done. The results are the commands' `--json` output.
+Each step runs this program in a separate process: one that crashes or is killed does not affect the others, and its
+deployment is still removed. The results are read from the commands' `--json` output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tgi_deploy.errors import (
     InputError,
     InterruptedByUserError,
     LeftBehindError,
-    LeftThing,
+    LeftResource,
     NoFeasiblePlanError,
     NotHealthyError,
     Problem,
@@ -53,7 +53,7 @@ INTERRUPTED: Final = InterruptedByUserError.exit_code
 _NOTHING_CREATED: Final = (ConflictError.exit_code, NoFeasiblePlanError.exit_code, InputError.exit_code)
 _NOTHING_LEFT: Final = frozenset({"removed", "nothing_created"})
 _PHASES: Final = ("launching", "booting", "pulling", "downloading", "loading", "warming_up")
-# By severity: a leftover machine costs money, an interruption hides the rest.
+# Most severe first: a leftover machine costs money, and an interruption hides the rest.
 _BY_SEVERITY: Final = (LEFT_BEHIND, INTERRUPTED, UNHEALTHY, FAILED, *_NOTHING_CREATED)
 
 
@@ -74,7 +74,7 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """One phase, or one probe of the engine. `skipped`: it was not reached.
+    """One phase, or one probe of the engine. `skipped` is whether it was not reached.
 
     `details` are lines about its failure: evidence and diagnosis.
     """
@@ -87,14 +87,14 @@ class Case:
 
     @property
     def text(self) -> str:
-        """Details in addition to the message."""
+        """Return the hint and the details, which supplement the message."""
         hint = self.problem.hint if self.problem else None
         return "\n".join((*((f"hint: {hint}",) if hint else ()), *self.details))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Smoked:
-    """The result of one job that `began` then. `usd` is the cost of its machines, None if unknown."""
+    """The result of one job. `usd` is the cost of its machines, None if unknown."""
 
     job: Job
     exit_code: int
@@ -103,11 +103,11 @@ class Smoked:
     usd: float | None = None
     began: datetime | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
-    left: tuple[LeftThing, ...] = ()
+    left: tuple[LeftResource, ...] = ()
 
     @property
     def failures(self) -> tuple[tuple[Case, Problem], ...]:
-        """The failed cases with their problems; the first has the machine's state."""
+        """Return the failed cases with their problems; the first one includes the machine's state."""
         return tuple((case, case.problem) for case in self.cases if case.problem is not None)
 
 
@@ -165,9 +165,9 @@ def smoke(programs: Programs, jobs: Sequence[Job], *, at_once: int, clock: Clock
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proved:
-    """The result of proving a deployment: `proof`, or the `error`.
+    """The result of verifying a deployment: its `proof`, or the `error`.
 
-    `unencrypted` describes unencrypted traffic of the proof; None if there is none.
+    `unencrypted` describes the unencrypted traffic of the proof; None if there was none.
     """
 
     smoked: Smoked
@@ -190,7 +190,7 @@ def _runs(context: Context, name: str) -> bool:
 
 
 def prove_all(context: Context, names: Sequence[str], level: ReadyLevel, reported_as: ReportedAs) -> tuple[Proved, ...]:
-    """Prove each of these deployments, regardless of earlier failures."""
+    """Verify each of these deployments, regardless of earlier failures."""
     return tuple(_prove(context, name, level, reported_as) for name in names)
 
 
@@ -250,7 +250,7 @@ def _diagnose(programs: Programs, job: Job, up_reply: Reply) -> Sequence[Mapping
 
 
 def _remove(programs: Programs, job: Job, up_reply: Reply) -> Reply | None:
-    """Remove it; None if there is nothing to remove."""
+    """Remove the deployment; None if there is nothing to remove."""
     if up_reply.exit_code in _NOTHING_CREATED and not (up_reply.data.get("outcome") or up_reply.data.get("exists")):
         return None
     if up_reply.exit_code == INTERRUPTED and up_reply.data.get("outcome") in _NOTHING_LEFT:
@@ -258,20 +258,20 @@ def _remove(programs: Programs, job: Job, up_reply: Reply) -> Reply | None:
     return programs.run(("down", job.name, "--yes", *job.everywhere))
 
 
-def _left(job: Job, up_reply: Reply, down_reply: Reply | None) -> tuple[LeftThing, ...]:
-    """Return the leftovers that a removal reported; its machine if it reported nothing."""
+def _left(job: Job, up_reply: Reply, down_reply: Reply | None) -> tuple[LeftResource, ...]:
+    """Return the leftovers that a failed removal reported; if it reported none, the machines of `up`."""
     left = (down_reply or up_reply).data.get("not_removed")
     if left or down_reply is None or down_reply.exit_code in {OK, INTERRUPTED}:
-        return tuple(LeftThing(**{"command": None, **item}) for item in left or ())
+        return tuple(LeftResource(**{"command": None, **item}) for item in left or ())
     command = " ".join(("tgi-deploy down", job.name, *job.everywhere))
     return tuple(
-        LeftThing(kind=kind, id=thing_id, region=region, command=command)
-        for kind, thing_id, region in _machines(up_reply, job.machine_kind)
+        LeftResource(kind=kind, id=resource_id, region=region, command=command)
+        for kind, resource_id, region in _machines(up_reply, job.machine_kind)
     )
 
 
 def _machines(up_reply: Reply, machine_kind: str) -> Iterator[tuple[str, str, str]]:
-    """Return (kind, id, region) of the resources that a successful `up`, or one that kept its machine, created."""
+    """Yield (kind, id, region) of the machines created by an `up` that succeeded or kept its machine."""
     deployment, costs = up_reply.data.get("deployment"), up_reply.data.get("still_billed")
     for item in deployment.get("resources", ()) if isinstance(deployment, dict) else ():
         if item["kind"] == machine_kind:

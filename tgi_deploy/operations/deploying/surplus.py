@@ -1,6 +1,6 @@
-"""Surplus machines of a deployment: only one was requested, but each is billed.
+"""Finds surplus machines of a deployment: only one was requested, but each is billed.
 
-A second one appears when a cloud shows a machine after the wait for it is over, or when a copy is launched by hand. The
+A second machine exists if a cloud lists one after the wait for it is over, or if someone launches a copy by hand. The
 recorded machine has the endpoint and is never terminated in favor of another one.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def surplus_of(deployment: Deployment, seen: Sequence[Found]) -> tuple[Found, ...]:
     """Return the live machines other than the recorded one; none if that one is dead and may be replaced.
 
-    Raises ConflictError `name_taken` for one that another owner has made under this id.
+    Raises ConflictError `name_taken` for a machine that another owner created under this deployment's id.
     """
     first, record = machine_of(deployment, seen), deployment.machine
     if first is None or record is None or not first.alive or first.id != record.attributes.get("id"):
@@ -51,7 +51,7 @@ def _reject_foreign(deployment: Deployment, first: Found, machine: Found) -> Non
 
 
 def removal_of_surplus(surplus: Sequence[Found], deployment: Deployment, seen: Sequence[Found]) -> tuple[Step, ...]:
-    """Return the steps that terminate them and delete resources of no current revision."""
+    """Return the steps that terminate surplus machines and delete resources of outdated revisions."""
     record = deployment.machine
     reason = f"duplicates {record.attributes['id']}" if surplus and record else "is surplus"
     machines = {machine.id for machine in surplus}

@@ -1,6 +1,6 @@
-"""The use case `up`: brings up a plan until the engine serves, or reports what remains.
+"""The use case `up`: brings a plan up until its engine serves, or reports what a failure left.
 
-If killed anywhere and run again, it resumes: existing resources are adopted, never created twice.
+If killed at any point and run again, it resumes: existing resources are adopted, never created twice.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from tgi_deploy.operations.deploying.acceptance import Judge
-    from tgi_deploy.operations.deploying.rollout import Again, Origin, Update
+    from tgi_deploy.operations.deploying.rollout import Origin, RevisionPlanner, Update
     from tgi_deploy.operations.deploying.service import Proof, ReadyLevel
     from tgi_deploy.operations.launching.launch import Launched
     from tgi_deploy.readiness.waiting import ReadyReport
@@ -107,15 +107,15 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan_document import PlannedCredits, PlannedInterruptions
     from tgi_deploy.values.resource import Found, Step
 
-# `retry`: remove it and try again with another plan, without rolling back in between.
+# `retry`: remove the machine and try again with another plan, without rolling back in between.
 Decision = Literal["keep", "remove", "retry"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proposal:
-    """`surplus` are machines other than the serving one, which would be terminated. `ends` are its limits.
+    """The change to confirm. `surplus` are other machines than the serving one, which would be terminated.
 
-    `cidrs`, or else `reached`: who may connect. `update` is None if nothing is replaced.
+    `ends` are the limits. `cidrs`, or else `reached`, is who may connect. `update` is None if nothing is replaced.
     """
 
     deployment: Deployment
@@ -141,12 +141,12 @@ class Proposal:
 
     @property
     def credits(self) -> PlannedCredits | None:
-        """How long credits cover the bill; None without credits."""
+        """Return how long credits cover the bill; None without credits."""
         return credits_on(self.candidate.cost.usd_per_hour, self.candidate.offer.credits)
 
     @property
     def interruptions(self) -> PlannedInterruptions | None:
-        """The price including interruptions; None if the machine is never reclaimed."""
+        """Return the price including interruptions; None if the machine is never reclaimed."""
         return interruptions(self.candidate)
 
     @property
@@ -165,12 +165,12 @@ class Proposal:
 
 
 class UpRequest(LaunchRequest, frozen=True, kw_only=True):
-    """`confirm` is called before anything is done, `on_failure` if a machine runs but its engine does not.
+    """`confirm` is called before any change, `on_failure` if a machine runs but its engine does not.
 
-    Both decide about what this run creates. What existed before stays, unless `remove_all`: the user has already
-    agreed to remove all of it. `versions` are all that the engine's release may report. `judge` asks the planner about
-    what already runs, `again` for the plan of a recorded revision. `exact` accepts nothing but the plan's choice.
-    `strategy` None is `rolling` where possible. `goes_back`: a failed update by `recreate` restores what served.
+    Both decide about resources that this run creates. Existing ones stay, unless the user has already agreed to remove
+    everything (`remove_all`). `versions` are all that the engine's release may report. `judge` evaluates the running
+    configuration, `plan_revision` plans a recorded revision. `exact` accepts only the plan's choice. `strategy` None is
+    `rolling` where possible. With `goes_back`, a failed update by `recreate` restores the old revision.
     """
 
     target: str
@@ -183,7 +183,7 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
     dry_run: bool = False
     preflight: bool = True
     judge: Judge = accept_equal_only
-    again: Again = not_planned_again
+    plan_revision: RevisionPlanner = not_planned_again
     exact: bool = False
     strategy: Strategy | None = None
     origin: Origin = "up"
@@ -196,9 +196,9 @@ class UpRequest(LaunchRequest, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpOutcome:
-    """`changed` is False if everything already existed, or nothing was done (`declined`, dry run).
+    """The outcome. `changed` is False if everything already existed, if the user declined, or in a dry run.
 
-    `refused_s` is how long new requests were refused, from the old machine's end on; `remarks` are about what stays.
+    `refused_s` is how long new requests were refused; `remarks` are warnings about what stays.
     """
 
     deployment: Deployment
@@ -212,14 +212,14 @@ class UpOutcome:
 
 
 def up(context: Context, request: UpRequest) -> UpOutcome:
-    """Bring it up.
+    """Bring the deployment up.
 
     Raises:
         InputError: `plaintext_key`.
-        ConflictError: `locked`, `name_taken`; of a dry run also `being_removed`.
-        LeftBehindError: a removal that was begun before could not be finished.
-        NotHealthyError: it runs and is not healthy.
-        DeployError: whatever stopped it; nothing is left that the record does not know.
+        ConflictError: `locked`, `name_taken`; in a dry run also `being_removed`.
+        LeftBehindError: an earlier removal could not be finished.
+        NotHealthyError: the machine runs, but its engine is not healthy.
+        DeployError: any other failure; the record has every resource that is left.
     """
     name = request.deployment_name
     check_name(name)
@@ -263,7 +263,7 @@ def _change_in_place(
     deployment: Deployment,
     seen: Sequence[Found],
 ) -> UpOutcome:
-    """Record the request, and change the limits and networks of the machine, which stays."""
+    """Record the request, and change limits and networks of the existing machine."""
     change = networks_of(launch, seen)
     proposal = _in_place_proposal(request, deployment, network_steps(change, deployment.region))
     if change.removed and (unchanged := _without_action(request, proposal)) is not None:
@@ -279,7 +279,7 @@ def _change_in_place(
 
 
 def _in_place_proposal(request: UpRequest, deployment: Deployment, steps: tuple[Step, ...]) -> Proposal:
-    """Return a proposal of steps without a new machine."""
+    """Return a proposal whose steps create no machine."""
     return Proposal(
         deployment=deployment,
         candidate=request.plan.chosen,
@@ -292,7 +292,7 @@ def _in_place_proposal(request: UpRequest, deployment: Deployment, steps: tuple[
 def _launch_of(
     context: Context, request: UpRequest, serving: Deployment | None = None, *, spent: Spent | None = None
 ) -> Launch:
-    """Return the launch. `serving`: its machine keeps running. `spent`: by the name, if it is computed already."""
+    """Return the launch. The machine of `serving` keeps running. `spent` is the name's cost, if already computed."""
     current = partial(total_spent, context, serving, request.plan)
     return context.target(request.target).launch(context, request, spent=lambda of: spent or current(of))
 
@@ -333,7 +333,7 @@ def _start_again(context: Context, request: UpRequest, deployment: Deployment, s
     proposal = _in_place_proposal(request, deployment, (step_of(stopped.machine, "start"),))
     if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
-    with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
+    with naming_what_exists(context, deployment.name, next_step="the same 'up' resumes it"):
         deployment, moved = with_limits(context, request.ends, deployment, stopped.seen, dry_run=False)
         asked = SwitchRequest(
             name=deployment.name, level=request.ready, reported_as=lambda _release: request.versions, wait=request.wait
@@ -353,11 +353,11 @@ def _end_surplus(
     going: tuple[Step, ...],
     seen: Sequence[Found],
 ) -> UpOutcome:
-    """End surplus machines next to the serving one. Nothing else is checked: the plan may have changed since."""
+    """Remove the surplus machines and nothing else: the plan may have changed since the serving one was launched."""
     proposal = replace(_in_place_proposal(request, deployment, going), surplus=surplus)
     if (unchanged := _without_action(request, proposal)) is not None:
         return unchanged
-    with naming_what_exists(context, deployment.name, go_on="the same 'up' resumes it"):
+    with naming_what_exists(context, deployment.name, next_step="the same 'up' resumes it"):
         deployment = restore_limits(context, recorded, context.executor().execute(deployment, proposal.changes), seen)
     return UpOutcome(deployment=deployment, changed=True, proposal=proposal)
 
@@ -399,7 +399,7 @@ def _bring_up(
         deployment, [found for found in rest if not deployment.rolling or revision_of(found.key) is None]
     )
     back = f", 'tgi-deploy rollback {deployment.name}' goes back" if deployment.rollout else ""
-    with naming_what_exists(context, deployment.name, go_on=f"the same 'up' resumes it{back}"):
+    with naming_what_exists(context, deployment.name, next_step=f"the same 'up' resumes it{back}"):
         if is_ending(deployment) and request.ends.max_spend_usd is not None:
             # Computed once, since the claim depends on the rest of --max-spend: replacing it would free the name.
             launch = _launch_of(context, request, spent=spent_at_end(context, deployment))
@@ -435,9 +435,9 @@ def _proposal(
 
 
 def _end_old(context: Context, deployment: Deployment, ending: ChangeSet, making: ChangeSet) -> Deployment:
-    """End the old machine. An update is recorded before its first step, and again once the machine is gone.
+    """Remove the old machine. An update is recorded before its first step, and again once the machine is gone.
 
-    The revision's claim is created before: while no machine runs, it shows everyone else that an update is in progress.
+    The revision's claim is created first: while no machine runs, it shows other users that an update is in progress.
     """
     executor = context.executor()
     if not is_ending(deployment):
@@ -476,7 +476,7 @@ def _removing_if_refused(
 
 
 def _abandon(context: Context, deployment: Deployment, existing: Existing) -> None:
-    """Remove what was created so far; an update that was never recorded created nothing."""
+    """Remove what this run created. An update that was never recorded created nothing."""
     recorded = context.store.load(deployment.name)
     if recorded is None or (recorded.rollout is None and deployment.rollout is not None):
         return
@@ -592,7 +592,7 @@ def _roll_back(context: Context, request: UpRequest, error: DeployError, existin
 
 def _request_of(request: UpRequest, revision: Revision) -> UpRequest:
     """Return the request for a recorded revision, with the limits of the current request."""
-    plan, versions = request.again(revision)
+    plan, versions = request.plan_revision(revision)
     options = as_value(revision.options, type(request.options), "options")
     return replaced(
         request, plan=plan, versions=versions, options=options, origin="rollback", goes_back=False,

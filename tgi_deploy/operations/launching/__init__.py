@@ -1,1 +1,1 @@
-"""From a plan to a running machine, for every target."""
+"""Launches the machines of a plan, on every target."""

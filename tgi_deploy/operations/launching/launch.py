@@ -1,4 +1,4 @@
-"""Launches a plan on any target: the attempts, and their record."""
+"""Launches a plan on any target: makes attempts and records them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MISSING_GRACE_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """A launched `deployment`, as recorded; `address` is its engine's, in the form for `probe`."""
+    """A launched deployment, as recorded. `address` is the address of its engine, in the form that `probe` takes."""
 
     deployment: Deployment
     candidate: Candidate
@@ -39,7 +39,7 @@ class Launched:
 
 
 def first_attempt(launch: Launch, deployment: Deployment, seen: Sequence[Found]) -> Attempt:
-    """Return the first attempt of a launch, without changing anything. Raises if it is impossible."""
+    """Return the first attempt of a launch, without changing anything. Raises DeployError if it is impossible."""
     return next(launch.attempts(lambda: (only_launched(deployment), seen)))
 
 
@@ -69,11 +69,11 @@ def launch_replica(context: Context, launch: Launch, plan: Plan, deployment: Dep
                 raise
             launch.refused(attempt, error)
             deployment = context.store.load(deployment.name) or deployment
-            await_settled(context, deployment)  # what shows late has to go, too, if another region is next
+            await_settled(context, deployment)  # before another region, resources that show up late must go, too
         else:
             deployment = executor.save(at_status(deployment, "running"))
             return Launched(deployment=deployment, candidate=attempt.candidate, address=address)
-    raise ValueError("a launch ends its attempts by raising why")
+    raise ValueError("a launch has to raise an error after its last attempt")
 
 
 def described(deployment: Deployment, attempt: Attempt, plan: Plan, launch: Launch, clock: Clock) -> Deployment:
@@ -111,7 +111,7 @@ def pending_revision(plan: Plan, candidate: Candidate, launch: Launch, pool: Poo
 
 
 def spec_of(plan: Plan, candidate: Candidate) -> Spec:
-    """Return what one replica of a candidate runs."""
+    """Return the spec of one replica of a candidate."""
     engine, hardware = candidate.engine, candidate.offer.instance_type
     return Spec(
         engine=engine.name,

@@ -1,4 +1,4 @@
-"""Selects the target's options among the given ones; options without effect are rejected, not ignored."""
+"""Selects the target's options among the given ones. Options without effect are rejected, not ignored."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def own_options(target: Target, targets: Sequence[Target], given: Mapping[str, Any], *, command: str = "") -> Value:
-    """Return the target's options, those of one command if it is named.
+    """Return the target's options, or only those of `command`.
 
-    Raises InputError: `conflicting_options` for another target's.
+    Raises InputError `conflicting_options` for an option of another target.
     """
     own = _names(target, command)
     for other in targets:

@@ -1,7 +1,7 @@
 """Describes unencrypted traffic between callers and a recorded deployment that does not answer over TLS.
 
-An API key is sent unencrypted to a public address only with `--plaintext`, which is recorded. Prompts and answers are
-always sent there, and every command that prints the address says so.
+An API key is sent unencrypted to a public address only with `--plaintext`, which is recorded. Prompts and answers
+travel unencrypted in any case, so every command that prints the address has a warning.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def url_to(machine: ResourceRecord | None, address: str, port: int) -> str:
 
 
 def _host(url: str) -> str:
-    """Return the host; empty, which counts as public, for an invalid URL, because a record may have been edited."""
+    """Return the host. Records can be edited by hand; an invalid URL has an empty host, which counts as public."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:
@@ -61,13 +61,13 @@ def _host(url: str) -> str:
 
 
 def unencrypted(deployment: Deployment | None) -> str | None:
-    """Return the sentence about unencrypted traffic; None if there is none or it is not known yet."""
+    """Return the sentence about unencrypted traffic; None if there is none, or the address is not known yet."""
     traffic = traffic_of(deployment) if deployment is not None else None
     return traffic.unencrypted if traffic is not None else None
 
 
 def is_encrypted(machine: ResourceRecord | None) -> bool:
-    """Return whether it answers over TLS alone."""
+    """Return whether the machine answers only over TLS."""
     return machine is not None and CERTIFICATE_NOTE in machine.notes
 
 
@@ -77,5 +77,5 @@ def asks_for_key(record: ResourceRecord) -> bool:
 
 def accepts_plaintext(launch: Launch, recorded: Deployment | None) -> bool:
     """Return whether the user accepted an unencrypted API key, now or for the existing deployment."""
-    said_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
-    return launch.plaintext or said_before
+    accepted_before = recorded is not None and recorded.status != "deleting" and recorded.plaintext
+    return launch.plaintext or accepted_before

@@ -1,1 +1,1 @@
-"""From a request to a plan, and everything else about plans. Uses no account, network or clock."""
+"""Makes, compares and explains plans. Uses no account, network or clock."""

@@ -34,7 +34,7 @@ def compare(names: Sequence[str], catalog: Catalog, *, region: str, release: str
 
 
 def _find(name: str, catalog: Catalog) -> Accelerator | InstanceType:
-    """Return whether it is an instance type: EC2's names contain a dot."""
+    """Return the instance type or accelerator with a name: EC2's instance types have a dot in theirs."""
     if name in catalog.instance_types() or ("." in name and not name.upper().startswith("GH")):
         return catalog.instance_type(name)
     return catalog.accelerator(name)
@@ -82,14 +82,14 @@ def _misquoted(item: Misquote) -> MisquotedFigure:
 
 
 def _price(item: Accelerator | InstanceType, offers: Iterable[Offer]) -> HardwarePrice | None:
-    """Return the price; None if it can't be rented on demand in the region, or its price is unknown."""
+    """Return the lowest on-demand price in the region; None if the hardware is not offered or its price is unknown."""
     priced = [offer for offer in offers if offer.usd_per_hour is not None and _has(offer.instance_type, item)]
     if not priced:
         return None
     offer = min(priced, key=lambda offer: (offer.usd_per_hour, offer.instance_type.name))
     machine = offer.instance_type
     if offer.usd_per_hour is None:
-        raise AssertionError("unknown prices are left out")
+        raise AssertionError("offers without a price were filtered out")
     memory_gib = Decimal(machine.memory_bytes_per_accelerator * machine.accelerator_count) / GIB
     return HardwarePrice(
         instance_type=machine.name,
@@ -114,7 +114,7 @@ def _running(
     if backend is None:
         return _verdict("no", support, support.reason)
     if machine is not None and machine.cpu_arch not in catalog.release(release).cpu_archs:
-        return _verdict("no", Support(backend=None), f"Its host is {machine.cpu_arch}; the engine's images are not.")
+        return _verdict("no", Support(backend=None), f"The engine has no image for its {machine.cpu_arch} CPU.")
     if not backend.planned:
         unproven = "not proven: " if support.unproven else ""
         return _verdict("by_hand", support, f"{unproven}{support.reason} Needs {backend.needs}.")
@@ -124,7 +124,7 @@ def _running(
 
 
 def _on_a_build(chip: Accelerator, support: Support, catalog: Catalog, version: str) -> EngineVerdict:
-    """Return the verdict for chips without CUDA: the release's image for them, if plans support it."""
+    """Return the verdict for chips without CUDA: they need an image of the release that plans support."""
     backend = support.backend
     release = catalog.release(version).on(chip)
     if backend is None or release.host is None:
@@ -142,7 +142,7 @@ def _on_cuda(
         reason = rule.message if rule else f"{catalog.engine.title} {version} has no rule for its compute capability."
         return _verdict("no", Support(backend=None, source=rule.source if rule else ""), reason)
     whole = machine is None or machine.partition == 1
-    fraction = "" if whole else "The engine runs, but plans need whole cards. "
+    fraction = "" if whole else "The engine runs, but plans need whole accelerators. "
     if rule.verdict == "override":
         reason = f"{rule.message} With --allow-turing; lost: {rule.loses}."
         return _verdict("override", support, f"{fraction}{reason}", image=release.image)

@@ -40,7 +40,7 @@ _FIELDS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """How much worse the new plan may be; None: not checked. Percentages are numbers (10 for 10 %)."""
+    """How much worse the new plan may be. None is not checked; percentages are numbers (10 for 10%)."""
 
     max_cost_increase_percent: Decimal | None = None
     max_token_cost_increase_percent: Decimal | None = None
@@ -57,7 +57,7 @@ class Limits:
 
 
 def percent(text: str, option: str) -> Decimal:
-    """`10%` or `10` → 10. Raises InputError `bad_option_value`."""
+    """Return 10 for `10%` or `10`. Raises InputError `bad_option_value`."""
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise InputError(
@@ -67,7 +67,7 @@ def percent(text: str, option: str) -> Decimal:
 
 
 def compare(old: PlanDocument, new: PlanDocument, limits: Limits) -> Comparison:
-    """Two plans compared with the limits."""
+    """Return how two plans differ, and whether the new one is within the limits."""
     figures = zip(_METRICS, _figures(old), _figures(new), strict=True)
     metrics = tuple(_metric(name, was, now) for name, was, now in figures)
     return Comparison(
@@ -87,7 +87,7 @@ _METRICS: Final = ("usd_per_hour", "usd_per_million_output_tokens", "memory_marg
 
 
 def _figures(plan: PlanDocument) -> tuple[Decimal | None, ...]:
-    """In the order of `_METRICS`."""
+    """Return a plan's figures in the order of `_METRICS`."""
     margin = Decimal(plan.memory.kv_capacity_tokens) - plan.memory.required_kv_tokens
     return plan.cost.usd_per_hour, plan.performance.usd_per_million_output_tokens, margin
 
@@ -115,13 +115,13 @@ def _price_check(metric: MetricData, name: str, what: str, allowed: Decimal) -> 
     """Compare prices. An unknown one passes only if it was unknown before."""
     if metric.old is None or metric.new is None:
         return CheckData(
-            name=name, passed=metric.old is metric.new, message=f"{what} is not known in both plans"
+            name=name, passed=metric.old is metric.new, message=f"{what} is not known for both plans"
         )  # fmt: skip
     passed = metric.new * _HUNDRED <= metric.old * (_HUNDRED + allowed)
     return CheckData(
         name=name,
         passed=passed,
-        message=f"{what}: {usd(metric.old)} → {usd(metric.new)}{_by(metric)}, at most +{allowed} % allowed",
+        message=f"{what}: {usd(metric.old)} → {usd(metric.new)}{_by(metric)}, at most +{allowed}% allowed",
     )
 
 
@@ -130,9 +130,9 @@ def _least_margin(metric: MetricData, least: int) -> CheckData:
     return CheckData(
         name="min-memory-margin-tokens",
         passed=new >= least,
-        message=f"KV cache beyond the promised load: {metric.old} → {new} tokens, at least {least} required",
+        message=f"spare KV cache beyond the planned load: {metric.old} → {new} tokens, at least {least} required",
     )
 
 
 def _by(metric: MetricData) -> str:
-    return "" if metric.change_percent is None else f" ({metric.change_percent:+.1f} %)"
+    return "" if metric.change_percent is None else f" ({metric.change_percent:+.1f}%)"

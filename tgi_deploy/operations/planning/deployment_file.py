@@ -1,4 +1,4 @@
-"""The file of `up -f`: one or several deployments, with the options of `up` as keys."""
+"""Reads and writes the file for `up -f`: one or several deployments, with the options of `up` as keys."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _OWNER: Final = Key("owner", "Owner of these deployments, whoever runs the comma
 
 
 class FileDeployment(Frozen, frozen=True, kw_only=True):
-    """One deployment. `own` has its target's options by name; `target` and `strategy` None: the default."""
+    """One deployment. `own` has its target's options by name. `target` and `strategy` are None for the default."""
 
     name: str
     texts: OptionTexts
@@ -73,7 +73,7 @@ class DeploymentFile(Frozen, frozen=True, kw_only=True):
 
 
 def deployment_keys(options: Sequence[Option]) -> tuple[Key, ...]:
-    """Return the keys of a deployment; `options` are the targets' options of `up`."""
+    """Return the keys of a deployment. `options` are those that the targets add to `up`."""
     return (
         *_HEAD,
         *(
@@ -168,7 +168,7 @@ class _Reader(NamedTuple):
     def text_of(self, key: Key, value: object, where: str) -> str:
         """Return a value in the form of an option."""
         if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-            raise self.wrong(_path(where, key.name), f"should be a {'number' if key.kind == 'number' else 'text'}")
+            raise self.wrong(_path(where, key.name), f"should be a {'number' if key.kind == 'number' else 'string'}")
         try:
             text = str(value)
         except ValueError:  # more digits than Python prints
@@ -215,7 +215,7 @@ def _property(key: Key, targets: Sequence[str]) -> dict[str, Any]:
 
 
 def deployment_text(name: str, texts: OptionTexts, target: str | None, own: Mapping[str, Any]) -> str:
-    """Return a file with one deployment with the given options; `target` None: the default one."""
+    """Return the text of a file with one deployment and its options; `target` None means the default target."""
     rows = {row.name: getattr(texts, row.field) for row in PLAN_OPTIONS}
     numbers = frozenset(row.name for row in PLAN_OPTIONS if row.reader in _NUMBERS)
     given = {"model": texts.model, "name": name, "target": target, **rows, **own}
@@ -224,7 +224,7 @@ def deployment_text(name: str, texts: OptionTexts, target: str | None, own: Mapp
 
 
 def _toml(value: str | bool | Iterable[str], *, number: bool) -> str:  # noqa: FBT001 -- a switch's own value
-    """Format a value as TOML, whose strings, booleans and lists look like JSON's."""
+    """Format a value as TOML. Its strings, booleans and lists look like those of JSON."""
     if number and isinstance(value, str) and value.replace(".", "", 1).isdecimal() and value.isascii():
         return str(Decimal(value))
     return json.dumps(value, ensure_ascii=False)

@@ -42,16 +42,16 @@ if TYPE_CHECKING:
 
 
 def plan_to_record(plan: Plan, candidate: Candidate) -> PlanDocument:
-    """Return the plan for a record, with a candidate as its choice.
+    """Return the plan for a record, with `candidate` as its choice.
 
-    Rejections are omitted: they are by far the largest part, would be rewritten at every step, and are not needed
+    Rejections are omitted: they are by far the largest part, every step would rewrite them, and nothing reads them
     later.
     """
     return plan_document(replaced(plan, chosen=candidate, rejections=()))
 
 
 def plan_document(plan: Plan) -> PlanDocument:
-    """Return `data.plan` of the JSON contract. Money stays `Decimal`; the printer turns it into a number."""
+    """Return `data.plan` of the JSON output. Money stays `Decimal`; the printer turns it into a number."""
     chosen = plan.chosen
     return PlanDocument(
         model=_model(plan),
@@ -79,7 +79,7 @@ def plan_document(plan: Plan) -> PlanDocument:
 
 
 def no_plan_document(made: NoFeasiblePlan) -> dict[str, Any]:
-    """Return `data` of the JSON contract if nothing is feasible."""
+    """Return `data` of the JSON output if no plan is feasible."""
     return {
         "requirements": made.request.document,
         "near_misses": [_near_miss(miss) for miss in made.near_misses],
@@ -160,7 +160,7 @@ def cost(bill: Cost, given: Credits | None = None) -> PlannedCost:
 
 
 def credits_on(usd_per_hour: Decimal, given: Credits | None) -> PlannedCredits | None:
-    """Return how long credits cover this bill; None without credits or without a bill."""
+    """Return how long credits cover this hourly cost; None without credits, or if the cost is zero."""
     if given is None or not usd_per_hour:
         return None
     return PlannedCredits(
@@ -261,7 +261,7 @@ def _breakeven(item: Breakeven) -> PlannedBreakeven:
         num_shard=other.num_shard,
         quantize=other.quantize,
         usd_per_million_output_tokens=other.performance.usd_per_million_output_tokens,
-        dearer=item.dearer,
+        more_expensive=item.more_expensive,
         utilization=None if item.utilization is None else round(item.utilization, 4),
     )
 

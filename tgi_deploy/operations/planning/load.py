@@ -63,7 +63,7 @@ def _recorded(settings: Settings) -> RecordedLoad | None:
 def _tokens(
     settings: Settings, asked_input: Lengths | None, asked_output: Lengths | None, longest: int, model: str
 ) -> tuple[Lengths, Lengths, int]:
-    """Return input, output and context. Defaults are adjusted to explicit values, never the reverse."""
+    """Return input, output and context lengths. Defaults are adjusted to fit explicit values, never the reverse."""
     asked = settings.get("context").value is not None
     inputs = asked_input or Lengths(mean=DEFAULT_INPUT_TOKENS, most=DEFAULT_INPUT_TOKENS)
     outputs = asked_output or Lengths(mean=DEFAULT_OUTPUT_TOKENS, most=DEFAULT_OUTPUT_TOKENS)

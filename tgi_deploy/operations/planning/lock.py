@@ -1,8 +1,8 @@
-"""Plan locks: a decision as a file that can be reviewed, reprinted, compared and deployed exactly.
+"""Plan locks: files with a plan that can be reviewed, reprinted, compared and deployed exactly.
 
 A lock contains the request (so that it can be planned again), the basis of the decision (the model's revision, a hash
-of its shape, a hash of the figures used), and the plan as `--json` printed it, without what was not chosen, because
-people review locks. The plan in the lock is authoritative: printing it recomputes nothing.
+of its shape, a hash of the figures used), and the plan as `--json` printed it. People review locks, so alternatives
+and rejections are left out. The plan in the lock is authoritative: printing it recomputes nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 KIND: Final = "tgi-deploy-lock"
 SCHEMA: Final = 2
 
-# What was not chosen: it would be most of the file, and changes in it would hide a change of the choice.
+# Everything but the choice: it would be most of the file, and changes in it would hide a change of the choice.
 _OMITTED: Final = ("alternatives", "breakeven", "fallbacks", "frontier", "rejections")
 # The source of a shape does not affect what is served.
 _PROVENANCE: Final = frozenset({"local_path", "source", "note"})
@@ -73,7 +73,7 @@ def lock_document(
     *,
     printed: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the lock of `plan`, ready for JSON. `printed`: the plan as `--json` prints it."""
+    """Return the lock of `plan`, ready for JSON. `printed` is the plan as `--json` prints it."""
     model, engine = plan.request.model.model, plan.chosen.engine
     return {
         "kind": KIND,
@@ -105,7 +105,7 @@ def _sha256(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _canonical(value: Any) -> Any:  # noqa: ANN401 -- takes whatever the planner's types hold
+def _canonical(value: Any) -> Any:  # noqa: ANN401 -- any value in the planner's types
     if isinstance(value, Value):
         return _canonical(as_dict(value))
     if isinstance(value, Mapping):
@@ -138,7 +138,7 @@ def read_lock(text: str, name: str) -> Lock:
     if document.get("kind") != KIND:
         raise _bad(name, f"it is not a lock: `kind` is not {KIND!r}")
     if document.get("schema") != SCHEMA:
-        raise _bad(name, f"its schema is {str(document.get('schema'))[:20]!r}, this version reads {SCHEMA}")
+        raise _bad(name, f"its schema is {str(document.get('schema'))[:20]!r}, but this version reads only {SCHEMA}")
     return Lock(
         texts=_part(document, "request", OptionTexts, name),
         plan=_part(document, "plan", PlanDocument, name),

@@ -1,4 +1,4 @@
-"""Compares a locked plan with today's, and returns the plan to deploy exactly."""
+"""Compares a locked plan with today's, and returns the plan that deploys the lock exactly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.plan import EngineRun, Plan
     from tgi_deploy.values.plan_document import PlanDocument
 
-# A plan that differs in one of these runs something else.
+# If one of these fields differs, the plan runs something else.
 _RUN: Final = (
     "chosen.instance_type",
     "chosen.region",
@@ -66,7 +66,7 @@ def _changed_words(old: Any, new: Any) -> Iterator[str]:  # noqa: ANN401 -- a li
 
 
 def differences(old: PlanDocument, new: PlanDocument) -> tuple[Difference, ...]:
-    """Return the differences of two plans in what they run, and a price increase."""
+    """Return the differences between what two plans run, and a price increase."""
     found = [
         Difference(field=name, old=attrgetter(name)(old), new=attrgetter(name)(new))
         for name in _RUN
@@ -91,15 +91,15 @@ def changes(lock: Lock, made: Plan | NoFeasiblePlan) -> tuple[Difference, ...]:
 
 
 def locked_model(path: Path, texts: OptionTexts) -> str:
-    """Return the locked model. Raises what `open_lock` and `reject_options` raise."""
+    """Return the locked model. Raises the errors of `open_lock` and `reject_options`."""
     reject_options(texts, "--lock", but=END_FIELDS)
     return open_lock(path).texts.model
 
 
 def locked_request(path: Path, texts: OptionTexts, catalog: Catalog, *, force: bool) -> tuple[OptionTexts, Plan]:
-    """Return the locked options with the limits given in addition, and the plan to deploy.
+    """Return the locked options, completed with the given limits, and the plan to deploy.
 
-    Raises what `open_lock`, `reject_options` and `plan_to_deploy` raise.
+    Raises the errors of `open_lock`, `reject_options` and `plan_to_deploy`.
     """
     reject_options(texts, "--lock", but=END_FIELDS)
     lock = open_lock(path)
@@ -135,7 +135,7 @@ def _as_locked(lock: Lock, catalog: Catalog) -> Plan:
     if isinstance(made, NoFeasiblePlan):
         raise ConflictError(
             "locked_choice_unavailable",
-            f"deploying the lock: {chosen.instance_type} on {chosen.num_shard} cards in {chosen.region} "
+            f"deploying the lock: {chosen.instance_type} on {chosen.num_shard} accelerators in {chosen.region} "
             "is no longer available, or no longer serves this model",
             hint="plan again without the lock",
         )

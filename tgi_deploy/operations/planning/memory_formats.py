@@ -27,7 +27,7 @@ _UNQUANTIZED_WORDS: Final = ("none", "16", "32", "half", "float")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """Return `name` without its unit, and the bytes (or tokens) per unit: the row's, else the metric's suffix."""
+    """A metric's name without its unit, and the bytes (or tokens) per unit: the row's, else that of the suffix."""
 
     name: str
     scale: float

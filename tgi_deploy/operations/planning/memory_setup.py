@@ -27,7 +27,7 @@ _BASE_MODEL: Final = re.compile(r"base model ([\w.-]+/[\w.-]+)")
 _PADDED_TO: Final = 256  # MXFP4 kernels pad a matrix's rows
 _CACHED_BYTES: Final = 2
 _MOST_SHARDS: Final = 1024
-# Any other engine in Python behaves like it.
+# The profile for all other engines in Python.
 _LIKE_TRANSFORMERS: Final = "transformers"
 
 
@@ -77,7 +77,7 @@ class Setup:
 
     @property
     def planned(self) -> bool:
-        """Whether plans support the engine: then the planner's arithmetic predicts it."""
+        """Whether plans support the engine; its memory is then predicted with the planner's arithmetic."""
         return bool(self.constants.get("planned"))
 
     @cached_property
@@ -86,12 +86,12 @@ class Setup:
         return self.total_bytes < _SMALL_CARD_GIB * GIB or "a100" in self.row.get("gpu", "").lower()
 
     def constant(self, name: str) -> float:
-        """Raise InputError for a metric that was never measured for this engine."""
+        """Return a constant of the engine. Raises InputError if it was never measured for this engine."""
         value = self.constants.get(f"small_{name}" if self.small else name)
         if value is None:
             raise InputError(
                 "bad_cases",
-                f"nothing is known about that for {self.engine}",
+                f"this metric was never measured for {self.engine}",
                 hint="Ask for weights or the peak instead.",
             )
         return float(value)
@@ -102,7 +102,7 @@ class Setup:
 
     @cached_property
     def _given_share(self) -> float:
-        """Return the row's limit; 0: the engine's default."""
+        """Return the row's limit as a share; 0 means the engine's default."""
         if (self.row.get("gpu_memory_utilization") or "").strip().lower() == "default":
             return 0.0
         return _number(self.row, "gpu_memory_utilization", most=1)
@@ -113,7 +113,7 @@ class Setup:
 
     @cached_property
     def linear_bytes(self) -> float:
-        """Return the linear layers as stored; for a packed checkpoint its own count, if known."""
+        """Return the bytes of the linear layers as stored; for a packed checkpoint, its own figure if known."""
         model, counts = self.model, self.counts
         if model.quantized_bytes and self.packed != sizes.UNQUANTIZED:
             return model.quantized_bytes + max(0, counts.linear - model.quantized_parameters) * 2
@@ -124,7 +124,10 @@ class Setup:
 
     @cached_property
     def weights_bytes(self) -> int:
-        """Return the resident weights. The planned engine stores a tied head twice, MXFP4 kernels padded matrices."""
+        """Return the bytes of the resident weights.
+
+        The planned engine stores a tied head twice, and MXFP4 kernels store padded matrices.
+        """
         linear, packed, rows = self.linear_bytes, self.packed, self.model.expert_intermediate_size
         if packed.expert_bits < packed.linear_bits and rows:
             wider = -(-rows // _PADDED_TO) * _PADDED_TO / rows
@@ -140,7 +143,7 @@ class Setup:
 
     @cached_property
     def budget(self) -> MemoryBudget:
-        """Return the planner's arithmetic for the release nearest to the row's."""
+        """Return the memory that the planner computes for the release nearest to the row's."""
         release = self.catalog.release(nearest_release(self.row.get("engine_version", ""), self.catalog))
         run = DefaultRun(
             model=self.model, bits=self.linear_bytes * 8 / max(1, self.counts.linear), num_shard=self.num_shard,
@@ -182,7 +185,7 @@ def _model(row: Mapping[str, str], catalog: Catalog) -> ModelSpec:
 
 
 def _by_parameters(parameters: int, catalog: Catalog) -> str | None:
-    """Return the base model in the notes: a copy under another name has the same shape."""
+    """Return the model with this exact number of parameters: a copy under another name has the same shape."""
     return next((name for name in catalog.hub_ids() if catalog.resolve(name).model.parameters == parameters), None)
 
 

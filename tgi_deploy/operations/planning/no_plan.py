@@ -21,9 +21,9 @@ _PROGRAM: Final = "tgi-deploy"
 def without_plan(
     command: str, texts: OptionTexts, made: NoFeasiblePlan, *, target: Target | None = None
 ) -> NoPlanError:
-    """Return the error of a command that needs a plan if there is none. `target`: the one that it is about.
+    """Return the error of a command that needs a plan if there is none. `target` is the target of the command.
 
-    The commands leave the hardware to the target if `texts` don't name it.
+    The suggested commands leave the hardware to the target if `texts` don't name it.
     """
     supplied = made.request.hardware is not None and texts.hardware is None
     named = target is not None and (target.facts.service or supplied)
@@ -64,7 +64,7 @@ def _with_option(command: str, texts: OptionTexts, option: str) -> str:
 
 
 def given_options(texts: OptionTexts) -> list[tuple[str, list[str]]]:
-    """Yield the given options: each flag with its words."""
+    """Return the given options: each flag with its words on a command line."""
     given = ((row.flag, getattr(texts, row.field)) for row in PLAN_OPTIONS)
     return [(flag, option_words(flag, value)) for flag, value in given if value]
 

@@ -1,6 +1,6 @@
-"""Parses options into a request: settings come from flag > environment > profile > default.
+"""Parses options into a request. Sources, by precedence: flag, environment, profile, default.
 
-Everything arrives as text, so that the message for an invalid value can quote it, whatever its source.
+All values are read as text, so that the message about an invalid one can quote it, whatever its source.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class OptionTexts(Value, frozen=True, kw_only=True):
 
 
 def texts_of(model: str, given: Mapping[str, object]) -> OptionTexts:
-    """Return the texts of options by name, from values of any type. Raises InputError `unknown_option`."""
+    """Return options as text; `given` has values of any type by option name. Raises InputError `unknown_option`."""
     texts: dict[str, Any] = {}
     for name, value in given.items():
         row = OPTION.get("regions" if name == "region" else name)
@@ -121,7 +121,7 @@ class Setting(Frozen, frozen=True, kw_only=True):
     source: Source
 
     def named(self, option: str) -> str:
-        """The setting's name in messages, by its source."""
+        """Return the setting's name for messages, which depends on its source."""
         if self.source == "environment":
             return variable_of(option)
         return option if self.source == "flag" else f"{option} (from the {self.source})"
@@ -144,13 +144,13 @@ class Settings:
             return Setting(value=str(self._defaults[name]), source="profile")
         return Setting(value=OPTION[name].default, source="default")
 
-    def read(self, name: str) -> Any:  # noqa: ANN401 -- what the reader of the option's row returns
+    def read(self, name: str) -> Any:  # noqa: ANN401 -- the type that the row's reader returns
         """Return the value of an option; None if not set. Raises InputError."""
         row, setting = OPTION[name], self.get(name)
         return None if setting.value is None else _READERS[row.reader](setting, row)
 
     def found(self, name: str, look: Callable[[], _T]) -> _T:
-        """Return the catalog's entry for a setting; an error names its source if that is not the command line."""
+        """Return the catalog's entry for a setting. An error names the source unless that is the command line."""
         setting = self.get(name)
         try:
             return look()
@@ -162,7 +162,7 @@ class Settings:
 
 
 def _suggestions() -> ModuleType:
-    from tgi_deploy.operations.planning import suggestions  # noqa: PLC0415 -- only on the way to an error
+    from tgi_deploy.operations.planning import suggestions  # noqa: PLC0415 -- needed only for an error
 
     return suggestions
 
@@ -180,7 +180,7 @@ def whole_number(setting: Setting, option: str, *, most: int = _MAX_COUNT) -> in
 
 
 def positive_decimal(setting: Setting, option: str, *, unit: str, most: Decimal = _LARGEST_AMOUNT) -> Decimal:
-    """Parse a positive number of `unit` (empty: a share), at most `most`."""
+    """Parse a positive number, at most `most`. `unit` is for the hint; a share has none."""
     text = (setting.value or "").strip()
     value = Decimal(text) if _AMOUNT.fullmatch(text) else None
     if value is not None and 0 < value <= most:
@@ -234,7 +234,7 @@ def moved_limits(texts: Mapping[str, str | None]) -> WantedEnds:
     )
 
 
-def _moved_limit(texts: Mapping[str, str | None], name: str) -> Any:  # noqa: ANN401 -- what the reader of the option's row returns
+def _moved_limit(texts: Mapping[str, str | None], name: str) -> Any:  # noqa: ANN401 -- the type that the row's reader returns
     row, text = OPTION[name], texts[name]
     if text is None:
         return None
@@ -304,7 +304,7 @@ def _instance(settings: Settings, catalog: Catalog) -> str | None:
         why = f": {found.note}" if found.note else ""
         raise InputError(
             "not_offered", f"{found.name} is {state}{why}",
-            hint="'tgi-deploy catalog list instances' shows which types are",
+            hint="'tgi-deploy catalog list instances' shows the types that are",
         )  # fmt: skip
     return found.name
 
@@ -384,7 +384,7 @@ def _choice(setting: Setting, row: PlanOption) -> str:
 
 
 def replicas_of(text: str, most: int) -> Replicas | None:
-    """Return a number or a range of at most that many; None if the text is neither."""
+    """Return a number of replicas or a range, up to `most`; None if the text is neither."""
     match = _REPLICAS.fullmatch(text)
     found = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     return Replicas(least=found[0], most=found[1]) if 1 <= found[0] <= found[1] <= most else None

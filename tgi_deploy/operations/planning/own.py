@@ -12,7 +12,7 @@ from tgi_deploy.planner.performance import with_prices
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.owned import Books, Owned, OwnedMachine, Rental, books, break_even_months
+from tgi_deploy.values.owned import Owned, OwnedMachine, OwnershipCost, Rental, break_even_months, ownership_cost
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.values.plan_options import variable_of
 from tgi_deploy.values.supply import HOURS_PER_MONTH, usd_per_month
@@ -56,7 +56,7 @@ def _refuse(texts: OptionTexts) -> None:
 
 
 def _on(machine: OwnedMachine, texts: OptionTexts, environ: Mapping[str, str]) -> OptionTexts:
-    """Return the options, completed by values that only the file sets."""
+    """Return the options, completed with the file's values for options that are not set."""
     of_file = {"max_machines": str(machine.machines)}
     if machine.utilization is not None:
         of_file["utilization"] = f"{machine.utilization:f}"
@@ -65,11 +65,11 @@ def _on(machine: OwnedMachine, texts: OptionTexts, environ: Mapping[str, str]) -
 
 
 def _is_open(name: str, texts: OptionTexts, environ: Mapping[str, str]) -> bool:
-    """Return whether neither an option nor a variable sets it."""
+    """Return whether neither an option nor an environment variable sets this."""
     return getattr(texts, name) is None and not environ.get(variable_of(name))
 
 
-def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, Books]:
+def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, OwnershipCost]:
     """Return the machine as the only offer, at its computed hourly cost."""
     supply = supply_for(request, catalog)
     offer, *others = supply.offers
@@ -79,7 +79,7 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
             hint="write a file for each machine, and compare their plans",
         )  # fmt: skip
     hardware = offer.instance_type
-    kept = books(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
+    kept = ownership_cost(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
     if machine.interconnect is not None:
         hardware = replaced(hardware, interconnect=machine.interconnect)
     priced = replaced(
@@ -98,7 +98,7 @@ def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, 
     return replaced(rented, utilization=request.utilization, markets=markets)
 
 
-def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
+def _owned(machine: OwnedMachine, kept: OwnershipCost, made: Plan) -> Owned:
     chosen = made.chosen
     return Owned(
         name=machine.name or machine.hardware,
@@ -119,7 +119,7 @@ def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
 
 
 def _best_of_each(search: Search) -> Iterator[Configuration]:
-    """Yield the best of each accelerator, count and market, in the planner's order."""
+    """Yield the best configuration for each accelerator, count and market, in the planner's order."""
     seen = set()
     for item in search.run().configurations:
         hardware = item.offer.instance_type

@@ -1,4 +1,4 @@
-"""The use case `plan`: from a request to a plan, or to the nearest misses. Needs no network and no account."""
+"""The use case `plan`: makes a plan for a request, or finds the nearest misses. Needs no network and no account."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def plan(texts: OptionTexts, catalog: Catalog, environ: Mapping[str, str]) -> Plan | NoFeasiblePlan:
-    """Return the plan of a request, or why there is none. Raises InputError for invalid options."""
+    """Return the plan of a request, or the reasons why there is none. Raises InputError for invalid options."""
     request = resolve(texts, environ, catalog)
     try:
         supply = supply_for(request, catalog)
@@ -67,7 +67,7 @@ def judged(
 
 
 def _has_hardware(request: Request, chosen: Choice, catalog: Catalog) -> bool:
-    """Return whether the accelerators of a choice are among the named ones, if any are."""
+    """Return whether the request names the accelerators of a choice, or names none."""
     return request.hardware is None or any(
         offer.instance_type.accelerator.name == chosen.accelerator
         and offer.instance_type.accelerator_count >= chosen.num_shard
@@ -101,7 +101,7 @@ def supply_for(request: Request, catalog: Catalog) -> Supply:
 
 
 def _with_driver(supply: Supply, driver: str | None) -> Supply:
-    """Return the supply for machine images with the driver: types that need it are then treated like any other."""
+    """Return the supply for machine images with this driver: types that need it are then treated like any other."""
     if driver is None:
         return supply
     offers = (
@@ -114,7 +114,7 @@ def _with_driver(supply: Supply, driver: str | None) -> Supply:
 
 
 def with_advice(made: NoFeasiblePlan, supply: Supply, catalog: Catalog) -> NoFeasiblePlan:
-    """Return the result, with the single changes that would be enough."""
+    """Return the result with its near misses: the smallest changes to the request that make a plan feasible."""
     from tgi_deploy.planner.advice import near_misses  # noqa: PLC0415 -- not needed where a plan was found
 
     request = made.request

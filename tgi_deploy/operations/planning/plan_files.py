@@ -1,4 +1,4 @@
-"""Files of a plan: its lock, and a report: an HTML page, or its chart of cost against throughput alone."""
+"""Writes a plan's files: its lock, and its report (an HTML page, or only the chart of cost against throughput)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDINGS: Final = (*_PAGES, ".svg", ".png")
 
 
 class PlanFiles(Frozen, frozen=True, kw_only=True):
-    """Files to write; None: not requested. `targets` write the artifacts that a report shows."""
+    """The files to write, None if not requested. `targets` render the artifacts that a report shows."""
 
     lock: Path | None
     report: Path | None

@@ -1,4 +1,4 @@
-"""The use case `predict`: predictions for a given configuration, or for each row of a file."""
+"""The use case `predict`: predicts a given configuration, or each row of a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CASE_KINDS: Final[list[CaseKind]] = [
 
 
 class PredictionRequest(Frozen, frozen=True, kw_only=True):
-    """One configuration, with the texts of a row. `concurrency` None: as many as fit."""
+    """One configuration, with words as in a row of a file. `concurrency` None means as many requests as fit."""
 
     model: str
     accelerator: str
@@ -55,14 +55,14 @@ class PredictionRequest(Frozen, frozen=True, kw_only=True):
 
 
 def concurrency_of(text: str) -> int | None:
-    """Return the number of requests at once, None for as many as fit ('saturated'). Raises InputError."""
+    """Return the number of concurrent requests, None for as many as fit ('saturated'). Raises InputError."""
     if text == predict_speed.SATURATED:
         return None
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:12]) <= _LARGEST:
         raise InputError(
             "bad_usage",
             f"--concurrency {text[:40]!r} is neither a positive whole number nor 'saturated'",
-            hint="Give one of them.",
+            hint="Write --concurrency 8, for example, or --concurrency saturated.",
         )
     return int(text)
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from tgi_deploy.catalog.catalog import Catalog
 
 COLUMNS: Final = frozenset({"model", "weight_dtype", "quant", "gpu_memory_utilization", "engine", "metric", "unit"})
-_SURE: Final = 1.25  # "it fits" requires this much headroom, because a wrong answer costs a machine
+_SURE: Final = 1.25  # "it fits" requires this much headroom: a wrong answer means a machine rented for nothing
 _SHORTEST_PROMPTS: Final = 2048
 _LONGEST_PROMPTS: Final = 8192
-# 80 % intervals of the measured rows, as shares of the value, by kind of metric.
+# 80% intervals of the measured rows, as shares of the value, by kind of metric.
 _SPREAD: Final = {"weights": 0.015, "kv_cache": 0.04, "kv_cache_tokens": 0.04, "nvidia_smi": 0.045}
 _LOOSE_SPREAD: Final = 0.25
 _GRAPH_SPREAD_GIB: Final = 0.6
@@ -37,7 +37,7 @@ _STORED_SPREAD: Final = 0.002
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """A median with its 80 % interval, in the requested unit, or an error."""
+    """A median with its 80% interval, in the requested unit, or an error."""
 
     value: float | None
     low: float | None
@@ -62,7 +62,7 @@ def estimate(row: Mapping[str, str], catalog: Catalog) -> Prediction:
     metric = memory_formats.metric_of(row)
     compute = _METRICS.get(metric.name)
     if compute is None:
-        raise _bad_case(f"the metric {row.get('metric', '')!r} is none of {', '.join(sorted(_METRICS))}")
+        raise _bad_case(f"unknown metric {row.get('metric', '')!r}; the metrics are {', '.join(sorted(_METRICS))}")
     value = compute(Setup.of(row, catalog)) / metric.scale
     spread = _graph_spread(metric) if metric.name == "cuda_graph" else abs(value) * _spread(metric.name)
     return Prediction(value=value, low=value - spread, high=value + spread)
@@ -73,7 +73,7 @@ def _bad_case(message: str) -> InputError:
 
 
 def _graph_spread(metric: memory_formats.Metric) -> float:
-    """Return the interval of graphs, whose measured difference ranges from -0.9 to 0.4 GiB in logs of one version."""
+    """Return the interval for CUDA graphs: in logs of one version, measurements are off by -0.9 to 0.4 GiB."""
     return _GRAPH_SPREAD_GIB * GIB / metric.scale
 
 
@@ -110,7 +110,7 @@ def _weights(setup: Setup) -> float:
 
 
 def _activations(setup: Setup) -> float:
-    """Return the larger of a prefill and the sampler at its maximum of rows, each plus the hidden states."""
+    """Return the larger peak: a prefill, or the sampler with its maximum number of rows; both with hidden states."""
     if setup.planned:
         return setup.budget.activation_bytes
     model = setup.model
@@ -148,7 +148,10 @@ def _graphs(setup: Setup) -> float:
 
 
 def _cache(setup: Setup) -> float:
-    """Return the KV cache; 0 if weights and profiling run leave no memory. If allocated on demand, one request's."""
+    """Return the bytes of the KV cache; 0 if the weights and the profiling run leave no memory.
+
+    For an engine that allocates on demand, return the cache of one request.
+    """
     if setup.constants.get("loose"):
         return float(_longest(setup) * setup.kv_bytes_per_token)
     if setup.planned:
@@ -176,7 +179,7 @@ def _longest(setup: Setup) -> int:
 
 
 def _driver_total(setup: Setup) -> float:
-    """Return what nvidia-smi shows once the engine serves: its whole share, regardless of the model."""
+    """Return the memory that nvidia-smi shows once the engine serves: its whole share, regardless of the model."""
     if setup.constants.get("loose"):
         return _peak(setup)
     if setup.planned:
@@ -185,7 +188,7 @@ def _driver_total(setup: Setup) -> float:
 
 
 def _peak(setup: Setup) -> float:
-    """Return the peak of engines that allocate on demand: weights, context, and one request's cache and logits."""
+    """Return the peak: for engines that allocate on demand, weights, context, and the cache and logits of a request."""
     constants = setup.constants
     if not constants.get("loose"):
         return _driver_total(setup)

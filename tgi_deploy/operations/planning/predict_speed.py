@@ -60,10 +60,10 @@ class Estimate(Frozen, frozen=True, kw_only=True):
 
 
 def estimate(row: Mapping[str, str], catalog: Catalog) -> Estimate:
-    """Return the median and the 80 % interval of the row's metric.
+    """Return the median and the 80% interval of the row's metric.
 
     Raises:
-        InputError: what `parse` raises, and `does_not_fit` if the weights alone exceed the memory.
+        InputError: like `parse`, and `does_not_fit` if the weights alone exceed the memory.
     """
     constants = catalog.predictions.speed
     case = parse(row, catalog, constants)
@@ -76,9 +76,9 @@ def _check_weights(setup: Setup, constants: Constants) -> None:
     if weights > memory:
         raise InputError(
             "does_not_fit",
-            f"the weights take {weights / 1e9:,.1f} GB, {setup.num_shard} x {setup.accelerator.name} hold"
+            f"the weights take {weights / 1e9:,.1f} GB, but {setup.num_shard} x {setup.accelerator.name} have"
             f" {memory / 1e9:,.1f} GB",
-            hint="Take more cards in the column tp, or fewer bits in weight_dtype.",
+            hint="Write more accelerators in the column tp, or a weight_dtype with fewer bits.",
         )
 
 
@@ -113,7 +113,7 @@ def _metric(case: Case, seen: Timing) -> float:
 
 
 def parse(row: Mapping[str, str], catalog: Catalog, constants: Constants) -> Case:
-    """Raises InputError: `bad_cases`, `unknown_model`, `unknown_accelerator`."""
+    """Parse a row. Raises InputError `bad_cases`, `unknown_model`, `unknown_accelerator`."""
     shards = whole(row, "tp")
     replicas = max(1, whole(row, "n_gpu") // shards) if row.get("n_gpu") else 1
     return Case(
@@ -131,7 +131,7 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
     kv = _format(row, "kv_dtype", tuple(speed_numerics.KV_BITS))
     model = catalog.resolve(_text(row, "hub_id")).model
     numerics = speed_numerics.of_words(weights, kv, accelerator)
-    if not model.experts:  # for a model without experts, only a format for experts is left
+    if not model.experts:  # without experts, the format for experts applies to all weights
         numerics = replaced(numerics, linear_bits=numerics.expert_bits)
     return Setup(
         model=model,
@@ -147,7 +147,7 @@ def _setup(row: Mapping[str, str], catalog: Catalog, constants: Constants, shard
 
 
 def _own_prefill(row: Mapping[str, str], catalog: Catalog, model: ModelSpec, accelerator: Accelerator) -> float | None:
-    """Return the prefill batch chosen by a planned engine's release; None: the value of the engine's profile."""
+    """Return the prefill batch that a planned engine's release chooses; None for the value in the engine's profile."""
     name, (words, version) = catalog.engine.name, _engine(row)
     if catalog.predictions.speed.engine_profile_name(words, version) != name:
         return None
@@ -229,7 +229,7 @@ def whole(row: Mapping[str, str], column: str) -> int:
 
 
 def _number(row: Mapping[str, str], column: str) -> float:
-    """Parse a number of at least 1: in some records, lengths and batches are means."""
+    """Parse a number of at least 1, not always whole: some records have mean lengths and batch sizes."""
     value = _text(row, column)
     try:
         number = float(value)

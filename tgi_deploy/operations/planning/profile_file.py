@@ -1,4 +1,4 @@
-"""A profile's file: validates one, and drafts one from a model."""
+"""Validates a profile's file, and drafts one for a model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _bytes_of(file: Path) -> bytes:
 
 
 def draft(profile: Profile) -> str:
-    """Return a profile file for a model without one: with its full shape, and defaults for the user to fill in."""
+    """Return the text of a profile: the model's full shape, and defaults for the user to fill in."""
     shape = shape_table(profile.model)
     quantization = shape.pop("quantization", None)
     head = {"hub_id": profile.model.hub_id, "summary": profile.summary}
@@ -66,7 +66,7 @@ def draft(profile: Profile) -> str:
 
 
 def _assignments(table: Mapping[str, Any]) -> Iterator[str]:
-    """Yield TOML assignments: strings, numbers, booleans and lists are written as in JSON."""
+    """Yield TOML assignments. TOML strings, numbers, booleans and lists look like those of JSON."""
     return (f"{key} = {json.dumps(value)}" for key, value in table.items() if value is not None)
 
 

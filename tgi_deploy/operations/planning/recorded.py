@@ -56,5 +56,5 @@ def _gone(revision: Revision, why: str) -> ConflictError:
     return ConflictError(
         "revision_unavailable",
         f"planning revision {revision.number} again: {why}",
-        hint="plan what you want instead with 'tgi-deploy plan', and run 'tgi-deploy up' with it",
+        hint="find a replacement with 'tgi-deploy plan', and bring it up with 'tgi-deploy up'",
     )

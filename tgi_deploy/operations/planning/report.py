@@ -1,7 +1,7 @@
-"""Computes the values of a plan's report, also if there is no plan.
+"""Computes the content of a plan's report, also if no plan is feasible.
 
-The plan contains only its choice and fallbacks; all other working configurations are searched again here, without the
-budget, to show those just above it.
+A plan contains only its choice and fallbacks. The report searches again for all working configurations, without the
+budget, so that it can show those just above it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def report(
     targets: Sequence[Target],
     commands: Sequence[str] = (),
 ) -> Report:
-    """Return the report. `commands` belong to a NoFeasiblePlan's near misses, in order; `targets` write artifacts."""
+    """Return the report. `commands` are those of the near misses, in order; `targets` render artifacts."""
     request = made.request
     chosen = None if isinstance(made, NoFeasiblePlan) else made.chosen
     variants, rejections = _configurations(made, catalog)
@@ -97,7 +97,7 @@ def report(
 def _configurations(
     made: Plan | NoFeasiblePlan, catalog: Catalog
 ) -> tuple[tuple[Variant, ...], tuple[RejectionGroup, ...]]:
-    """Return the working configurations at their cheapest, and those rejected for more than their price."""
+    """Return each working configuration at its lowest price, and those rejected for reasons other than the price."""
     request = made.request
     found = Search(replaced(request, budget_usd_per_hour=None), supply_for(request, catalog), catalog.engine).run()
     cheapest: dict[tuple[object, ...], Configuration] = {}
@@ -162,13 +162,13 @@ def _key(offer: Offer, num_shard: int, quantize: str) -> tuple[object, ...]:
 def _variant(configuration: Configuration, state: State, utilization: float) -> Variant:
     offer, evaluation, speed = configuration.offer, configuration.evaluation, configuration.evaluation.performance
     if speed is None:
-        raise AssertionError("what works has a speed")
+        raise AssertionError("a working configuration has a predicted speed")
     usd = configuration.cost.usd_per_hour if offer.usd_per_hour is not None else None
     million = usd_per_million(usd, speed.output_tokens_per_s, utilization) if usd else None
     return Variant(
         instance_type=offer.instance_type.name,
         where=_where(offer),
-        cards=_cards(offer, evaluation.num_shard),
+        accelerators=_accelerators(offer, evaluation.num_shard),
         weights="as published" if evaluation.scheme.name == "none" else evaluation.scheme.name,
         exact=evaluation.scheme.lost_bits == 0,
         usd_per_hour=_float(usd),
@@ -199,7 +199,7 @@ def _rejection_groups(rejections: Iterable[Rejection]) -> Iterator[RejectionGrou
 
 
 def _configurations_text(items: Sequence[Rejection]) -> str:
-    """`1, 2 cards: none, awq; 4 cards: awq`."""
+    """Return numbers of accelerators with their methods: `x1, 2: unquantized, awq; x4: awq`."""
     methods: dict[int, list[str]] = {}
     for item in items:
         methods.setdefault(item.num_shard, []).append("unquantized" if item.quantize == "none" else item.quantize)
@@ -223,13 +223,13 @@ def _within(request: Request, chosen: Candidate) -> str:
     budget = request.budget_usd_per_hour
     if budget is None or chosen.offer.usd_per_hour is None:
         return ""
-    return f": {round(_PERCENT * chosen.cost.usd_per_hour / budget)} % of the budget"
+    return f": {round(_PERCENT * chosen.cost.usd_per_hour / budget)}% of the budget"
 
 
 def _load(request: Request) -> str:
     budget = f", at most {words.usd(float(request.budget_usd_per_hour))} an hour" if request.budget_usd_per_hour else ""
     return (
-        f"Promised: {words.plural(request.concurrency, 'request')} at once,"
+        f"Planned for {words.plural(request.concurrency, 'request')} at once,"
         f" {words.count(request.input_tokens)} tokens in and {words.count(request.output_tokens)} out,"
         f" contexts up to {words.count(request.context_tokens)} tokens{budget}; preferring {request.prefer}."
     )
@@ -239,7 +239,7 @@ def _summary(candidate: Candidate) -> str:
     offer = candidate.offer
     weights = candidate.dtype if candidate.quantize == "none" else f"{candidate.quantize} ({candidate.dtype})"
     where = f" {_where(offer)}" if offer.market != "owned" else ""
-    return f"{offer.instance_type.name}{where} with {_cards(offer, candidate.num_shard)} in {weights}"
+    return f"{offer.instance_type.name}{where} with {_accelerators(offer, candidate.num_shard)} in {weights}"
 
 
 def _where(offer: Offer) -> str:
@@ -251,7 +251,7 @@ def _usd(candidate: Candidate) -> str:
     return words.usd(float(candidate.cost.usd_per_hour), estimated=candidate.offer.estimated)
 
 
-def _cards(offer: Offer, num_shard: int) -> str:
+def _accelerators(offer: Offer, num_shard: int) -> str:
     kind = offer.instance_type
     used = f"{num_shard} of " if num_shard != kind.accelerator_count else ""
     return f"{used}{kind.accelerator_count} {words.TIMES} {kind.accelerator.name}"
@@ -271,7 +271,7 @@ def _figures(plan: Plan) -> Iterator[Figure]:
     yield Figure(
         label="KV cache",
         value=words.count(memory.kv_capacity_tokens),
-        note=f"tokens, {memory.required_kv_tokens:,} promised",
+        note=f"tokens, {memory.required_kv_tokens:,} needed",
     )
     minutes = sum(phase.expected_s for phase in phases_of_start(chosen)) / _S_PER_MINUTE
     yield Figure(label="until it is ready", value=f"{minutes:.1f}", unit="min", note=_beginning(chosen))
@@ -296,7 +296,7 @@ def _speed_figures(speed: Performance, *, estimated: bool) -> Iterator[Figure]:
 
 
 def _span(span: Span | None) -> str:
-    """Return the range of 8 in 10 measured values; without one, only say that it is a prediction."""
+    """Return the range of 8 in 10 measured values; if it is unknown, the word for a prediction."""
     return f"{words.count(span.low)} to {words.count(span.high)}" if span else "predicted"
 
 
@@ -314,24 +314,24 @@ def _memory(candidate: Candidate) -> Memory:
     kind = candidate.offer.instance_type
     return Memory(
         accelerator=kind.accelerator.name,
-        cards=candidate.num_shard,
-        idle_cards=kind.accelerator_count - candidate.num_shard,
+        accelerators=candidate.num_shard,
+        idle_accelerators=kind.accelerator_count - candidate.num_shard,
         total_bytes=candidate.memory.total_bytes,
         parts=tuple(part for part in _parts(candidate) if part.size_bytes > 0),
     )
 
 
 def _parts(candidate: Candidate) -> Iterator[Part]:
-    """Return the parts, with the KV cache split into promised and spare, and any unexplained rest."""
+    """Yield the parts. The KV cache is split into a needed and a spare part; the last one is the unexplained rest."""
     memory = candidate.memory
     cache = max(0, memory.kv_cache_bytes)
-    promised = min(cache, cache * memory.required_kv_tokens // max(1, memory.kv_capacity_tokens))
+    needed = min(cache, cache * memory.required_kv_tokens // max(1, memory.kv_capacity_tokens))
     named = memory.weights_bytes + cache + memory.activation_bytes + memory.overhead_bytes + memory.reserved_bytes
     tokens = f"{memory.required_kv_tokens:,} tokens"
     spare = f"{memory.kv_capacity_tokens - memory.required_kv_tokens:,} tokens"
     yield Part(kind="weights", label="weights", size_bytes=memory.weights_bytes, note=_weights_note(candidate))
-    yield Part(kind="needed", label="KV cache, promised", size_bytes=promised, note=tokens)
-    yield Part(kind="spare", label="KV cache, spare", size_bytes=cache - promised, note=spare)
+    yield Part(kind="needed", label="KV cache, needed", size_bytes=needed, note=tokens)
+    yield Part(kind="spare", label="KV cache, spare", size_bytes=cache - needed, note=spare)
     yield Part(
         kind="activation", label="activations", size_bytes=memory.activation_bytes, note="the largest prompt batch"
     )
@@ -364,7 +364,7 @@ def _phases(candidate: Candidate) -> Iterator[Phase]:
 def _commands(
     plan: Plan, texts: OptionTexts, environ: Mapping[str, str], targets: Sequence[Target]
 ) -> Iterator[Command]:
-    """Yield the command that deploys it, and every artifact; an owned machine has neither that nor a template."""
+    """Yield the command that deploys the plan (not for an owned machine), and every artifact of a target for it."""
     if plan.chosen.offer.market != "owned":
         given = (word for _, option in given_options(texts) for word in option)
         line = shlex.join(("tgi-deploy", "up", texts.model, *given))

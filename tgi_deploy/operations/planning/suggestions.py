@@ -21,7 +21,7 @@ _THOUSANDS: Final = re.compile(r"\d{1,3}([,_' ]\d{3})+(\.\d{1,9})?", re.ASCII)
 
 
 def amount(text: str, option: str, unit: str, most: Decimal) -> str:
-    """Return a hint for a text that is not a number of `unit` (empty: a share), or too small or too large a one."""
+    """Return a hint for a text that is not a number of `unit` (empty for a share), or is out of range."""
     of = f"of {unit}" if unit else f"up to {most}"
     text = text[:60]
     bare = _CURRENCY.sub("", text).strip()
@@ -55,4 +55,4 @@ def choice(text: str, choices: tuple[str, ...]) -> str:
     folded = re.sub(r"[\s_]+", "-", text[:60].strip()).lower()
     near = difflib.get_close_matches(folded, choices, n=1)
     everything = ", ".join(choices)
-    return f"did you mean {near[0]}? There are {everything}" if near else f"choose one of {everything}"
+    return f"did you mean {near[0]}? Valid values are {everything}" if near else f"choose one of {everything}"

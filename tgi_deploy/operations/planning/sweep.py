@@ -42,7 +42,10 @@ class Sweep:
 
 
 def read_sweep(text: str) -> Sweep:
-    """`concurrency=1,2,4`, `context=2048..16384*2` (doubling), `budget=1..10+1` (adding). Raises InputError."""
+    """Parse `concurrency=1,2,4`, `context=2048..16384*2` (doubling) or `budget=1..10+1` (adding).
+
+    Raises InputError `bad_option_value`.
+    """
     setting, equals, values = text.partition("=")
     name = setting.strip().removeprefix("--").replace("_", "-")
     if name not in SWEPT or not equals:
@@ -132,7 +135,7 @@ def _row(
         )
     nearest = min(made.rejections, key=attrgetter("distance"), default=None)
     if nearest is None:
-        return SweepRow(value=value, code="not_offered", reason="there is no offer")
+        return SweepRow(value=value, code="not_offered", reason="no machine is offered for this request")
     shards = plural(nearest.num_shard, "shard")
     reason = f"{nearest.instance_type}, {shards}, {nearest.quantize}: {nearest.message}"
     return SweepRow(value=value, code=nearest.code, reason=reason)

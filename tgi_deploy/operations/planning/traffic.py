@@ -1,7 +1,7 @@
 """Reads a recorded load, a CSV of requests, into arrivals per second and distributions of lengths.
 
 Public traces can be used unchanged: Azure's (`TIMESTAMP,ContextTokens,GeneratedTokens`, both years) and BurstGPT's
-(`Timestamp,Model,Request tokens,Response tokens,…`). Rows are read one by one: a week of Azure's has 27 million.
+(`Timestamp,Model,Request tokens,Response tokens,…`). Rows are read one at a time: a week of Azure's has 27 million.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _tokens(text: str) -> int:
 
 
 def _busy_minute(minutes: Counter[int], seconds: float) -> float:
-    """Return the 95th percentile of the requests per minute; for a shorter record, its total."""
+    """Return the 95th percentile of the requests per minute; for less than two minutes, their mean."""
     if seconds < 2 * _WINDOW_S:
         return minutes.total() * _WINDOW_S / max(1.0, seconds)
     quiet = max(minutes) - min(minutes) + 1 - len(minutes)

@@ -43,7 +43,7 @@ _SEVERAL: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WhyNot:
-    """The name in question with its instance types. `rentable`: EC2 offers some of them."""
+    """The explained name and its instance types. `rentable` is whether the cloud offers any of them."""
 
     name: str
     kind: str
@@ -66,13 +66,13 @@ def why_not(texts: OptionTexts, name: str, catalog: Catalog, environ: Mapping[st
     if known is not None:
         shown = f"{machines}x{known.name}" if machines > 1 else known.name
         return _explained(shown, "instance_type", request, catalog, (known,), machines)
-    card = catalog.accelerator(name)
+    accelerator = catalog.accelerator(name)
     hardware = tuple(
-        item for item in catalog.instance_types().values() if item.accelerator.name == card.name
+        item for item in catalog.instance_types().values() if item.accelerator.name == accelerator.name
     )  # fmt: skip
     if hardware:
-        return _explained(card.name, "accelerator", request, catalog, hardware)
-    return _owned(card, request, catalog)
+        return _explained(accelerator.name, "accelerator", request, catalog, hardware)
+    return _owned(accelerator, request, catalog)
 
 
 def _several(name: str) -> tuple[int, str]:
@@ -85,7 +85,7 @@ def _several(name: str) -> tuple[int, str]:
 
 
 def _instance_type(name: str, catalog: Catalog) -> InstanceType | None:
-    """Raise InputError `unknown_instance_type` for a name that looks like one but is not."""
+    """Return the instance type; None for another name. Raises InputError for an unknown name with a dot."""
     try:
         return catalog.instance_type(name)
     except InputError:
@@ -112,12 +112,14 @@ def _explained(
     )
 
 
-def _owned(card: Accelerator, request: Request, catalog: Catalog) -> WhyNot:
+def _owned(accelerator: Accelerator, request: Request, catalog: Catalog) -> WhyNot:
     explanations: list[Explained] = []
     for number in _OWNED_COUNTS:
-        supply = catalog.owned_supply(release=request.engine_version, hardware=f"{number}x{card.name}")
+        supply = catalog.owned_supply(release=request.engine_version, hardware=f"{number}x{accelerator.name}")
         explanations.extend(explain(request, supply, catalog.engine, (supply.offers[0].instance_type,)))
-    return WhyNot(name=card.name, kind="accelerator", request=request, rentable=False, explanations=tuple(explanations))
+    return WhyNot(
+        name=accelerator.name, kind="accelerator", request=request, rentable=False, explanations=tuple(explanations)
+    )
 
 
 def why_not_data(found: WhyNot) -> WhyNotData:

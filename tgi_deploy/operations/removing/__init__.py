@@ -1,1 +1,1 @@
-"""Removal with proof."""
+"""Removes deployments, and verifies that nothing is left."""

@@ -1,11 +1,11 @@
-"""Removal of the resources that one run created. Resources from before the run stay, and so does the record."""
+"""Removes the resources that one run created. Resources from before the run stay, and so does the record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import Thing
+from tgi_deploy.errors import ResourceRef
 from tgi_deploy.operations.removing.down import remove_own
 from tgi_deploy.operations.settling import await_settled
 from tgi_deploy.values.base import replaced
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Existing:
     """The ids of the resources that a deployment had before a run; empty if the run created the deployment.
 
-    `ended`: those on its record that no longer existed when the run began.
+    `ended` are the recorded ones that no longer existed when the run began.
     """
 
     ids: frozenset[str] = frozenset()
@@ -42,10 +42,10 @@ class Existing:
         machine = deployment.machine
         return machine is not None and machine.attributes.get("id") in self.ids
 
-    def left_of(self, deployment: Deployment) -> list[Thing]:
-        """Return those that are still on record."""
+    def left_of(self, deployment: Deployment) -> list[ResourceRef]:
+        """Return the existing resources that are still recorded."""
         return [
-            Thing(kind=item.kind, id=item.attributes["id"], region=item.place)
+            ResourceRef(kind=item.kind, id=item.attributes["id"], region=item.place)
             for item in deployment.resources
             if item.attributes.get("id") in self.ids
         ]
@@ -77,9 +77,9 @@ def remove_new(context: Context, deployment: Deployment, existing: Existing) -> 
 def deletions(
     deployment: Deployment, made: Callable[[ResourceRecord], bool], *, ended: frozenset[str] = frozenset()
 ) -> tuple[Step, ...]:
-    """Return the deletions, newest first, except of resources that outlive their deployment.
+    """Return the deletion steps, newest resource first; resources that outlive their deployment are skipped.
 
-    Those in state `created` are alive, except the ids in `ended`.
+    Recorded resources in state `created` count as alive, except those whose ids are in `ended`.
     """
     return tuple(
         replaced(

@@ -1,4 +1,7 @@
-"""The use case `down`: remove a deployment and prove that nothing is left. Tags suffice; the record is deleted last."""
+"""The use case `down`: removes deployments and verifies that nothing is left.
+
+Tags alone are enough to find everything. The record is deleted last.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tgi_deploy.errors import DeployError, LeftBehindError
-from tgi_deploy.operations.removing.kept import kept_ids, kept_things
+from tgi_deploy.operations.removing.kept import kept_ids, kept_resources
 from tgi_deploy.operations.removing.leftovers import left_error, raise_all, removing, until_then
 from tgi_deploy.operations.removing.receipt import Receipt, Unsearched, reset_spending, write
 from tgi_deploy.operations.settling import not_shown_yet, observe_settled
-from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
+from tgi_deploy.operations.watching.ledger import Ledger, recorded_events, sighting
 from tgi_deploy.reconcile.claim import claimed_error, owned_by
 from tgi_deploy.reconcile.diff import diff
 from tgi_deploy.reconcile.errors import InUseError
@@ -25,7 +28,7 @@ from tgi_deploy.values.resource import TAG_ID, TAG_NAME, TAG_OWNER, ChangeSet, F
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tgi_deploy.errors import Thing
+    from tgi_deploy.errors import ResourceRef
     from tgi_deploy.operations.context import Context
     from tgi_deploy.reconcile.ports import Cloud
     from tgi_deploy.reconcile.retry import PollPolicy
@@ -37,9 +40,9 @@ _UNUSED: Final = "available"  # the state of a detached interface or volume
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Removal:
-    """The resources of a deployment and the steps that remove it. `deployment` None: it has no record.
+    """The resources of a deployment, and the steps that remove it. `deployment` is None without a record.
 
-    `kept` are ids that stay.
+    `kept` are the ids of resources that stay.
     """
 
     name: str
@@ -59,7 +62,7 @@ class Removal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DownOutcome:
-    """The names that were removed, and those without any resources; `declined`: not confirmed."""
+    """The names that were removed, and those without any resources. `declined` is whether the user declined."""
 
     removed: tuple[str, ...]
     absent: tuple[str, ...]
@@ -105,9 +108,9 @@ def remove_named(context: Context, name: str, *, volumes: bool) -> Receipt:
 
 
 def remove_own(context: Context, deployment: Deployment) -> Receipt:
-    """Like `remove_everything`, but leave another deployment's resources under the same name unchanged.
+    """Remove a deployment like `remove_everything`, except another deployment's resources under the same name.
 
-    Raises ClaimedError if someone else has launched a machine for it that is not recorded here.
+    Raises ClaimedError if someone else has launched a machine for this deployment that is not recorded here.
     """
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
     seen = _settled_view(context, deployment)
@@ -126,9 +129,9 @@ def _reject_foreign_machines(context: Context, deployment: Deployment, going: Se
 
 
 def remove_everything(context: Context, deployment: Deployment, *, volumes: bool = False) -> Receipt:
-    """Delete everything with its name, verify that nothing is left, then delete the record. The lock is the caller's.
+    """Delete everything with the deployment's name, verify that nothing is left, then delete the record.
 
-    Raises LeftBehindError; the record stays then.
+    The caller holds the lock. Raises LeftBehindError, and then keeps the record.
     """
     seen = _settled_view(context, deployment)
     kept = kept_ids(deployment, seen, volumes=volumes)
@@ -137,9 +140,9 @@ def remove_everything(context: Context, deployment: Deployment, *, volumes: bool
 
 
 def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]:
-    """Return its existing resources, once recent requests have had time to become visible.
+    """Return the deployment's resources, once recently requested ones have had time to become visible.
 
-    A machine that is still invisible is included: its deletion is requested by its id.
+    A recorded machine that is still not visible is included, because it can be deleted by its id.
     """
     places = places_of(context, deployment)
     found = partial(observe, deployment.name, deployment, cloud=context.cloud, places=places)
@@ -160,7 +163,7 @@ def _settled_view(context: Context, deployment: Deployment) -> tuple[Found, ...]
 
 
 def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]) -> Receipt:
-    """`tags` find everything else that belongs to it."""
+    """Remove the resources in `seen`, then everything that is found by `tags`; return the receipt."""
     name, places = deployment.name, places_of(context, deployment)
     executor = replace(context.executor(), holders=_late_machines(context, deployment, seen, tags))
     deployment = executor.save(replaced(deployment, status="deleting"))
@@ -184,9 +187,9 @@ def _remove_seen(context: Context, deployment: Deployment, seen: Sequence[Found]
 def _late_machines(
     context: Context, deployment: Deployment, seen: Sequence[Found], tags: Mapping[str, str]
 ) -> Callable[[Step], tuple[Step, ...]]:
-    """Return the steps for machines that became visible only now, or again, and for resources that machines left.
+    """Return a function that finds what blocks the deletion in a step, and returns the steps that remove it.
 
-    Both block other deletions.
+    Blockers are machines that became visible only now, or again, and resources that machines left behind.
     """
     known = {found.id for found in seen if found.state != _HIDDEN}
 
@@ -211,16 +214,16 @@ def machines_in(cloud: Cloud, name: str) -> tuple[Found, ...]:
 
 
 def places_of(context: Context, deployment: Deployment) -> tuple[str, ...]:
-    """Return all its locations, including those that a failover left."""
+    """Return all locations of the deployment, including those that a failover moved it away from."""
     touched = Ledger.of(context.store.events(deployment.name)).regions
     return tuple(dict.fromkeys((*deployment.places, *touched, *context.where(deployment))))
 
 
 def receipt_of(
-    context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[Thing] = ()
+    context: Context, deployment: Deployment, places: Sequence[str], *, left: Sequence[ResourceRef] = ()
 ) -> Receipt:
     """Return the receipt, computed from the deployment's history."""
-    history = (*context.store.events(deployment.name), *recorded_things(deployment))
+    history = (*context.store.events(deployment.name), *recorded_events(deployment))
     return issue(context, deployment, Ledger.of(history), places, left=left)
 
 
@@ -230,11 +233,11 @@ def issue(
     ledger: Ledger,
     places: Sequence[str],
     *,
-    left: Sequence[Thing] = (),
+    left: Sequence[ResourceRef] = (),
 ) -> Receipt:
     """Close the ledger and store the receipt."""
     now = context.clock.now()
-    kept = kept_things(context, deployment, ledger, left)
+    kept = kept_resources(context, deployment, ledger, left)
     lines = ledger.closed(now, expires=deployment.ends.expires_at, left=left)
     return write(
         context,
@@ -256,7 +259,7 @@ def issue(
 def _unsearched(
     context: Context, deployment: Deployment, ledger: Ledger, places: Sequence[str]
 ) -> tuple[Unsearched, ...]:
-    """Return what could not be searched and may exist: everything, unless a record shows that it never existed."""
+    """Return the resource types that could not be searched for, unless the record shows that none was created."""
     if not context.unsearched:
         return ()
     if deployment.plan is not None and not any(
@@ -297,9 +300,9 @@ def sweep(
     seen: Sequence[Found] = (),
     patience: PollPolicy,
 ) -> None:
-    """Delete by tags, dependents first, until a search finds nothing.
+    """Delete resources by tags, dependents first, until a search finds nothing.
 
-    `note` receives appearing and disappearing resources.  Raises LeftBehindError.
+    `note` receives an event for each resource that appears or disappears. Raises LeftBehindError.
     """
     known = {found.id: found for found in seen}
     left: dict[str, Found] = {}
@@ -310,18 +313,18 @@ def sweep(
         for found in left.values():
             if found.id not in known:
                 note(sighting(found, None, now, name=name))
-        for thing_id in known.keys() - left.keys():
-            note(sighting(known[thing_id], None, now, name=name, code="deleted"))
+        for resource_id in known.keys() - left.keys():
+            note(sighting(known[resource_id], None, now, name=name, code="deleted"))
         known = left
         if not left:
             return
         for found in reversed(left.values()):
             _delete_leftover(context, found, reported)
-    raise left_behind(list(left.values()), "it is still there")
+    raise left_behind(list(left.values()), "it still exists")
 
 
 def _delete_leftover(context: Context, found: Found, reported: set[str]) -> None:
-    """Start deleting it. Each resource that blocks it is reported once; `reported` are the reported ids."""
+    """Start to delete a resource. If it is in use, that is reported once; `reported` are the ids reported so far."""
     if not found.alive and found.state != "stopped":
         return
     try:
@@ -339,7 +342,7 @@ def _look(context: Context, name: str, *, volumes: bool) -> Removal:
 
 
 def removal_of(name: str, recorded: Deployment | None, seen: Sequence[Found], *, volumes: bool) -> Removal:
-    """Return the steps that remove everything visible of it."""
+    """Return the removal of a deployment, with the steps that delete the resources in `seen`."""
     records = recorded.resources if recorded else ()
     kept = kept_ids(recorded, seen, volumes=volumes)
     changes = diff((), records, [found for found in seen if found.id not in kept])
@@ -347,7 +350,7 @@ def removal_of(name: str, recorded: Deployment | None, seen: Sequence[Found], *,
 
 
 def _recorded(context: Context, name: str) -> Deployment:
-    """Return the record, or a new one built from tags, so that `list` shows an interrupted removal."""
+    """Return the record, or one built from tags, so that `list` shows an interrupted removal."""
     recorded = context.store.load(name)
     if recorded is not None:
         return recorded

@@ -1,8 +1,8 @@
 """`down --all`: removes many deployments together.
 
-One search finds them all; machines are terminated a hundred at a time; one search per poll covers all that are ending;
-their other resources are deleted a few at a time. Each deployment has its own lock, history, proof and receipt. Unusual
-cases (an unsettled request, a resource without tags, a rare kind) are handled like a single `down`.
+One search finds all of them, machines are terminated a hundred at a time, one search per poll covers all that are being
+removed, and their other resources are deleted a few at a time. Each deployment has its own lock, history, verification
+and receipt. Unusual cases (a pending request, a resource without tags, a rare type) are handled like a single `down`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _try(result: _Result, remove: Callable[[], Receipt]) -> None:
 
 
 def _untouched(item: Seen, error: DeployError) -> DeployError:
-    """Exit 1: the command was valid, and something may still be running."""
+    """Return the error with exit code 1: the command was valid, and the deployment may still be running."""
     there = ", ".join(f"{found.kind} {found.id} in {found.place}" for found in item.everything) or "nothing by its tags"
     return DeployError(error.code, f"'{item.name}' was not removed ({there}): {error.message}", hint=error.hint)
 
@@ -140,7 +140,7 @@ def _remove_together(context: Context, many: Sequence[Seen], result: _Result) ->
 
 
 def _begin(context: Context, item: Seen) -> _Ending:
-    """Record that it is being removed, and its resources, which may have changed since the search."""
+    """Record that a deployment is being removed, and its resources, which may have changed since the search."""
     recorded = context.store.load(item.name)
     deployment = recorded or placeholder_record(context, item.name, item.found[0].tags[TAG_ID], item.found[0].place)
     places = places_of(context, deployment)
@@ -153,27 +153,27 @@ def _begin(context: Context, item: Seen) -> _Ending:
 def _note(context: Context, ending: _Ending, found: Iterable[Found]) -> None:
     """Record which resources appeared or disappeared since the last poll."""
     now, there = context.clock.now(), {item.id: item for item in found}
-    for thing_id in there.keys() - ending.known.keys():
-        event = sighting(there[thing_id], ending.deployment, now, name=ending.name)
+    for resource_id in there.keys() - ending.known.keys():
+        event = sighting(there[resource_id], ending.deployment, now, name=ending.name)
         context.store.append_event(event)
-    for thing_id in ending.known.keys() - there.keys():
-        event = sighting(ending.known[thing_id], ending.deployment, now, name=ending.name, code="deleted")
+    for resource_id in ending.known.keys() - there.keys():
+        event = sighting(ending.known[resource_id], ending.deployment, now, name=ending.name, code="deleted")
         context.store.append_event(event)
     ending.known = there
 
 
 def _remove_locked(context: Context, endings: list[_Ending], result: _Result) -> None:
-    """Wait until all are gone, or until there is no progress for the time limit of a single removal."""
+    """Delete until everything is gone, or until there is no progress for the time limit of a single removal."""
     places = tuple(dict.fromkeys(place for ending in endings for place in ending.places))
     first, total = True, len(endings)
-    watch = _Watch(least=_things(endings), since=context.clock.monotonic())
+    watch = _Watch(least=_resources_left(endings), since=context.clock.monotonic())
     for _ in polls(context.clock, replace(context.pace.deletion, deadline_s=math.inf)):
         if not first:
             _look_again(context, endings, places)
             before, endings = len(endings), _finish_gone(context, endings, result)
             if len(endings) < before:
                 context.reporter.note(f"removed {total - len(endings)} of {total}")
-            if watch.still_s(_things(endings), context.clock.monotonic()) >= context.pace.deletion.deadline_s:
+            if watch.still_s(_resources_left(endings), context.clock.monotonic()) >= context.pace.deletion.deadline_s:
                 break
         first = False
         if not endings:
@@ -185,19 +185,22 @@ def _remove_locked(context: Context, endings: list[_Ending], result: _Result) ->
 
 @dataclass(slots=True)
 class _Watch:
-    """The smallest number of resources seen, and since when: hundreds of deletions take longer than one."""
+    """Measures progress: the smallest number of resources so far, and since when.
+
+    A fixed deadline would not do, because hundreds of deletions take longer than one.
+    """
 
     least: int
     since: float
 
     def still_s(self, left: int, now: float) -> float:
-        """How long no resource has disappeared."""
+        """Return for how many seconds no resource has disappeared."""
         if left < self.least:
             self.least, self.since = left, now
         return now - self.since
 
 
-def _things(endings: Sequence[_Ending]) -> int:
+def _resources_left(endings: Sequence[_Ending]) -> int:
     return sum(len(ending.known) for ending in endings)
 
 
@@ -208,7 +211,7 @@ def _look_again(context: Context, endings: Sequence[_Ending], places: Sequence[s
 
 
 def _finish_gone(context: Context, endings: Sequence[_Ending], result: _Result) -> list[_Ending]:
-    """Write receipts for what is gone; return the rest, without what the cloud refuses permanently."""
+    """Write receipts for removed deployments; return the rest, without those whose deletion the cloud rejected."""
     rest = []
     for ending in endings:
         if ending.known and ending.error is None:
@@ -222,12 +225,12 @@ def _finish_gone(context: Context, endings: Sequence[_Ending], result: _Result) 
 
 
 def _left(context: Context, ending: _Ending) -> LeftBehindError:
-    error = left_behind(list(ending.known.values()), "it is still there")
+    error = left_behind(list(ending.known.values()), "it still exists")
     return still_there(context, ending.deployment, ending.places, error)
 
 
 def _delete_what_can_go(context: Context, endings: Sequence[_Ending]) -> None:
-    """Delete machines first, then the resources that they block."""
+    """Delete machines first, and the resources that they use once the machines are gone."""
     machines = [(ending, found) for ending in endings for found in ending.machines if _can_end(found)]
     held = [
         (ending, found)
@@ -244,7 +247,7 @@ def _can_end(found: Found) -> bool:
 
 
 def _not_batched(context: Context, machines: Sequence[tuple[_Ending, Found]]) -> list[tuple[_Ending, Found]]:
-    """Terminate machines in batches; return those that were not accepted."""
+    """Terminate machines in batches; return those whose termination was not accepted."""
     groups: dict[tuple[str, str], list[tuple[_Ending, Found]]] = {}
     for ending, found in machines:
         groups.setdefault((found.place, found.kind), []).append((ending, found))

@@ -1,7 +1,7 @@
-"""The use case `gc`: find and remove orphans. The cloud is read before the records.
+"""The use case `gc`: finds and removes orphans. The cloud is read before the records.
 
-A resource is judged together with all others of its deployment (name and id). It is owned, and kept, if its machine
-exists and is recorded here, or if its machine exists and its end has not certainly passed: the record may be on another
+A resource is judged together with all others of its deployment (name and id). They are owned, and kept, if their
+machine exists and is recorded here, or if it exists and its end has not certainly passed: its record may be on another
 computer. A resource that may have been created less than `older_than_s` ago is never touched, and an end counts as
 passed only if that is certain despite clock skew.
 """
@@ -41,9 +41,9 @@ _SAFE: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GcRequest:
-    """`include_unrecorded`: also running machines without a record here, whoever owns them.
+    """The request. `include_unrecorded` includes running machines without a record here, whoever owns them.
 
-    `older_than_s` 0: any age.
+    `older_than_s` is the minimum age; 0 means any age.
     """
 
     older_than_s: float
@@ -53,7 +53,7 @@ class GcRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """Everything that exists of one deployment. `reason` is why it is removed or kept."""
+    """All existing resources of one deployment. `reason` is why they are removed or kept."""
 
     name: str
     id: str
@@ -68,9 +68,9 @@ class Group:
 
     @property
     def expires(self) -> datetime | None:
-        """When its machines have certainly terminated. Extensions in a tag or in the record count.
+        """Return when its machines have certainly terminated, with extensions in a tag or in the record.
 
-        Only the machines' own tags count: leftovers of an earlier machine still have that one's ends.
+        Only the tags of machines count: leftovers of an earlier machine still have that machine's ends.
         """
         machines = [item for item in self.found if item.is_machine and item.state != "shutting-down"]
         if not machines:
@@ -87,7 +87,10 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GcOutcome:
-    """`skipped`: what became owned or busy between showing and removing. `unseen`: (region, why)."""
+    """The outcome. `skipped` has (name, reason) of groups that became owned or busy after they were shown.
+
+    `unseen` has (region, reason) of regions that could not be searched.
+    """
 
     orphans: tuple[Group, ...]
     kept: tuple[Group, ...]
@@ -117,7 +120,7 @@ def age_s(text: str) -> int:
 def gc(context: Context, request: GcRequest) -> GcOutcome:
     """Find, show and remove orphans.
 
-    Raises LeftBehindError (exit 6) with every remaining id, after everything was tried; what the cloud raises if no
+    Raises LeftBehindError (exit 6) with every remaining id, after everything was tried; the error of the cloud if no
     region could be searched.
     """
     survey = _survey(context)
@@ -133,7 +136,7 @@ def gc(context: Context, request: GcRequest) -> GcOutcome:
 
 
 def _survey(context: Context) -> _Survey:
-    """Return all our resources in all regions; regions that can't be searched (disabled ones, say) are reported."""
+    """Return this tool's resources in all regions, and the regions that could not be searched (disabled ones, say)."""
     found: list[Found] = []
     failures: list[tuple[str, DeployError]] = []
     regions = _regions(context)
@@ -155,14 +158,14 @@ def _survey(context: Context) -> _Survey:
 
 
 def _regions(context: Context) -> tuple[str, ...]:
-    """Return the given regions and those in records; the records are reread after the cloud."""
+    """Return the given regions and those in records. The records are read again after the cloud."""
     records = [_load(context, name) for name in context.store.names()]
     places = [place for record in records if isinstance(record, Deployment) for place in record.places]
     return tuple(dict.fromkeys((*context.regions, *places)))
 
 
 def _groups(context: Context, survey: _Survey) -> tuple[Group, ...]:
-    """Group resources by name and id; then add records without any resources in all their locations."""
+    """Group resources by name and id; then add records whose locations were all searched without finding any."""
     records = {name: _load(context, name) for name in context.store.names()}
     groups = [_group(owner, survey, records.get(owner[0])) for owner in dict.fromkeys(map(_owner, survey.found))]
     seen = {(group.name, group.id) for group in groups}
@@ -190,7 +193,7 @@ def _owner(found: Found) -> tuple[str, str]:
 
 
 def _load(context: Context, name: str) -> Deployment | DeployError | None:
-    """Count an unreadable record as an owner."""
+    """Return the record, or the error of an unreadable one, which counts as an owner."""
     try:
         return context.store.load(name)
     except DeployError as error:
@@ -198,7 +201,7 @@ def _load(context: Context, name: str) -> Deployment | DeployError | None:
 
 
 def _judge(context: Context, group: Group, request: GcRequest) -> Group:
-    """Return the group with its verdict."""
+    """Return the group with `orphaned` and `reason`."""
     if group.reason or not (_SAFE.fullmatch(group.name) and _SAFE.fullmatch(group.id)):
         return replace(group, reason=group.reason or "its tags were not written by this tool")
     now = context.clock.now()
@@ -217,7 +220,7 @@ def _judge(context: Context, group: Group, request: GcRequest) -> Group:
 
 
 def _known_by_id(context: Context, group: Group) -> Found | None:
-    """Return a recorded machine that no search by tags finds: its tags may have been removed."""
+    """Return a recorded machine by its id: its tags may have been removed, so that no search finds it."""
     record = group.recorded.machine if group.recorded else None
     if record is None or "id" not in record.attributes:
         return None
@@ -255,7 +258,7 @@ def _remove_all(context: Context, request: GcRequest, outcome: GcOutcome) -> GcO
 
 
 def _remove(context: Context, request: GcRequest, group: Group, regions: Sequence[str]) -> Receipt | tuple[str, str]:
-    """Remove it if it is still an orphan: someone may have resumed it since it was shown."""
+    """Remove the group if it is still orphaned: someone may have resumed its deployment since it was shown."""
     survey = _Survey(found=tuple(_of(context, group, regions)), regions=tuple(regions), unseen=())
     again = next((item for item in _groups(context, survey) if (item.name, item.id) == (group.name, group.id)), None)
     if again is None:
@@ -276,7 +279,7 @@ def _of(context: Context, group: Group, regions: Iterable[str]) -> Iterable[Foun
 def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -> Receipt:
     """Remove only resources with this id, not another deployment of the same name."""
     ledger = Ledger()
-    nobodys = replaced(
+    unowned = replaced(
         placeholder_record(context, group.name, group.id, group.found[0].place), ends=Ends(expires_at=group.expires)
     )
     for item in reversed(group.found):
@@ -291,7 +294,7 @@ def _remove_unrecorded(context: Context, group: Group, regions: Sequence[str]) -
             sweep(context, tags, regions, note=ledger.add, patience=context.pace.deletion)
         except LeftBehindError as error:
             items = error.left
-            receipt = issue(context, nobodys, ledger, regions, left=items)
+            receipt = issue(context, unowned, ledger, regions, left=items)
             hint = "run the same 'gc' again; until then it may cost money"
             raise left_error(context, error.message, items, hint=hint, receipts=(receipt,)) from error
-        return issue(context, nobodys, ledger, regions)
+        return issue(context, unowned, ledger, regions)

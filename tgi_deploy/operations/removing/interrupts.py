@@ -1,7 +1,7 @@
-"""Handles requests to stop.
+"""Handles requests to stop a run.
 
-A changing call is finished and its result recorded first; then it is decided whether to keep or remove what this run
-created. `guard` returns a context whose calls do this; `cli/stopping.py` passes on the signals.
+A call that changes something is finished and its result recorded; then `settle` keeps or removes what the run created.
+`guard` returns a context whose calls do this; `cli/stopping.py` passes on the signals.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tgi_deploy.operations.removing.created_by_run import deletions
 from tgi_deploy.operations.removing.down import issue, remove_own, sweep
 from tgi_deploy.operations.removing.leftovers import removing
 from tgi_deploy.operations.settling import asked_for, await_settled, not_shown_yet
-from tgi_deploy.operations.watching.broken_off import on_record
-from tgi_deploy.operations.watching.ledger import Ledger, recorded_things, sighting
+from tgi_deploy.operations.watching.broken_off import recorded_resources
+from tgi_deploy.operations.watching.ledger import Ledger, recorded_events, sighting
 from tgi_deploy.reconcile.errors import LostReplyError
 from tgi_deploy.reconcile.ports import BatchHandler, SizedHandler
 from tgi_deploy.reconcile.retry import PollPolicy
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from datetime import datetime
 
-    from tgi_deploy.errors import RecordedThing
+    from tgi_deploy.errors import RecordedResource
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.receipt import Receipt
     from tgi_deploy.operations.stops import Stops
@@ -99,8 +99,8 @@ class _GuardedHandler:
         with self.stops.held():
             return cast("Pausing", self.inner).restart(attributes)
 
-    def size_bytes(self, thing_id: str) -> int | None:
-        return self.inner.size_bytes(thing_id) if isinstance(self.inner, SizedHandler) else None
+    def size_bytes(self, resource_id: str) -> int | None:
+        return self.inner.size_bytes(resource_id) if isinstance(self.inner, SizedHandler) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,18 +120,18 @@ class _GuardedCloud:
         with self.stops.held():
             self.inner.move_outside_end(seen, expires)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- whatever the cloud has under that name
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- any attribute of the cloud
         return getattr(self.inner, name)
 
 
 @dataclass(frozen=True, slots=True)
 class _GuardedStore:
-    """Finishes writes once begun; delegates reads to the store."""
+    """Finishes a write that has begun; delegates reads to the store."""
 
     inner: Store
     stops: Stops
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- whatever the store has under that name
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 -- any attribute of the store
         return getattr(self.inner, name)
 
     def save(self, deployment: Deployment, *, expected_serial: int) -> Deployment:
@@ -151,9 +151,9 @@ class _GuardedStore:
                 self._note_adopted(str(event.data.get("id", "")))
             self.inner.append_event(event)
 
-    def _note_adopted(self, thing_id: str) -> None:
-        if thing_id not in self.stops.made:
-            self.stops.adopted.append(thing_id)
+    def _note_adopted(self, resource_id: str) -> None:
+        if resource_id not in self.stops.made:
+            self.stops.adopted.append(resource_id)
 
     def save_receipt(self, file_name: str, text: str) -> str:
         with self.stops.held():
@@ -165,7 +165,7 @@ class _GuardedStore:
 
     @contextmanager
     def lock(self, name: str, *, command: str) -> Iterator[None]:
-        """Take and release locks without interruption: a lock lost halfway would block our own removal."""
+        """Take and release locks without interruption: a lock that stays would block this run's own removal."""
         with ExitStack() as stack:
             stack.callback(self._let_go)
             with self.stops.held():
@@ -210,26 +210,28 @@ def guard(context: Context, stops: Stops) -> Context:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settled:
-    """The outcome. `exists`: the resources still on record; `why` they are left."""
+    """The outcome. `exists` are the resources that are still recorded, `why` is the reason that they are left."""
 
     outcome: Outcome
-    exists: tuple[RecordedThing, ...] = ()
+    exists: tuple[RecordedResource, ...] = ()
     receipt: Receipt | None = None
     why: str = ""
 
 
-def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[RecordedThing, ...]], bool]) -> Settled:
+def settle(
+    context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[RecordedResource, ...]], bool]
+) -> Settled:
     """After an interrupted `up`, keep or remove what it created, and return what exists.
 
-    `ask` receives what exists and returns whether to remove it; it is not called after a termination signal, nor after
-    an update was promoted: what it created serves, and the next command finishes the update. Nothing is
-    raised: a further request to stop, or a cloud that doesn't answer, leaves everything unchanged and on record.
+    `ask` receives what exists and returns whether to remove it. It is not called after a termination signal, nor after
+    an update was promoted: the new machine then serves, and the next command finishes the update. Never raises: after
+    another request to stop, or an error of the cloud, everything that is left stays recorded.
     """
     try:
         if not stops.created_any:
             return Settled(outcome="nothing_created", exists=existing(context, name))
         if _is_promoted(context, name):
-            return Settled(outcome="kept", exists=existing(context, name), why="the new revision serves already")
+            return Settled(outcome="kept", exists=existing(context, name), why="the new revision already serves")
         if not stops.urgent and not _wants_removal(context, name, stops, ask):
             return Settled(outcome="kept", exists=existing(context, name))
         with context.store.lock(name, command=context.command), removing(context, name):
@@ -240,7 +242,9 @@ def settle(context: Context, name: str, stops: Stops, *, ask: Callable[[tuple[Re
         return Settled(outcome="not_removed", exists=existing(context, name), why=error.message)
 
 
-def _wants_removal(context: Context, name: str, stops: Stops, ask: Callable[[tuple[RecordedThing, ...]], bool]) -> bool:
+def _wants_removal(
+    context: Context, name: str, stops: Stops, ask: Callable[[tuple[RecordedResource, ...]], bool]
+) -> bool:
     try:
         return ask(existing(context, name))
     except KeyboardInterrupt:
@@ -254,9 +258,9 @@ def _is_promoted(context: Context, name: str) -> bool:
     return deployment is not None and deployment.rollout is not None and deployment.rollout.stage == "promoted"
 
 
-def existing(context: Context, name: str) -> tuple[RecordedThing, ...]:
-    """Return what exists by the record, without calling the cloud."""
-    return on_record(context.store.load(name))
+def existing(context: Context, name: str) -> tuple[RecordedResource, ...]:
+    """Return the resources that exist according to the record, without calling the cloud."""
+    return recorded_resources(context.store.load(name))
 
 
 def _remove(context: Context, name: str, stops: Stops) -> Settled:
@@ -271,7 +275,7 @@ def _remove(context: Context, name: str, stops: Stops) -> Settled:
 
 
 def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Settled:
-    """Remove what this run created. An earlier run's resources stay, and so does the record."""
+    """Remove the resources that this run created. Those of an earlier run stay, and so does the record."""
     if not stops.urgent:
         await_settled(context, deployment)
     late = _deletions_by_tag(context, deployment) if stops.abandoned else ()
@@ -284,9 +288,9 @@ def _remove_made(context: Context, deployment: Deployment, stops: Stops) -> Sett
 
 
 def _deletions_by_tag(context: Context, deployment: Deployment) -> tuple[Step, ...]:
-    """Return the deletions for an aborted creating call: the id is unknown, the tags are the intent's.
+    """Return the steps that delete what an aborted call created. Its id is unknown, but its tags are recorded.
 
-    The receipt needs what was found, and the record does not have it.
+    The resources that are found are added to the history, because the receipt needs them.
     """
     intents = (record for record in deployment.resources if record.state == "intent")
     late = tuple(found for record in intents for found in asked_for(context, deployment, record))
@@ -296,7 +300,7 @@ def _deletions_by_tag(context: Context, deployment: Deployment) -> tuple[Step, .
 
 
 def _refusal(context: Context, step: Step) -> str:
-    """Return why a deletion was not started; empty if it was."""
+    """Start a deletion; return why it was rejected, or an empty text."""
     try:
         context.cloud(step.place).handler(step.kind).delete(step.attributes)
     except DeployError as error:
@@ -305,14 +309,14 @@ def _refusal(context: Context, step: Step) -> str:
 
 
 def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> Settled:
-    """Request all deletions, the machine's first, and poll for some seconds.
+    """Request all deletions, machines first, and poll for some seconds.
 
-    The record stays until there is proof.
+    The record stays until the removal is verified.
     """
     executor, name = context.executor(), deployment.name
     deployment = executor.save(replaced(deployment, status="deleting", given_up=True))
     asked = _end_machines(context, deployment)
-    ledger = Ledger.of((*context.store.events(name), *recorded_things(deployment)))
+    ledger = Ledger.of((*context.store.events(name), *recorded_events(deployment)))
     places = tuple(dict.fromkeys((*deployment.places, *ledger.regions)))
 
     def note(event: Event) -> None:
@@ -326,7 +330,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
         return Settled(outcome="removing", exists=existing(context, name), why=error.message)
     if stops.abandoned or any(record.attributes.get("id") not in asked for record in hidden):
         return Settled(
-            outcome="removing", exists=existing(context, name), why="something just requested is not visible yet"
+            outcome="removing", exists=existing(context, name), why="a resource just requested is not visible yet"
         )
     receipt = issue(context, deployment, ledger, places)
     context.store.remove(name)
@@ -334,7 +338,7 @@ def _remove_hastily(context: Context, deployment: Deployment, stops: Stops) -> S
 
 
 def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
-    """Terminate them by id without a search, because they cost the most and time may run out.
+    """Terminate the recorded machines by id, before any search: they cost the most, and time may run out.
 
     Return the ids whose termination was accepted.
     """
@@ -350,7 +354,7 @@ def _end_machines(context: Context, deployment: Deployment) -> frozenset[str]:
 def _sweep_hastily(
     context: Context, deployment: Deployment, places: Sequence[str], note: Callable[[Event], None]
 ) -> tuple[Found, ...]:
-    """Return what existed."""
+    """Delete everything with the deployment's tags; return the resources that existed."""
     tags = {TAG_NAME: deployment.name, TAG_ID: deployment.id}
     known = tuple(found for place in places for found in context.cloud(place).find(tags))
     for found in known:

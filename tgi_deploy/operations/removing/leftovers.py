@@ -1,4 +1,4 @@
-"""A removal that fails halfway: what is left, what that costs, and how to remove it."""
+"""Extends the error of a failed removal with what is left, what that costs, and how to remove it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tgi_deploy.errors import (
     Failure,
     InputError,
     LeftBehindError,
-    LeftThing,
-    Thing,
+    LeftResource,
+    ResourceRef,
 )
 from tgi_deploy.operations.watching.broken_off import recorded
-from tgi_deploy.operations.watching.ledger import Ledger, recorded_things
+from tgi_deploy.operations.watching.ledger import Ledger, recorded_events
 from tgi_deploy.values.resource import KEPT
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def removing(context: Context, *names: str) -> Iterator[None]:
-    """Add what is left to any error, even an unexpected one, that aborts the removal of these deployments."""
+    """Add the resources that are left to any error, even an unexpected one, that ends the removal of deployments."""
     again = f"'tgi-deploy down {names[0] if len(names) == 1 else '--all'}' resumes it"
     with naming_what_is_left(context, lambda: _left_of(context, names), again=again):
         yield
@@ -39,9 +39,9 @@ def removing(context: Context, *names: str) -> Iterator[None]:
 
 @contextmanager
 def naming_what_is_left(context: Context, left: Callable[[], Sequence[Line]], *, again: str) -> Iterator[None]:
-    """Add what is `left` to an error of the block; nothing is left before the removal has begun.
+    """Add the resources that are `left` to an error raised in the block. Before the removal has begun, there are none.
 
-    Raises LeftBehindError of the same code, or DefectError.
+    Raises LeftBehindError with the same code, or DefectError.
     """
     try:
         yield
@@ -63,7 +63,7 @@ def _left_of(context: Context, names: Sequence[str]) -> tuple[Line, ...]:
 
 
 def _not_seen_gone(context: Context, deployment: Deployment) -> tuple[Line, ...]:
-    ledger = Ledger.of((*context.store.events(deployment.name), *recorded_things(deployment)))
+    ledger = Ledger.of((*context.store.events(deployment.name), *recorded_events(deployment)))
     kept = {item.attributes.get("id") for item in deployment.resources if KEPT in item.notes}
     return tuple(line for line in ledger.lines.values() if line.removed_at is None and line.id not in kept)
 
@@ -71,7 +71,7 @@ def _not_seen_gone(context: Context, deployment: Deployment) -> tuple[Line, ...]
 def _unfinished(context: Context, error: DeployError, left: Sequence[Line], again: str) -> DeployError:
     if not left:
         return error
-    items = [Thing(kind=line.kind, id=line.id, region=line.region) for line in left]
+    items = [ResourceRef(kind=line.kind, id=line.id, region=line.region) for line in left]
     message = ", ".join(f"{item.kind} {item.id} in {item.region}" for item in items)
     hint = f"{again}; {until_then(sum((line.usd_per_hour or Decimal(0) for line in left), Decimal(0)))}"
     return left_error(
@@ -84,34 +84,34 @@ def _unfinished(context: Context, error: DeployError, left: Sequence[Line], agai
 
 
 def until_then(usd_per_hour: Decimal | None) -> str:
-    """Return what the leftovers cost: the price of the machines among them."""
+    """Return the words for the cost of leftovers; `usd_per_hour` is the price of the machines among them."""
     return f"until then it costs ${usd_per_hour:.3f} an hour" if usd_per_hour else "until then it may cost money"
 
 
 def left_error(
     context: Context,
     message: str,
-    items: Sequence[Thing],
+    items: Sequence[ResourceRef],
     *,
     hint: str | None,
     code: str = "left_behind",
     receipts: Sequence[Receipt] = (),
 ) -> LeftBehindError:
-    """Return the leftovers, each with the command that removes it by hand."""
+    """Return the error for leftovers, each with the command that removes it by hand."""
     left = tuple(
-        LeftThing(kind=item.kind, id=item.id, region=item.region, command=_removal_command(context, item))
+        LeftResource(kind=item.kind, id=item.id, region=item.region, command=_removal_command(context, item))
         for item in items
     )
     failure = Failure(not_removed=left, receipt_files=tuple(receipt.path for receipt in receipts))
     return LeftBehindError(code, message, hint=hint, failure=failure)
 
 
-def _removal_command(context: Context, item: Thing) -> str | None:
-    return context.target_at(item.region).by_hand.removal_command(item.kind, item.id, item.region)
+def _removal_command(context: Context, item: ResourceRef) -> str | None:
+    return context.target_at(item.region).manual_commands.removal_command(item.kind, item.id, item.region)
 
 
 def raise_all(failures: Sequence[DeployError]) -> None:
-    """Raise all errors as one, if any. The exit code is a defect's, else that of leftovers, if present."""
+    """Raise all errors as one, if any. A defect decides the exit code, then leftovers, then the first error."""
     defect = next((error for error in failures if isinstance(error, DefectError)), None)
     if defect is not None:
         raise defect

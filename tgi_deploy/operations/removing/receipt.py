@@ -1,4 +1,4 @@
-"""Receipts of removals: the lines of the ledger, what stays on purpose, and a hash of both."""
+"""Receipts of removals: the lines of the ledger, the resources kept on purpose, and a hash of both."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from tgi_deploy.errors import Thing
+from tgi_deploy.errors import ResourceRef
 from tgi_deploy.operations.watching.ledger import given_up, lines_of
 from tgi_deploy.text import duration, usd_spent
 from tgi_deploy.values.base import Frozen, as_dict
@@ -25,15 +25,15 @@ SCHEMA: Final = 2
 HASH: Final = "sha256"
 
 
-class KeptThing(Thing, frozen=True, kw_only=True):
-    """A resource that stays on purpose and is not billed by the hour. `what` is its content, with the known size."""
+class KeptResource(ResourceRef, frozen=True, kw_only=True):
+    """A resource that is kept on purpose and is not billed by the hour. `what` is its content."""
 
     what: str
     size_bytes: int | None
 
 
 class Unsearched(Frozen, frozen=True, kw_only=True):
-    """A kind of resource that could not be searched in a region, and may exist there."""
+    """A type of resource that could not be searched for in a region, and may exist there."""
 
     region: str
     kind: str
@@ -42,9 +42,9 @@ class Unsearched(Frozen, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """Proof of a removal. `left`: what still exists; empty after a complete removal.
+    """The receipt of a removal. `left` are the resources that still exist; empty after a complete removal.
 
-    `given_up`: `up` removed what it had created, without a request.
+    `given_up` is whether `up` removed what it had created, without a request by the user.
     """
 
     name: str
@@ -53,8 +53,8 @@ class Receipt:
     at: datetime
     lines: tuple[Line, ...]
     regions: tuple[str, ...]
-    left: tuple[Thing, ...] = ()
-    kept: tuple[KeptThing, ...] = ()
+    left: tuple[ResourceRef, ...] = ()
+    kept: tuple[KeptResource, ...] = ()
     unsearched: tuple[Unsearched, ...] = ()
     given_up: bool = False
     path: str = ""
@@ -80,7 +80,7 @@ class Receipt:
         return sum(known, Decimal(0)) if len(known) == len(billed) else None
 
     def sentence(self, target_at: Callable[[str], Target]) -> str:
-        """Return `llama3-13b ran 12 min, cost about $0.37`; `target_at` returns the target of a place."""
+        """Return `llama3-13b ran 12 min, cost about $0.37`; `target_at` returns the target of a location."""
         if not self.machines:
             return f"{self.name} had no machine, and cost nothing by the hour"
         most = "" if self.exact else "at most "
@@ -93,7 +93,7 @@ class Receipt:
         return f"cost {how}{usd_spent(self.usd)}"
 
     def document(self) -> dict[str, Any]:
-        """Return it for JSON: times and money are strings, so that the hash is the same everywhere."""
+        """Return the receipt for JSON. Times and money are strings, so that the hash is the same everywhere."""
         content: dict[str, Any] = {
             "schema": SCHEMA,
             "deployment": self.name,
@@ -117,7 +117,7 @@ class Receipt:
 
 
 def write(context: Context, receipt: Receipt) -> Receipt:
-    """Store it on disk; return it with its path. It never replaces one with a resource that it lacks."""
+    """Store the receipt on disk; return it with its path. It never replaces one with resources that it lacks."""
     ids = {line.id for line in receipt.lines}
     same = [item for item in context.store.receipts(receipt.name) if item.get("id") == receipt.id]
     earlier = sum(not {str(line.get("id")) for line in lines_of(item)} <= ids for item in same)
@@ -127,17 +127,17 @@ def write(context: Context, receipt: Receipt) -> Receipt:
 
 
 def reset_spending(context: Context, name: str) -> None:
-    """Reset the spending of this name, with a receipt that says so."""
+    """Reset the spending of this name with an empty receipt."""
     if not given_up(context, name):
         return
     closing = Receipt(
         name=name, id=context.new_id(), version=context.version, at=context.clock.now(), lines=(), regions=()
     )
     write(context, closing)
-    context.reporter.note(f"what was spent under '{name}' no longer counts for --max-spend")
+    context.reporter.note(f"earlier costs of '{name}' no longer count toward --max-spend")
 
 
-def _kept(item: KeptThing) -> dict[str, str]:
+def _kept(item: KeptResource) -> dict[str, str]:
     size = "" if item.size_bytes is None else str(item.size_bytes)
     return {"kind": item.kind, "id": item.id, "region": item.region, "what": item.what, "bytes": size}
 

@@ -1,4 +1,4 @@
-"""Runs that can be interrupted; an interrupted one raises `InterruptedByUserError`, exit 130."""
+"""Runs use cases so that they can be interrupted. An interrupted one raises `InterruptedByUserError`, exit 130."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tgi_deploy.values.base import as_dict
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tgi_deploy.errors import RecordedThing
+    from tgi_deploy.errors import RecordedResource
     from tgi_deploy.operations.context import Context
     from tgi_deploy.operations.removing.interrupts import Settled
     from tgi_deploy.targets.protocol import Target
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def run_again(context: Context, stops: Stops | None, run: Callable[[Context], _T], *, doing: str, advice: str) -> _T:
-    """Run something that can simply be repeated. Raises InterruptedByUserError if it was stopped."""
+def run_repeatable(
+    context: Context, stops: Stops | None, run: Callable[[Context], _T], *, doing: str, advice: str
+) -> _T:
+    """Run a use case that can simply be repeated. Raises InterruptedByUserError if it was stopped."""
     stops = stops or Stops()
     try:
         result = run(guard(context, stops))
@@ -37,7 +39,7 @@ def run_settled(
     run: Callable[[Context], _T],
     *,
     name: str,
-    ask: Callable[[tuple[RecordedThing, ...]], bool],
+    ask: Callable[[tuple[RecordedResource, ...]], bool],
 ) -> _T:
     """Run an `up`; if it is stopped, decide what to do with the resources it created.
 
@@ -67,7 +69,7 @@ def interruption(name: str, settled: Settled, target_at: Callable[[str], Target]
     messages = {
         "nothing_created": f"interrupted; this run created nothing{there}",
         "removed": f"interrupted; everything this run created was removed{cost}{there}",
-        "kept": f"interrupted; what exists is kept{why}{there}",
+        "kept": f"interrupted; all resources are kept{why}{there}",
         "removing": f"interrupted; the removal was requested but is not verified yet{why}{there}",
         "not_removed": f"interrupted; nothing was removed{why}{there}",
     }

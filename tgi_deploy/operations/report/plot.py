@@ -1,4 +1,4 @@
-"""Cost against throughput as a picture for runbooks and slides: SVG, or PNG through the extra `plot`."""
+"""Draws cost against throughput for runbooks and slides: as SVG, or as PNG with the extra `plot`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FONT: Final = "Lato"
 
 
 def plot_svg(report: Report) -> str:
-    """Return a standalone picture on white. Raises InputError `bad_option_value` if nothing has a price."""
+    """Return a standalone SVG on white. Raises InputError `bad_option_value` if no configuration has a price."""
     drawing = chart(report.variants, report.rejections, report.budget_usd_per_hour, _LAYOUT)
     if drawing is None:
         raise InputError(
@@ -44,7 +44,7 @@ def plot_png(report: Report) -> bytes:
         import font_lato  # noqa: PLC0415 -- an extra
         import resvg_py  # noqa: PLC0415 -- startup time
     except ImportError as error:
-        raise extra_missing("plot", f"plotting {report.title} as PNG, unlike SVG,", error) from error
+        raise extra_missing("plot", f"plotting {report.title} as PNG", error) from error
     fonts = [font_lato.font_files[name] for name in ("Lato", "LatoBold")]
     return resvg_py.svg_to_bytes(
         svg_string=svg, zoom=_ZOOM, skip_system_fonts=True, font_files=fonts, font_family=_FONT,

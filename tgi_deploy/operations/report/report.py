@@ -1,6 +1,6 @@
-"""The report: one self-contained page.
+"""Renders the report, a self-contained HTML page.
 
-Its Content-Security-Policy forbids network access; its one script is allowed by its hash, its style is inline. All
+Its Content-Security-Policy forbids network access and allows its only script by its hash; its style is inline. All
 content is in the text; the script adds tooltips, keyboard navigation and copying.
 """
 
@@ -25,7 +25,7 @@ _TIGHTEST: Final = 0.004  # of a bar: thinner parts would be invisible
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A key figure; `note` has its condition."""
+    """A key figure; `note` is its condition or range."""
 
     label: str
     value: str
@@ -45,11 +45,11 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
-    """One of `cards` equal bars; `idle_cards` of the machine are unused."""
+    """The memory of one of `accelerators` equal accelerators; `idle_accelerators` of the machine are unused."""
 
     accelerator: str
-    cards: int
-    idle_cards: int
+    accelerators: int
+    idle_accelerators: int
     total_bytes: int
     parts: tuple[Part, ...]
 

@@ -1,7 +1,7 @@
-"""Cost against throughput as coordinates, for the report and the plot.
+"""Computes the coordinates of cost against throughput, for the report and the plot.
 
-Both axes are logarithmic: prices and speeds span two orders of magnitude. Rejected configurations have a price but no
-speed: they are in lanes below the chart, one for each reason.
+Both axes are logarithmic, because prices and speeds span two orders of magnitude. Rejected configurations have a price
+but no speed, so they are in lanes below the chart, one for each reason.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _CROWD: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variant:
-    """A configuration that works, at its cheapest offer. `exact`: at the checkpoint's own precision.
+    """A working configuration at its cheapest offer. `exact` is whether it keeps the checkpoint's precision.
 
-    `state` is `over` if only the budget rules it out. The price is None for the user's own hardware. `span` holds 8 of
-    10 measured speeds.
+    `state` is `over` if only the budget rules it out. The price is None for the user's own hardware. `span` is the
+    range that contains 8 of 10 measured speeds.
     """
 
     instance_type: str
     where: str
-    cards: str
+    accelerators: str
     weights: str
     exact: bool
     usd_per_hour: float | None
@@ -45,7 +45,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RejectionGroup:
-    """Configurations of an instance type rejected for the same reason. `usd_per_hour`: the cheapest machine's price."""
+    """Configurations of an instance type that are rejected for the same reason, with the lowest price among them."""
 
     instance_type: str
     code: str
@@ -134,7 +134,7 @@ class Chart:
 
     @property
     def floor(self) -> float:
-        """The chart's lower end, where its horizontal axis is."""
+        """Return the lower end of the chart, where its horizontal axis is."""
         return self.y_axis.start if self.y_axis else float(self.layout.top)
 
 

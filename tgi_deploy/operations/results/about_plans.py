@@ -117,7 +117,7 @@ def _joined(value: object) -> str:
 
 def prediction_result(request: PredictionRequest, catalog: Catalog) -> Result[PredictionData, PredictionData]:
     data = answer(request, catalog)
-    text = "the weights leave no room for a KV cache: the figures assume a card with enough memory"
+    text = "the weights leave no room for a KV cache: the figures assume an accelerator with enough memory"
     unfit = () if data.fits else (warning("does_not_fit", text),)
     return Result(data=data, outcome=data, warnings=unfit)
 

@@ -100,7 +100,7 @@ def _hardware(kind: HardwareKind, names: tuple[str, ...], catalog: Catalog, regi
 
 
 def entry_result(name: str, catalog: Catalog, *, region: str, release: str) -> Result[EntryData, HardwareEntry | None]:
-    """Return the entry of that name, of any kind. Raises InputError `unknown_entry`."""
+    """Return the entry with that name, whatever its kind. Raises InputError `unknown_entry`."""
     found = _find(catalog, name)
     if isinstance(found, Profile):
         return Result(data=ModelData(item=found), outcome=None)
@@ -157,7 +157,7 @@ def draft_result(profile: Profile) -> Result[ProfileTextData, Profile]:
 def deployment_result(
     texts: OptionTexts, catalog: Catalog, *, name: str | None, target: str | None, own: Mapping[str, Any]
 ) -> Result[DeploymentTextData, str]:
-    """Return the file of `up -f` for a request; `target` None: the default one. Raises InputError."""
+    """Return the text of a file for `up -f`; `target` None means the default target. Raises InputError."""
     named = name or default_name(resolve(texts, {}, catalog).model.name)
     check_name(named)
     given = {key: value for key, value in own.items() if value}

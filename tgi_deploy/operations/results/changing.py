@@ -15,7 +15,7 @@ from tgi_deploy.values.change_results import (
     DownData,
     GcData,
     GroupData,
-    GroupThingData,
+    GroupResourceData,
     MeasuredData,
     PhaseData,
     ProofData,
@@ -59,7 +59,7 @@ def up_result(
 ) -> Result[UpData, UpOutcome]:
     """Return the result of an `up` or a rollback.
 
-    `notices` are the target's from before planning; `region_notice` says that the default region was used.
+    `notices` are those that the target gave before planning; `region_notice` is set if the default region was used.
     """
     planned = (warning("notice", text) for text in plan.notices)
     region = (warning("default_region", region_notice),) if region_notice else ()
@@ -76,7 +76,7 @@ def _warnings(found: UpOutcome, fixes: Sequence[Fix]) -> Iterator[Problem]:
         yield warning("unencrypted", sentence)
     if found.changed:
         yield from endless(deployment.ends, deployment.usd_per_hour)
-    # A warning if the deployment differs from the request.
+    # With a fix, the deployment differs from the request.
     yield from (warning("plan_adjusted", f"after {fix.code}: {fix.what}") for fix in fixes)
 
 
@@ -184,7 +184,7 @@ def down_result(context: Context, found: DownOutcome) -> Result[DownData, DownOu
 
 
 def _unsearched(receipts: Sequence[Receipt]) -> Iterator[Problem]:
-    """Yield warnings for what a removal could not search."""
+    """Yield a warning for each kind of resource that a removal could not search for."""
     for receipt in receipts:
         for item in receipt.unsearched:
             message = f"{receipt.name}: {item.kind}s in {item.region} could not be searched for: {item.why}"
@@ -221,7 +221,7 @@ def _group(group: Group) -> GroupData:
         recorded=group.recorded is not None,
         reason=group.reason,
         expires=group.expires,
-        resources=tuple(GroupThingData(kind=item.kind, id=item.id, region=item.place) for item in group.found),
+        resources=tuple(GroupResourceData(kind=item.kind, id=item.id, region=item.place) for item in group.found),
     )
 
 

@@ -35,9 +35,9 @@ def plan_result(
     explain: bool,
     into: PlanFiles | None = None,
 ) -> Result[PlanData, Plan]:
-    """Return the plan of a request; with `explain`, also other clouds' list prices. `into` are files to write.
+    """Return the plan of a request; with `explain`, also other clouds' list prices. `into` names files to write.
 
-    Raises NoPlanError, and InputError for options that make no sense.
+    Raises NoPlanError, and InputError for invalid options.
     """
     asked = texts
     texts, found = supplied(target, texts, catalog, environ)
@@ -57,12 +57,12 @@ def plan_result(
 
 
 def _locked(texts: OptionTexts, found: Supplied, made: Plan) -> OptionTexts:
-    """Return the request for a lock: of machines with today's prices, which a lock does not have, only the chosen."""
+    """Return the request for a lock. Machines added by the target have no prices in it, so it names the chosen type."""
     return replaced(texts, hardware=made.chosen.offer.instance_type.name) if found.added else texts
 
 
 def _notices(found: Supplied, made: Plan) -> tuple[Problem, ...]:
-    """Return the target's notices, and the price of the machines that it first has to add."""
+    """Return the target's notices; if it has to add machines first, also one with their price."""
     new = found.added.get(made.chosen.offer.instance_type.name)
     return found.notices if new is None or not new.needed else (*found.notices, new.notice(made.chosen.machines))
 
@@ -70,7 +70,7 @@ def _notices(found: Supplied, made: Plan) -> tuple[Problem, ...]:
 def _without(
     made: NoFeasiblePlan, texts: OptionTexts, catalog: Catalog, into: PlanFiles | None, target: Target
 ) -> NoPlanError:
-    """Return the error, with the files of pictures that show why there is no plan."""
+    """Return the error, with the files whose charts show why there is no plan."""
     error = without_plan("plan", texts, made, target=target)
     files = into.draw(made, texts, catalog, error.commands) if into else None
     return error if files is None else error.copy(data={**error.problem.data, "files": plain(files)})

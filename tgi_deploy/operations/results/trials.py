@@ -71,7 +71,7 @@ def rehearsal_result(found: RehearsalData) -> Result[RehearsalData, RehearsalDat
     left = ", ".join(f"{item.kind} {item.id}" for item in found.left)
     error = Problem(
         code="left_behind",
-        message=f"after the rehearsal there was still {left}",
+        message=f"after the rehearsal these resources still existed: {left}",
         hint="in a cloud this would cost money: please report it with the same --fault and --seed",
     )
     return Result(data=found, outcome=found, errors=(error,), exit_code=LeftBehindError.exit_code)

@@ -135,7 +135,7 @@ def diagnosis_result(context: Context, name: str) -> Result[DiagnosisData, Deplo
 
 
 def log_diagnosis_result(text: str, grammar: LogGrammar, *, source: str, before: int) -> Result[DiagnosisData, Reading]:
-    """Return the diagnosis of a log. `before`: the number of its lines before `text`."""
+    """Return the diagnosis of a log. `before` is the number of log lines before `text`."""
     found = read(text, grammar)
     return Result(data=_diagnosis(source, found, before), outcome=found)
 

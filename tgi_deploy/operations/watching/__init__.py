@@ -1,1 +1,1 @@
-"""What runs, where, at what cost, and what is wrong with it."""
+"""Shows what is running, where, at what cost, and what is wrong with it."""

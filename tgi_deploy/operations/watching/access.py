@@ -1,4 +1,4 @@
-"""The use case `open`: how to reach a deployment. Read-only."""
+"""The use case `open`: shows how to reach a deployment. Read-only."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _JSON: Final = "-H 'Content-Type: application/json'"
 
 
 def access(context: Context, name: str) -> AccessData:
-    """Raises InputError `unknown_deployment`, and what `access_to` raises."""
+    """Return how to reach a deployment. Raises InputError `unknown_deployment`, and the errors of `access_to`."""
     return access_to(context, known(context, name))
 
 
 def access_to(context: Context, deployment: Deployment) -> AccessData:
-    """Raises InputError `unknown_engine`, DeployError `no_endpoint`."""
+    """Return how to reach a deployment. Raises InputError `unknown_engine`, DeployError `no_endpoint`."""
     address, record = reached(context, deployment)
     public = record.notes.get(PUBLIC_URL_NOTE)
     if public:
@@ -72,13 +72,13 @@ def access_to(context: Context, deployment: Deployment) -> AccessData:
 
 
 def _direct(context: Context, end: TunnelEnd) -> Address:
-    """Return the address of a machine on this computer: no command of the cloud's own tools reaches it there."""
+    """Return the address of a sandbox machine on this computer, which the cloud's own tools can't reach."""
     host = context.cloud(end.place).machine(end.machine_id).address or "localhost"
     return Address(url=url_of(host, end.port))
 
 
 def _tunnel(context: Context, address: Address, record: ResourceRecord) -> str:
-    """Return the command that opens a tunnel; empty where none is needed."""
+    """Return the command that opens a tunnel; empty if none is needed."""
     target = context.target_at(record.place)
     if PUBLIC_URL_NOTE in record.notes:
         return ""
@@ -86,7 +86,7 @@ def _tunnel(context: Context, address: Address, record: ResourceRecord) -> str:
         return ""
     port = urlsplit(address.url).port or 80
     here = TunnelEnd(place=record.place, machine_id=record.attributes["id"], port=port)
-    return target.by_hand.tunnel(address.tunnel or here)
+    return target.manual_commands.tunnel(address.tunnel or here)
 
 
 def reached(context: Context, deployment: Deployment) -> tuple[Address, ResourceRecord]:
@@ -98,7 +98,7 @@ def reached(context: Context, deployment: Deployment) -> tuple[Address, Resource
     untagged = isinstance(deployment, TaggedDeployment) and record is not None and deployment.service is None
     raise DeployError(
         "no_endpoint",
-        f"'{name}' has tags of an earlier version without its port, and no record here"
+        f"'{name}' has no record here, and its tags, from an earlier version, don't include its port"
         if untagged
         else f"'{name}' has no endpoint yet",
         hint=f"'tgi-deploy status {name}' shows its progress; 'up' resumes it",
@@ -107,7 +107,7 @@ def reached(context: Context, deployment: Deployment) -> tuple[Address, Resource
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Write the commands in the hints of errors so that they can be pasted: below, NAME is not known."""
+    """Replace NAME in the commands of error hints, so that they can be pasted: lower layers don't know the name."""
     try:
         yield
     except DeployError as error:
@@ -115,7 +115,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def pinned(public_key: str | None) -> str:
-    """Return curl's options to accept only this public key, whatever its signature."""
+    """Return the options that make curl accept only this public key, whoever signed it."""
     return "" if public_key is None else f" --insecure --pinnedpubkey sha256//{public_key}"
 
 

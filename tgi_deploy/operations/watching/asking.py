@@ -1,4 +1,4 @@
-"""The use case `ask`: send a prompt to a deployment and stream its answer."""
+"""The use case `ask`: sends a prompt to a deployment and streams its answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _OVERLOADED: Final = 429
-# The request is wrong, not the engine.
+# Status codes for an error of the request, not of the engine.
 _REFUSED: Final = range(400, 500)
 _ANSWER_TOKENS: Final = 256
 _SHOWN_CHARS: Final = 300
@@ -32,9 +32,10 @@ _SHOWN_CHARS: Final = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompt:
-    """A prompt with its options. `chat` None: use the chat route if the model has a template.
+    """A prompt with its options. `chat` None uses the chat route if the model has a template.
 
-    `max_tokens` None: the promised number. `key_variable` holds the API key; None: the variable named at `up`.
+    `max_tokens` None is the planned number. `key_variable` names the variable with the API key; None is the variable
+    named at `up`.
     """
 
     text: str
@@ -45,7 +46,7 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """`tokens_per_s` counts from the first token on; None where there are too few."""
+    """The answer. `tokens_per_s` is measured from the first token on; None if there are too few tokens."""
 
     text: str
     chat: bool
@@ -128,7 +129,7 @@ class _Asker:
             hint = "name the variable that has the key: --api-key-from-env VARIABLE"
             return NotHealthyError("unauthorized", f"{doing}: the engine rejected the API key (401)", hint=hint)
         if status == _OVERLOADED:
-            hint = "try again in a moment; for more requests at once, run 'up' with a higher --concurrency"
+            hint = "try again in a moment; for more concurrent requests, run 'up' with a higher --concurrency"
             return DeployError("overloaded", f"{doing}: it is overloaded (429)", hint=hint)
         if status in _REFUSED:
             hint = "shorten the prompt, or ask for fewer --max-tokens"

@@ -1,11 +1,11 @@
-"""A command that fails halfway: what is on record then, what it costs, and the command that removes it."""
+"""Extends the error of a command that fails halfway: the resources that exist, their cost, and how to remove them."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, RecordedThing, StillRunning
+from tgi_deploy.errors import DefectError, DeployError, Failure, LeftBehindError, RecordedResource, StillRunning
 from tgi_deploy.operations.watching.lookup import price_of
 from tgi_deploy.values.base import replaced
 from tgi_deploy.values.resource import KEPT
@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def naming_what_exists(context: Context, name: str, *, go_on: str, machine: Found | None = None) -> Iterator[None]:
-    """Have every error of the block, unforeseen ones too, say what there is of `name`. `go_on`: what else to do.
+def naming_what_exists(context: Context, name: str, *, next_step: str, machine: Found | None = None) -> Iterator[None]:
+    """Add the existing resources of `name` to any error of the block, even an unexpected one.
 
-    `machine` is the one at hand, where there may be no record of it.
+    `next_step` is the hint about how to continue. `machine` is the current machine, for deployments without a record.
     """
     try:
         yield
     except DeployError as error:
-        raise _named(context, name, error, go_on, machine) from error.__cause__
+        raise _named(context, name, error, next_step, machine) from error.__cause__
     except Exception as error:
-        raise _named(context, name, DefectError(error), go_on, machine) from error
+        raise _named(context, name, DefectError(error), next_step, machine) from error
 
 
-def _named(context: Context, name: str, error: DeployError, go_on: str, machine: Found | None) -> DeployError:
-    """Return the error with what exists, unless it already says that."""
+def _named(context: Context, name: str, error: DeployError, next_step: str, machine: Found | None) -> DeployError:
+    """Return the error with the existing resources, unless it already names them."""
     deployment = recorded(context, name)
-    exists = on_record(deployment)
+    exists = recorded_resources(deployment)
     failure = error.failure or Failure()
     if failure.outcome or isinstance(error, LeftBehindError) or not (exists or machine):
         return error
-    words = f"{_words(deployment, exists, machine)}: {go_on}, 'tgi-deploy down {name}' removes it"
+    words = f"{_words(deployment, exists, machine)}: {next_step}, 'tgi-deploy down {name}' removes it"
     hint = error.hint if f"down {name}" in (error.hint or "") else error.hint_and(words)
     failure = replaced(failure, deployment=name, exists=exists)
     if deployment and deployment.machine:
@@ -55,27 +55,27 @@ def recorded(context: Context, name: str) -> Deployment | None:
         return None
 
 
-def on_record(deployment: Deployment | None) -> tuple[RecordedThing, ...]:
-    """Return the resources, except those that stay on purpose."""
+def recorded_resources(deployment: Deployment | None) -> tuple[RecordedResource, ...]:
+    """Return the recorded resources, except those that are kept on purpose."""
     return tuple(
-        RecordedThing(kind=item.kind, id=item.attributes.get("id", ""), region=item.place, phase=item.state)
+        RecordedResource(kind=item.kind, id=item.attributes.get("id", ""), region=item.place, phase=item.state)
         for item in (deployment.resources if deployment else ())
         if KEPT not in item.notes
     )
 
 
-def _words(deployment: Deployment | None, exists: tuple[RecordedThing, ...], machine: Found | None) -> str:
+def _words(deployment: Deployment | None, exists: tuple[RecordedResource, ...], machine: Found | None) -> str:
     record = deployment.machine if deployment else None
     if record is None and machine is None:
-        things = ", ".join(f"{item.kind} {item.id or '(requested, not confirmed)'}" for item in exists)
-        return f"nothing that exists is billed by the hour ({things})"
+        resources = ", ".join(f"{item.kind} {item.id or '(requested, not confirmed)'}" for item in exists)
+        return f"the existing resources are not billed by the hour ({resources})"
     known = machine.id if machine else record.attributes.get("id") if record else None
     price = price_words(price_of(deployment, () if machine is None else (machine,)))
-    return f"the machine {known} runs{price}" if known else f"a machine may have been launched{price}"
+    return f"the machine {known} is running{price}" if known else f"a machine may have been launched{price}"
 
 
 def price_words(usd_per_hour: Decimal | None) -> str:
-    """Return the price as a continuation of "it runs"; empty without a price."""
+    """Return the price as the continuation of a sentence about a machine; empty without a price."""
     return f" and costs ${usd_per_hour:.3f} an hour" if usd_per_hour else ""
 
 

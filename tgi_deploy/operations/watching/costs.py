@@ -1,6 +1,6 @@
-"""The use case `costs`: the cost of deployments so far and now, by deployment and by owner.
+"""The use case `costs`: shows the cost of deployments so far and per hour, by deployment and by owner.
 
-The ledger counts deployments with a record on this computer; others are counted from their tags. Read-only.
+Costs of deployments recorded on this computer come from the ledger, those of others from their tags. Read-only.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def costs(context: Context) -> tuple[CostsData, tuple[Problem, ...]]:
 
     A location that can't be searched, or an unreadable record, is a warning.
     """
-    unasked: dict[str, DeployError] = {}
+    not_searched: dict[str, DeployError] = {}
     rows: list[DeploymentCostData] = []
     counted: dict[str, Decimal] = {}
     unreadable: list[Problem] = []
-    for item in look_at_all(context, whole=False, unasked=unasked):
+    for item in look_at_all(context, whole=False, not_searched=not_searched):
         if item.unreadable is not None:
             unreadable.append(item.unreadable.problem)
         by_id = costs_by_id(context, item.name, item.recorded, item.everything)
         counted |= by_id
-        rows.append(_row(context, item, by_id, unasked))
+        rows.append(_row(context, item, by_id, not_searched))
     removed = _removed(context, counted)
     everything = _sum(rows)
     data = CostsData(
@@ -49,17 +49,17 @@ def costs(context: Context) -> tuple[CostsData, tuple[Problem, ...]]:
         total=replaced(everything, accrued_usd=(everything.accrued_usd or Decimal(0)) + removed.accrued_usd),
         regions=context.regions,
     )
-    return data, (*unreadable, *unsearched_warnings(unasked))
+    return data, (*unreadable, *unsearched_warnings(not_searched))
 
 
 def _row(
-    context: Context, item: Seen, by_id: Mapping[str, Decimal], unasked: Mapping[str, DeployError]
+    context: Context, item: Seen, by_id: Mapping[str, Decimal], not_searched: Mapping[str, DeployError]
 ) -> DeploymentCostData:
     recorded, seen = item.recorded, item.everything
     deployment = recorded or (tagged_deployment(context, item.name, seen) if seen else None)
     machines = sum(found.is_machine and found.alive for found in seen)
     place = deployment.region if deployment else ""
-    unknown = place in unasked or is_late(context, recorded, seen)
+    unknown = place in not_searched or is_late(context, recorded, seen)
     at_rest = is_stopped(recorded, machine_of(recorded, seen))
     rate = price_of(recorded, seen) if machines or at_rest or unknown else standing_price(recorded, seen)
     return DeploymentCostData(
@@ -106,14 +106,14 @@ def _known(amounts: Sequence[Decimal | None]) -> Decimal | None:
 
 
 def _removed(context: Context, counted: Mapping[str, Decimal]) -> RemovedData:
-    """Return what receipts add to the ids that are already `counted`. An id on two receipts counts once."""
+    """Return the costs on receipts, without ids that are already `counted`. An id on two receipts counts once."""
     costs_of: dict[str, Decimal] = {}
     names: set[str] = set()
     moments: list[datetime] = []
     for document in context.store.receipts():
-        new = {thing_id: cost for thing_id, cost in receipt_costs(document).items() if thing_id not in counted}
-        for thing_id, cost in new.items():
-            costs_of[thing_id] = max(cost, costs_of.get(thing_id, cost))
+        new = {resource_id: cost for resource_id, cost in receipt_costs(document).items() if resource_id not in counted}
+        for resource_id, cost in new.items():
+            costs_of[resource_id] = max(cost, costs_of.get(resource_id, cost))
         at = moment_of(document.get("at"))
         if new and at is not None:
             names.add(f"{document.get('deployment')} {document.get('id')}")

@@ -1,4 +1,4 @@
-"""The use case `diagnose`: the cause of a failure, from a deployment's console, machine state and plan. Read-only."""
+"""The use case `diagnose`: finds the cause of a failure in a machine's console and state, and the plan. Read-only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UP: Final = "tgi-deploy up "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeploymentDiagnosis:
-    """What the log shows, and what the cloud reports about the machine."""
+    """The reading of the log, and the machine's state in the cloud."""
 
     reading: Reading
     machine: MachineState
@@ -36,7 +36,7 @@ def diagnose_deployment(context: Context, name: str) -> DeploymentDiagnosis:
 
     Raises:
         InputError: `unknown_deployment`.
-        DeployError: `machine_missing`, or what the cloud answers.
+        DeployError: `machine_missing`, or an error of the cloud.
     """
     deployment, place, instance_id = locate(context, name)
     cloud = context.cloud(place)
@@ -60,7 +60,7 @@ def subject_of(
 
 
 def remedy_there(context: Context, remedy: str, place: str) -> str:
-    """Return a remedy that may end with a command, with that command for the location."""
+    """Return a remedy with its command, if it has one, adapted to the location."""
     command = command_of(remedy)
     return remedy if command is None else COMMAND.join((sentence_of(remedy), *_there(context, (command,), place)))
 
@@ -76,7 +76,7 @@ def _there(context: Context, commands: tuple[str, ...], place: str) -> tuple[str
 
 
 def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> Reading:
-    """Return it with remedies for the location. A finding from the state's reason has no log line."""
+    """Return the reading with remedies for the location. A finding from the machine's state has no log line."""
     findings = (without_mark(item) if item.line > last_line else item for item in found.findings)
     return replace(
         found, findings=tuple(replaced(item, commands=_there(context, item.commands, place)) for item in findings)
@@ -84,7 +84,7 @@ def _placed(context: Context, found: Reading, place: str, *, last_line: int) -> 
 
 
 def _smaller(plan: PlanDocument) -> dict[str, str]:
-    """Return what needs less memory on each accelerator, where the plan knows that the request can be met with it."""
+    """Return facts about alternatives in the plan that need less memory on each accelerator."""
     others: tuple[Choice | FrontierPoint, ...] = (*plan.alternatives, *plan.fallbacks, *plan.frontier)
     shards = (item.num_shard for item in others if item.num_shard > plan.chosen.num_shard)
     schemes = (item.quantize for item in others if item.quantize != plan.chosen.quantize == UNQUANTIZED)
@@ -93,7 +93,7 @@ def _smaller(plan: PlanDocument) -> dict[str, str]:
 
 
 def _facts(context: Context, plan: PlanDocument, deployment: Deployment) -> dict[str, str]:
-    """Return the values for placeholders in remedies. MODEL includes the caller's options: a later one wins."""
+    """Return the values for placeholders in remedies. MODEL includes the caller's options; later options win."""
     found = {
         "num_shard": str(plan.chosen.num_shard),
         "context": str(plan.requirements.context_tokens),

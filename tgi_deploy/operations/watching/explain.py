@@ -1,4 +1,4 @@
-"""The use case `explain`: the page of a code: a diagnosis, an error, a warning or a rejection."""
+"""The use case `explain`: shows the page about a code of a diagnosis, an error, a warning or a rejection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ToolCode:
 class Explanation:
     """Everything about a code, which can be both a diagnosis and a rejection.
 
-    `plan_edit` is the change of the plan that `up --heal` tries first; empty if no change helps.
+    `plan_edit` is the change to the plan that `up --heal` tries first; empty if no change helps.
     """
 
     code: str
@@ -80,4 +80,4 @@ def _unknown(code: str, now: str | None, known: Sequence[str]) -> InputError:
         return InputError("unknown_code", f"'{code}' is now '{now}'", hint=f"run: tgi-deploy explain {now}")
     near = [item for item in known if code and item.startswith(code)] or difflib.get_close_matches(code[:100], known)
     suggestion = f"did you mean {' or '.join(near[:_MOST_NEAR])}? " if near else ""
-    return InputError("unknown_code", f"there is no code '{code}'", hint=f"{suggestion}'tgi-deploy explain' lists all")
+    return InputError("unknown_code", f"unknown code '{code}'", hint=f"{suggestion}'tgi-deploy explain' lists all")

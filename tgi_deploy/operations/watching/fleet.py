@@ -1,4 +1,4 @@
-"""Many deployments at once: one paged search per kind and location, however many there are."""
+"""Reads the state of many deployments, with one paged search per resource type and location."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _R = TypeVar("_R")
 class Seen:
     """The resources of one deployment. `untagged` ones are known only by their recorded ids.
 
-    `unreadable` is why its record can't be read: then its resources in other regions are unknown.
+    `unreadable` is why its record can't be read; its resources in other regions are then unknown.
     """
 
     name: str
@@ -42,11 +42,11 @@ class Seen:
 
 
 def look_at_all(
-    context: Context, *, whole: bool = False, unasked: dict[str, DeployError] | None = None
+    context: Context, *, whole: bool = False, not_searched: dict[str, DeployError] | None = None
 ) -> tuple[Seen, ...]:
-    """Return everything that exists, by name. `whole`: including kinds that few deployments have.
+    """Return all existing resources by deployment name; with `whole`, also of types that few deployments have.
 
-    Raises what the cloud raises; with `unasked`, stores that there by location and continues.
+    Raises the errors of the cloud. With `not_searched`, errors are stored there by location instead.
     """
     records, unreadable = load_all(context)
     kept = [record for record in records.values() if record is not None]
@@ -55,15 +55,15 @@ def look_at_all(
         try:
             everything.extend(search(context, (place,), whole=whole))
         except DeployError as error:
-            if unasked is None:
+            if not_searched is None:
                 raise
-            unasked[place] = error
+            not_searched[place] = error
     seen = by_name(tuple(everything))
     missing = [
         (record.name, item)
         for record in kept
         for item in _unseen(record, seen.get(record.name, ()))
-        if item.place not in (unasked or ())
+        if item.place not in (not_searched or ())
     ]
     read = each(context, missing, lambda item: read_recorded(item[1], context.cloud(item[1].place)))
     untagged: dict[str, list[Found]] = {}
@@ -81,31 +81,31 @@ def look_at_all(
     )
 
 
-def unsearched_warnings(unasked: Mapping[str, DeployError]) -> tuple[Problem, ...]:
+def unsearched_warnings(not_searched: Mapping[str, DeployError]) -> tuple[Problem, ...]:
     """Return a warning for each location that could not be searched."""
     return tuple(
         warning(error.code, f"{place} could not be searched, so its machines are unknown: {error.message}")
-        for place, error in unasked.items()
+        for place, error in not_searched.items()
     )
 
 
 def names_of_owner(context: Context, owner: str) -> tuple[str, ...]:
-    """Return an owner's deployments, by their records, or by tags without a record."""
+    """Return the names of an owner's deployments, according to their records, or to tags without a record."""
     found = ((item.name, owners_of(item.recorded, item.everything)) for item in look_at_all(context))
     return tuple(name for name, owners in found if owners == (owner,))
 
 
 def is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
-    """Return whether its machine is too new to conclude from its absence that it is gone."""
+    """Return whether the deployment's machine may be missing only because it is too new to be visible."""
     record = recorded.machine if recorded else None
-    thing_id = record.attributes.get("id") if record else None
-    if record is None or thing_id is None or thing_id in {found.id for found in seen}:
+    resource_id = record.attributes.get("id") if record else None
+    if record is None or resource_id is None or resource_id in {found.id for found in seen}:
         return False
     if context.target_at(record.place).facts.shows_at_once:
         return False
-    if not may_be_new(record, context.clock.now(), within_s=context.pace.unsettled_s):
+    if not may_be_new(record, context.clock.now(), within_s=context.pace.visibility_timeout_s):
         return False
-    return context.cloud(record.place).machine(thing_id).state == "missing"
+    return context.cloud(record.place).machine(resource_id).state == "missing"
 
 
 def load_all(context: Context) -> tuple[dict[str, Deployment | None], dict[str, DeployError]]:
@@ -132,8 +132,8 @@ def _unseen(deployment: Deployment, found: Sequence[Found]) -> tuple[ResourceRec
 
 
 def each(context: Context, items: Sequence[_T], act: Callable[[_T], _R]) -> list[_R]:
-    """Call `act` for all items, several in parallel; return the results in order. The first exception ends it."""
-    if context.pace.at_once == 1 or len(items) < 2:  # noqa: PLR2004 -- nothing to do beside it
+    """Call `act` for all items, several in parallel, and return the results in order. Raises the first exception."""
+    if context.pace.at_once == 1 or len(items) < 2:  # noqa: PLR2004 -- a single item needs no thread
         return [act(item) for item in items]
     pool = ThreadPoolExecutor(context.pace.at_once)
     try:

@@ -1,8 +1,8 @@
 """Computes the spending of a deployment's name, for --max-spend, `status` and receipts.
 
-The history of a deployment is the ledger: every creation, discovery and disappearance of a resource is an event with
-its kind, id and region, written when it happens. So if a removal is killed, the next one finishes it without forgetting
-anything, including earlier machines of a failover. For a launch that `up` itself removed, only the receipt is left.
+The ledger is the history of a deployment: every creation, discovery and disappearance of a resource is an event with
+its kind, id and region, written when it happens. So if a removal is killed, the next one still counts everything,
+including earlier machines of a failover. For a launch that `up` itself removed, only the receipt is left.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from tgi_deploy.errors import Thing
+    from tgi_deploy.errors import ResourceRef
     from tgi_deploy.operations.context import Context
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 _HOUR_S: Final = 3600
 MISSING: Final = frozenset({"missing", "gone"})  # the first release wrote "gone"
 MOVED: Final = "extended"  # the event of a running machine whose limits were changed
-# A machine stopped, and only its disk is billed from then on; a stopped machine was requested to start.
+# Events: a machine was stopped, and only its disk is billed from then on; the start of a stopped machine was requested.
 STOPPED: Final = "stopped"
 STARTED: Final = "started"
-RESIZED: Final = "resized"  # a machine of several replicas has another number of them, at another price
+RESIZED: Final = "resized"  # the number of replicas has changed, and with it the price
 _DISK: Final = "disk"
 # The reply to a launch arrives within seconds; any larger difference is clock skew.
 _AGREED: Final = timedelta(minutes=1)
@@ -44,14 +44,14 @@ _MICRO: Final = Decimal("0.000001")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A resource that existed; a machine that was stopped and started, or resized, has one line per run.
+    """A resource that existed. A machine that was stopped and started, or resized, has one line per run.
 
     `removed_at` is when its removal was observed or, if `exact` is False, the latest possible time.
-    The price of a machine covers everything billed by the hour; the disk of a stopped one has a price too. A resource
-    with its own price is not billed for `covered_s`, which the price of a machine covers. `expires` is the end set at
-    creation, if known. `clocks_agree` is False if this computer and the cloud differ about the creation time: `created`
-    is then the earlier one, and the duration may be too long by the difference. `run` is 1 until the machine is started
-    again.
+    The price of a machine covers everything billed by the hour; the disk of a stopped one has its own price. Another
+    resource with its own price is not billed for `covered_s`, the time in which a machine's price covers it. `expires`
+    is the end set at creation, if known. `clocks_agree` is False if this computer and the cloud disagree about the
+    creation time; `created` is then the earlier one, and the duration may be too long by the difference. `run` counts
+    the starts of a machine, from 1.
     """
 
     kind: str
@@ -75,7 +75,7 @@ class Line:
 
     @property
     def usd(self) -> Decimal | None:
-        """Seconds times price, rounded to a millionth; None if either is unknown, or without a price."""
+        """Return seconds times price, rounded to a millionth; None if either is unknown."""
         if self.usd_per_hour is None or self.seconds is None:
             return None
         return (self.usd_per_hour * self.seconds / _HOUR_S).quantize(_MICRO, ROUND_HALF_UP)
@@ -83,7 +83,7 @@ class Line:
 
 @dataclass(slots=True)
 class Ledger:
-    """Collects the lines of one removal, by id. Earlier runs of a restarted machine are kept separately."""
+    """Collects lines by resource id. Earlier runs of a restarted machine have separate lines."""
 
     lines: dict[str, Line] = field(default_factory=dict)
 
@@ -129,14 +129,14 @@ class Ledger:
             self._put(replace(known, expires=moment_of(event.data.get("expires"))))
 
     def _switched_elsewhere(self, known: Line, event: Event) -> str | None:
-        """Return the event that this history lacks if someone else has stopped or started the machine."""
+        """Return the code of the missing event if someone else has stopped or started the machine."""
         rests, was_at_rest = event.data.get("rests"), self._disk_of(known) is not None
         if rests is None or rests is was_at_rest or (known.created is None and not rests):
             return None
         return STOPPED if rests else STARTED
 
     def _put(self, line: Line) -> None:
-        """The current lines of a machine and of its disk have plain keys."""
+        """Store the current line of a machine or of its disk, whose keys have no run number."""
         self.lines[line.id if line.kind != _DISK else f"{line.id} {_DISK}"] = line
 
     def _disk_of(self, machine: Line) -> Line | None:
@@ -148,7 +148,7 @@ class Ledger:
         if self._disk_of(machine) is not None:
             return
         at = event.at
-        if machine.created is None:  # how long it ran is unknown: only its disk counts
+        if machine.created is None:  # for an unknown time, so only its disk counts
             self._seen(machine, event)
             machine = self.lines[machine.id]
             at = machine.created or at
@@ -191,7 +191,7 @@ class Ledger:
         agree = cloud is None or here is None or abs(here - cloud) <= _AGREED
         price = known.usd_per_hour or money(data.get("usd_per_hour"))
         again = cloud is not None and known.created is not None and cloud - known.created > _AGREED
-        restarted = again and known.is_machine and known.clocks_agree  # and stopped before that, by someone else
+        restarted = again and known.is_machine and known.clocks_agree  # someone else stopped and started it
         line = replace(
             known,
             exact=known.exact and not restarted,
@@ -212,10 +212,10 @@ class Ledger:
     def regions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(line.region for line in self.lines.values() if line.region))
 
-    def closed(self, at: datetime, *, expires: datetime | None, left: Sequence[Thing]) -> tuple[Line, ...]:
+    def closed(self, at: datetime, *, expires: datetime | None, left: Sequence[ResourceRef]) -> tuple[Line, ...]:
         """Return the final lines.
 
-        Resources that vanished unobserved count until now, machines at most until their end.
+        Resources that disappeared without being observed count until now, machines at most until their end.
         """
         still = {item.id for item in left}
         lines = tuple(
@@ -229,7 +229,7 @@ class Ledger:
 
 
 def _beside(line: Line, machines: Iterable[tuple[datetime, datetime]]) -> Line:
-    """Return what has a price of its own without the time in which one of the machines ran."""
+    """Return the line of a resource with its own price, without the time in which one of the machines ran."""
     if (
         line.is_machine
         or line.kind == _DISK
@@ -272,8 +272,8 @@ def sighting(found: Found, deployment: Deployment | None, at: datetime, *, name:
     return Event(at=at, deployment=name, code=code, text=f"{found.kind} {found.id} {code}", step=found.key, data=data)
 
 
-def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
-    """Return the recorded resources as events, for a history that lacks them."""
+def recorded_events(deployment: Deployment) -> tuple[Event, ...]:
+    """Return the recorded resources as events, for a history without them."""
     return tuple(
         Event(
             at=deployment.created_at,
@@ -288,10 +288,10 @@ def recorded_things(deployment: Deployment) -> tuple[Event, ...]:
 
 
 def spent_by(context: Context, deployment: Deployment) -> Spent:
-    """Return the cost so far of this deployment and of earlier ones of its name that `up` gave up.
+    """Return the cost so far of this deployment and of earlier ones of its name that `up` removed after a failure.
 
-    A machine whose end was not observed counts until now or until its own end; a stopped one costs the price of its
-    disk. Without a price it counts as zero.
+    A machine whose end was not observed counts until now or until its own end; for a stopped one, its disk counts. A
+    machine without a price counts as zero.
     """
     costs = costs_by_id(context, deployment.name, deployment)
     beside = {item.attributes.get("id") for item in deployment.resources if item.usd_per_hour is not None}
@@ -301,9 +301,9 @@ def spent_by(context: Context, deployment: Deployment) -> Spent:
 def costs_by_id(
     context: Context, name: str, deployment: Deployment | None, seen: Iterable[Found] = ()
 ) -> dict[str, Decimal]:
-    """Return the cost so far of each resource of the name: recorded, given up by `up`, or a machine `seen`."""
+    """Return the cost so far of each resource of the name: recorded, on receipts of failed runs, or in `seen`."""
     now = context.clock.now()
-    recorded = recorded_things(deployment) if deployment else ()
+    recorded = recorded_events(deployment) if deployment else ()
     there = (
         found for found in seen if found.billed or (found.is_machine and (found.alive or found.state == "stopped"))
     )
@@ -313,8 +313,8 @@ def costs_by_id(
     costs = _by_id((line.id, line.usd) for line in ledger.closed(now, expires=expires, left=()))
     # A machine may be in both, after an unfinished removal or if its id reappears.
     for document in given_up(context, name):
-        for thing_id, cost in receipt_costs(document).items():
-            costs[thing_id] = max(cost, costs.get(thing_id, cost))
+        for resource_id, cost in receipt_costs(document).items():
+            costs[resource_id] = max(cost, costs.get(resource_id, cost))
     return costs
 
 
@@ -324,11 +324,11 @@ def receipt_costs(document: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _by_id(costs: Iterable[tuple[str, Decimal | None]]) -> dict[str, Decimal]:
-    """Return the cost of each resource with a price over all its runs, a machine's including its disk."""
+    """Return the cost of each resource with a price, summed over its runs; that of a machine includes its disk."""
     found: dict[str, Decimal] = {}
-    for thing_id, cost in costs:
+    for resource_id, cost in costs:
         if cost is not None:
-            found[thing_id] = found.get(thing_id, Decimal(0)) + cost
+            found[resource_id] = found.get(resource_id, Decimal(0)) + cost
     return found
 
 

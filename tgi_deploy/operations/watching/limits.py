@@ -1,4 +1,4 @@
-"""Sets, moves and lifts the limits of a running machine. They are tags, which the machine reads.
+"""Sets, moves and removes the limits of a running machine, which reads them from its tags.
 
 A command that waits for a machine renews its lease, so that the machine does not terminate in the meantime.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.resource import Found
 
-# Renewed after this part of the lease, so two renewals may fail before it ends.
+# A lease is renewed after this share of its time, so that two renewals may fail before it ends.
 _BEAT: Final = 1 / 3
 # By option, the field of WantedEnds.
 _FIELDS: Final = {"ttl": "ttl_s", "max_spend": "max_spend_usd", "idle_timeout": "idle_s", "lease": "lease_s"}
@@ -59,7 +59,8 @@ class Running:
 def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple[Deployment | None, dict[str, str]]:
     """Change the `wanted` limits; return the record and the changed tags of the machine.
 
-    Raises InputError `limits_fixed` and `external_end_fixed`, those of the target, and `max_spend_reached`.
+    Raises InputError `limits_fixed`, `external_end_fixed`, `max_spend_reached`, and the target's errors for a limit
+    that it does not support.
     """
     machine, recorded = running.machine, running.recorded
     _check_moves(context, running, wanted)
@@ -74,10 +75,10 @@ def move_limits(context: Context, running: Running, wanted: WantedEnds) -> tuple
 
 
 def keep_ceiling(context: Context, running: Running, ceiling_usd: Decimal) -> Running:
-    """Recompute the end by --max-spend at the current price; save the record even if that fails."""
+    """Recompute the end by --max-spend at the current price. If the limit can't be moved, save the record anyway."""
     try:
         recorded, tags = move_limits(context, running, WantedEnds(max_spend_usd=ceiling_usd))
-    except InputError as error:  # the rest does not pay for five minutes, or an external end cannot be removed
+    except InputError as error:  # less than five minutes are left, or an external end stays
         context.reporter.note(f"its limit is unchanged: {error.message}")
         return replace(running, recorded=running.recorded and context.executor().save(running.recorded))
     return replace(running, recorded=recorded, machine=with_tags(running.machine, tags))
@@ -98,9 +99,9 @@ def _check_moves(context: Context, running: Running, wanted: WantedEnds) -> None
     if not (reads_tags(machine.tags) or renews):
         raise InputError(
             "limits_fixed",
-            f"the machine of '{name}' was launched by an earlier version of tgi-deploy, and keeps its limits",
+            f"the machine of '{name}' was launched by an earlier version of tgi-deploy, so its limits can't change",
             hint=("only its lease can be renewed: --lease TIME; " if has_lease else "")
-            + f"'tgi-deploy down {name}' and 'up' again create one whose limits can change",
+            + f"'tgi-deploy down {name}' and 'up' create a machine whose limits can change",
         )
 
 
@@ -147,7 +148,7 @@ def _timed(context: Context, running: Running, ends: Ends, wanted: WantedEnds, n
 
 
 def ceiling_of(running: Running) -> Decimal | None:
-    """Return the --max-spend that stays, from the tag if the machine has one, because the record may be stale."""
+    """Return the current --max-spend, from the machine's tag if it has one, because the record may be stale."""
     known = running.recorded.ends.max_spend_usd if running.recorded else None
     if not reads_tags(running.machine.tags):
         return known
@@ -161,7 +162,7 @@ def _price(running: Running) -> Decimal:
         raise InputError(
             "limits_unsupported",
             f"--max-spend: the price of '{running.name}' is unknown",
-            hint="set its end with --ttl",
+            hint="limit it with --ttl instead",
         )
     return price
 
@@ -176,7 +177,7 @@ def _spent(context: Context, running: Running) -> Spent:
 
 
 def _tags(ends: Ends, wanted: WantedEnds, now: datetime, *, counted: bool) -> dict[str, str]:
-    """Return the tags of the wanted limits. `counted`: the machine reads all its limits from tags."""
+    """Return the tags of the wanted limits. `counted` is whether the machine reads all its limits from tags."""
     tags = {}
     if wanted.ttl_s is not None or wanted.max_spend_usd is not None:
         tags[TAG_EXPIRES] = moved_tag(ends.expires_at, now)
@@ -218,7 +219,7 @@ class LeaseKeeper:
         return cls(context=context, deployment=deployment, until=deployment.ends.lease_until)
 
     def beat(self) -> None:
-        """Renew it unless that was less than a third of the lease ago. A failure is a warning, and retried later."""
+        """Renew the lease, at most once per third of its time. A failure is only a warning, and is retried later."""
         lease_s, machine = self.deployment.ends.lease_s, self.deployment.machine
         clock = self.context.clock
         if lease_s is None or machine is None or clock.monotonic() < self._due_s:
@@ -232,7 +233,7 @@ class LeaseKeeper:
             self._due_s = clock.monotonic() + lease_s * _BEAT**2
 
     def _renew(self, place: str, kind: str, machine_id: str, lease_s: int) -> None:
-        """Renew it, unless it was lifted, perhaps from another computer."""
+        """Renew the lease, unless it was removed, perhaps from another computer."""
         handler, now = self.context.cloud(place).handler(kind), self.context.clock.now().replace(microsecond=0)
         found = handler.read({"id": machine_id})
         tags = found.tags if found is not None else {}

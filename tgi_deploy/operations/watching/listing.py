@@ -1,4 +1,4 @@
-"""The use case `list`: one line per deployment, with its current state. Read-only."""
+"""The use case `list`: shows one line per deployment, with its current state. Read-only."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _STARTING: Final = frozenset({"creating", "running"})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """`phase` is the record's; `machine` is the current state, None if the cloud could not be queried or has none.
+    """A deployment. `phase` is from the record; `machine` is the machine's state, None if the cloud reports none.
 
     `now` is the current status, regardless of the record; `probe` is the endpoint's answer, None without an endpoint.
-    `missing`: the cloud was queried, and the recorded machine no longer exists. `expires` is the earliest of `ends`.
-    `usd_per_hour` is the price of all running machines, `estimated` on the spot market.
+    `missing` is whether the cloud was queried and no longer has the recorded machine. `expires` is the earliest of
+    `ends`. `usd_per_hour` is the price of all running machines, `estimated` on the spot market.
     """
 
     name: str
@@ -57,14 +57,14 @@ class Listing:
 
 def list_deployments(context: Context) -> Listing:
     """Return all deployments. A location that can't be searched, or an unreadable record, is only a warning."""
-    unasked: dict[str, DeployError] = {}
-    found = statuses(context, unasked=unasked)
+    not_searched: dict[str, DeployError] = {}
+    found = statuses(context, not_searched=not_searched)
     problems = (problem for item in found for problem in item.drift)
     return Listing(
         rows=tuple(_row(item, item.deployment) for item in found if item.deployment is not None),
         warnings=(
             *(problem for problem in problems if problem.data["key"] in {"record", "endpoint"}),
-            *unsearched_warnings(unasked),
+            *unsearched_warnings(not_searched),
         ),
     )
 
@@ -106,6 +106,6 @@ def _now(status: Status) -> str:
         return machine.state
     if recorded is not None and recorded.status == "deleting":
         return recorded.status
-    if status.unasked is not None or (machine is not None and status.probe is None):
-        return "not asked"
-    return "starting" if recorded is not None and recorded.status in _STARTING else "silent"
+    if status.not_searched is not None or (machine is not None and status.probe is None):
+        return "unknown"
+    return "starting" if recorded is not None and recorded.status in _STARTING else "not responding"

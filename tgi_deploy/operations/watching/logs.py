@@ -1,4 +1,4 @@
-"""The use case `logs`: the engine's log, from the machine's console, without secrets. Read-only."""
+"""The use case `logs`: shows the engine's log, from the machine's console, without secrets. Read-only."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _WRITING: Final = frozenset({"pending", "running", "stopping", "shutting-down"})
 
 
 def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> str:
-    """Return the last `tail` lines, or all; `raw`: unchanged, with colors and prefixes.
+    """Return the last `tail` lines, or all of them; with `raw` unchanged, including colors and prefixes.
 
-    Those of several replicas follow each other, with the replica's name before each line, and `tail` counts for each.
+    The logs of several replicas follow each other, with the replica's name before each line; `tail` applies to each.
+
 
     Raises InputError `unknown_deployment`, DeployError `machine_missing`.
     """
@@ -40,9 +41,9 @@ def logs(context: Context, name: str, *, tail: int | None = None, raw: bool = Fa
 
 
 def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = False) -> Iterator[str]:
-    """Yield new lines as they arrive, after the last `tail` existing ones; `raw`: unchanged.
+    """Yield the last `tail` lines, then new ones as they arrive until the machine ends; with `raw` unchanged.
 
-    Ends with the machine. A lease is renewed in the meantime. Raises what `logs` raises.
+    The lease is renewed in the meantime. Raises the errors of `logs`.
     """
     deployment, place, instance_id = locate(context, name)
     cloud, windows, first = context.cloud(place), dict[str, LogWindow](), True
@@ -65,7 +66,7 @@ def follow(context: Context, name: str, *, tail: int | None = None, raw: bool = 
 
 
 def _consoles(cloud: Cloud, instance_id: str) -> Mapping[str, str]:
-    """Return the output of each replica by name, or of the machine that is the only one."""
+    """Return the output of each replica by its name; for a single machine, the name is empty."""
     found = cloud.consoles(instance_id) if isinstance(cloud, Consoles) else {}
     return found or {"": cloud.console(instance_id)}
 
@@ -83,7 +84,10 @@ def _shown(text: str, grammar: LogGrammar, *, raw: bool) -> Sequence[str]:
 
 
 def locate(context: Context, name: str) -> tuple[Deployment, str, str]:
-    """Return it, its machine's place and id. Raises InputError `unknown_deployment`, DeployError `machine_missing`."""
+    """Return a deployment, and the location and id of its machine.
+
+    Raises InputError `unknown_deployment`, DeployError `machine_missing`.
+    """
     sight = look_at(context, name)
     machine, record = sight.machine, sight.deployment.machine
     if machine is not None:

@@ -1,4 +1,4 @@
-"""Look up a deployment and its resources by its record, or else by the tags of what was found."""
+"""Looks up a deployment and its resources by its record, or else by tags."""
 
 from __future__ import annotations
 
@@ -73,12 +73,15 @@ def look_at(context: Context, name: str) -> Lookup:
 
 
 def known(context: Context, name: str) -> Deployment:
-    """Return the record, without calling any cloud, or else what tags show. Raises InputError `unknown_deployment`."""
+    """Return the record, without calling any cloud; failing that, a deployment from tags.
+
+    Raises InputError `unknown_deployment`.
+    """
     return context.store.load(name) or look_at(context, name).deployment
 
 
 def tagged_deployment(context: Context, name: str, seen: Sequence[Found]) -> TaggedDeployment:
-    """Return a deployment built from the tags of its `seen` resources, of which there is at least one."""
+    """Return a deployment built from the tags of its resources; `seen` must not be empty."""
     machine = machine_of(None, seen)
     first = machine or seen[0]
     tags, attributes = first.tags, first.attributes
@@ -141,7 +144,7 @@ def unknown_deployment(context: Context, name: str) -> InputError:
     """Return the error for a name without a record or tags, with the nearest recorded names."""
     return InputError(
         "unknown_deployment",
-        f"there is no deployment '{name}' in {', '.join(context.regions)}",
+        f"no deployment '{name}' was found in {', '.join(context.regions)}",
         hint=f"{_near(context, name)}'tgi-deploy list' shows what exists; --region searches elsewhere",
     )
 
@@ -150,7 +153,7 @@ def unrecorded_deployment(context: Context, name: str) -> InputError:
     """Return the error for a missing record if the cloud was not searched, with the nearest recorded names."""
     return InputError(
         "unknown_deployment",
-        f"there is no record of '{name}' here",
+        f"'{name}' has no record here",
         hint=f"{_near(context, name)}'tgi-deploy status {name}' searches the cloud for it by its tags",
     )
 
@@ -176,13 +179,13 @@ def by_name(found: tuple[Found, ...]) -> dict[str, tuple[Found, ...]]:
 
 
 def created_at(found: Found) -> datetime | None:
-    """Return its creation time from the cloud, else from its tag."""
+    """Return a resource's creation time from the cloud, else from its tag."""
     words = (found.attributes.get("launched"), found.attributes.get("created"), found.tags.get(TAG_CREATED))
     return next((at for at in map(moment_of, words) if at is not None), None)
 
 
 def machine_of(recorded: Deployment | None, seen: Sequence[Found]) -> Found | None:
-    """Return its machine, preferring live ones, then the recorded one, then those that were not asked to end."""
+    """Return the machine: preferably a live one, then the recorded one, then one that has no order to terminate."""
     record = recorded.machine if recorded else None
     known = record.attributes.get("id") if record else None
     machines = [found for found in seen if found.is_machine]
@@ -232,14 +235,14 @@ def price_of(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal | No
 
 
 def standing_price(recorded: Deployment | None, seen: Sequence[Found]) -> Decimal:
-    """Return what is billed an hour while no machine runs, beside the disk of a stopped one."""
+    """Return the hourly cost of everything that is billed without a running machine, except a stopped one's disk."""
     if recorded is not None:
         return recorded.standing_usd_per_hour
     return sum((money(found.tags.get(TAG_PRICE)) or Decimal(0) for found in seen if found.billed), Decimal(0))
 
 
 def price_of_all(recorded: Deployment | None, machines: Sequence[Found]) -> Decimal | None:
-    """Return their total hourly cost, from tags or else the record; None if one is unknown."""
+    """Return the total hourly cost of machines, from tags or else the record; None if a price is unknown."""
     tagged = (money(machine.tags.get(TAG_PRICE)) for machine in machines)
     prices = [recorded.usd_per_hour if price is None and recorded else price for price in tagged]
     known = [price for price in prices if price is not None]
@@ -257,9 +260,9 @@ def money(text: object) -> Decimal | None:
 def typed_request(
     context: Context, plan: PlanDocument | None, ends: Ends, *, own: Mapping[str, Any] | None = None
 ) -> str:
-    """Return MODEL and the caller's options for a command line, limits included. A folder is given by its path.
+    """Return the MODEL argument and the caller's options for a command line, including limits.
 
-    `own` are the target's options, as given.
+    A local model is named by its path. `own` are the target's options, as given.
     """
     if plan is None:
         return "MODEL"
@@ -300,7 +303,7 @@ def _given_options(context: Context, request: RequestDocument) -> Iterator[str]:
 
 
 def own_words(own: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a target's options, as given, as words of a command line."""
+    """Yield the command-line words of a target's options."""
     for name, value in own.items():
         values = value if isinstance(value, list | tuple) else (value,)
         for item in values:

@@ -1,4 +1,4 @@
-"""The use case `runbook`: a page about a deployment: what runs, what it costs, and commands for each situation."""
+"""The use case `runbook`: writes a page about a deployment: what it runs and costs, and commands for each situation."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 _SLOW_FACTOR: Final = 2
 _OWNED: Final = "owned"
-# Included even if it is the default, because a profile may set another one.
-_SAID: Final = frozenset({"--prefer", "--quantize"})
-# Written in another form than the field, or with the ends.
+# Options that are written even with their default value, because a profile may set another one.
+_ALWAYS_WRITTEN: Final = frozenset({"--prefer", "--quantize"})
+# Fields that are written in another form, or with the limits.
 _ELSEWHERE: Final = frozenset({"", ENDS, "replicas"})
 _SPREAD: Final = {"--input-tokens": "input_p95", "--output-tokens": "output_p95"}
 
@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def service(self) -> Service:
-        """What it serves. Raises ValueError if neither a plan nor tags contain it: then there is no page."""
+        """Return what the deployment serves. Raises ValueError if neither a plan nor tags show it."""
         found = service_of(self.plan) if self.plan else self.deployment.service if self.deployment else None
         if found is None:
             raise ValueError("a runbook needs a plan or a deployment")
@@ -84,19 +84,19 @@ class Subject:
 
     @property
     def folder(self) -> str | None:
-        """The folder of a local model."""
+        """Return the folder of a local model; None for a model from the hub."""
         served = self.service.model
         return served if is_folder(served) else None
 
     @property
     def model(self) -> str:
-        """The model's name on a command line."""
+        """Return the model's name for a command line."""
         named = self.plan.requirements.model if self.plan else self.service.model
         return shlex.quote(self.folder or named)
 
     @property
     def hosted(self) -> bool:
-        """Whether a service runs the engine: then its routes, metrics and image are of no use elsewhere."""
+        """Whether a cloud service runs the engine, so that its routes, metrics and image can't be used elsewhere."""
         return bool(self.target.facts.service)
 
     @property
@@ -105,7 +105,7 @@ class Subject:
 
     @property
     def place(self) -> str:
-        """Its current or planned location."""
+        """Return the current or planned location."""
         if self.deployment is None and not self.rented:
             return self.target.name
         return self.region
@@ -117,7 +117,7 @@ class Subject:
 
     @property
     def pinned_url(self) -> str:
-        """The URL, after what curl needs to accept its certificate."""
+        """Return the URL, after the options that make curl accept its certificate."""
         machine = self.deployment.machine if self.deployment else None
         known = machine.notes.get(PUBLIC_KEY_NOTE) if machine else None
         options = pinned(known or "PUBLIC_KEY") if self.url.startswith("https:") else ""
@@ -135,8 +135,8 @@ def known_subject(context: Context, deployment: Deployment) -> Subject:
     if deployment.service is None:
         raise DeployError(
             "no_plan_recorded",
-            f"'{name}' has no recorded plan, and no tag has what it serves",
-            hint="run the same 'up' again to complete the record, or write the runbook of its MODEL",
+            f"'{name}' has no recorded plan, and no tag shows what it serves",
+            hint="run the same 'up' again to complete the record, or write a runbook for its MODEL",
         )
     return Subject(
         name=name,
@@ -202,7 +202,7 @@ def runbook(subject: Subject, alerts: Sequence[Alert], engine: Engine, *, templa
 
 
 def _values(subject: Subject, alerts: Sequence[Alert], engine: Engine) -> dict[str, Any]:
-    commands = subject.target.by_hand.commands(
+    commands = subject.target.manual_commands.commands(
         subject.name, subject.place, subject.machine_id, nvidia=subject.host is None
     )
     deployment = subject.deployment
@@ -245,7 +245,7 @@ def _planned(plan: PlanDocument, subject: Subject, engine: Engine) -> dict[str, 
 
 
 def _up_words(request: RequestDocument, subject: Subject) -> Iterator[str]:
-    """Return the command line of exactly this request, which resumes the same deployment."""
+    """Yield the command line of exactly this request, which resumes the same deployment."""
     yield f"tgi-deploy up {subject.model}"
     yield from _setting_words(request)
     if _OWNED in request.markets or subject.hosted:
@@ -270,7 +270,7 @@ def _setting_words(request: RequestDocument) -> Iterator[str]:
         flag, found = row.flag, None if row.lands in _ELSEWHERE else getattr(request, row.lands)
         if found is None or (flag == "--region" and _OWNED in request.markets):
             continue
-        if flag not in _SAID and not isinstance(found, tuple) and _word(found) == row.default:
+        if flag not in _ALWAYS_WRITTEN and not isinstance(found, tuple) and _word(found) == row.default:
             continue
         if flag == "--concurrency" and request.arrivals_per_s is not None:
             continue
@@ -289,7 +289,7 @@ def _word(value: object) -> str:
 
 
 def _filled(subject: Subject, alerts: Sequence[Alert]) -> Iterator[dict[str, Any]]:
-    """Yield alerts. Those with a threshold from the plan need a plan."""
+    """Yield the alerts, without those whose threshold is unknown because there is no plan."""
     promise, plan = subject.service.promise, subject.plan
     values = {"name": subject.name, "model": subject.model, "url": subject.pinned_url}
     unknown = ["{concurrency}", "{slow_token_s}"]
@@ -350,9 +350,9 @@ def _devices(plan: PlanDocument, host: HostAccess | None) -> Iterator[tuple[str,
 
 
 def _removals(subject: Subject) -> Sequence[str]:
-    """Yield the commands that remove each recorded resource without this tool, dependents first. Kept ones stay."""
+    """Return the commands that remove the recorded resources without this tool, dependents first, except kept ones."""
     records = subject.deployment.resources if subject.deployment else ()
     going = (record for record in reversed(records) if KEPT not in record.notes)
-    command = subject.target.by_hand.removal_command
+    command = subject.target.manual_commands.removal_command
     found = (command(record.kind, record.attributes.get("id", "ID"), record.place) for record in going)
     return tuple(item for item in found if item is not None)

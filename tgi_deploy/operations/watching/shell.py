@@ -1,4 +1,4 @@
-"""The use case `exec`: runs a command on a deployment's machine, by its cloud or a local program such as `docker`."""
+"""The use case `exec`: runs a command on a deployment's machine, through its cloud or a program such as `docker`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_there(
         return _run_by_cloud(target, place, machine_id, words, terminal=terminal, captured=captured)
     child = target.child(place, machine_id, words, terminal=terminal)
     try:
-        done = subprocess.run(child, capture_output=captured, check=False)  # noqa: S603 -- the user asked for it
+        done = subprocess.run(child, capture_output=captured, check=False)  # noqa: S603 -- the command comes from the user
     except OSError as error:
         reason = f"starting {child[0]!r} on this computer failed: {error.strerror}"
         raise _no_shell(name, reason, f"install the {child[0]!r} command; no daemon is needed here") from error

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def console_of(context: Context, machine: Found) -> Callable[[], str]:
-    """Its console, read once at the first call."""
+    """Return a function that returns the machine's console, which is read once, at the first call."""
     return cache(lambda: context.cloud(machine.place).console(machine.id))
 
 
 def starting(
     context: Context, deployment: Deployment, state: MachineState | None, console: Callable[[], str]
 ) -> Starting | None:
-    """Return the progress; None if the machine does not run or its console can't be read."""
+    """Return the progress; None if the machine is not running or its console can't be read."""
     if state is None or state.state not in {"pending", "running"}:
         return None
     if state.state == "pending":

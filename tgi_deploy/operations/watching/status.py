@@ -1,4 +1,4 @@
-"""The use case `status`: the record, what exists, the differences, and whether it answers. Read-only."""
+"""The use case `status`: compares the record with the existing resources, and checks the endpoint. Read-only."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 class Status:
     """The status of a deployment. `deployment` is the record or, if `recorded` is None, built from tags.
 
-    It is None if nothing can be read. `drift` lists differences between record and reality, with the `key` of the
-    resource. `machine` and `probe` are None without a machine or an endpoint. `unasked` is why the machine's location
-    could not be queried. `ends` are all limits of its machine, the earliest first. `spot_notice` says that the cloud is
-    reclaiming a spot machine, and how that is known. `late`: its machine was requested a moment ago and may not be
+    It is None if neither can be read. `drift` lists differences between record and reality, with the `key` of the
+    resource. `machine` and `probe` are None without a machine or an endpoint. `not_searched` is why the machine's
+    location could not be queried. `ends` are all limits of its machine, the earliest first. `spot_notice` is a sentence
+    if the cloud is reclaiming a spot machine. `late` is whether its machine was requested a moment ago and may not be
     visible yet. Only the status of a single deployment has `starting` (the progress of an engine that does not answer),
-    `spent` (the cost of its name so far), `proved_at` (when it was last brought up and proved) and `autoscaler`.
+    `spent` (the cost of its name so far), `verified_at` (when it was last verified) and `autoscaler`.
     """
 
     name: str
@@ -69,9 +69,9 @@ class Status:
     spot_notice: str | None = None
     starting: Starting | None = None
     spent: Spent | None = None
-    proved_at: datetime | None = None
+    verified_at: datetime | None = None
     late: bool = False
-    unasked: DeployError | None = None
+    not_searched: DeployError | None = None
     autoscaler: AutoscalerState | None = None
 
     @property
@@ -93,11 +93,11 @@ class Status:
         """Whether its recorded machine no longer exists."""
         record = self.recorded.machine if self.recorded else None
         known = record is not None and "id" in record.attributes
-        return known and self.machine is None and not self.late and self.unasked is None
+        return known and self.machine is None and not self.late and self.not_searched is None
 
     @property
-    def silent(self) -> bool:
-        """Whether its engine was ready before and does not answer now."""
+    def not_responding(self) -> bool:
+        """Whether its engine was ready before, but does not answer now."""
         ready = self.recorded is not None and self.recorded.status == "ready"
         return ready and self.probe is not None and not self.probe.ok
 
@@ -112,7 +112,7 @@ class Status:
 
     @property
     def usd_per_hour(self) -> Decimal | None:
-        """Its current hourly cost; None if unknown."""
+        """Return the current hourly cost; None if unknown."""
         return price_of(self.recorded, self.seen)
 
     @property
@@ -121,12 +121,12 @@ class Status:
 
     @property
     def unencrypted(self) -> str | None:
-        """A sentence about unencrypted traffic."""
+        """Return a sentence about unencrypted traffic; None if there is none."""
         return unencrypted(self.deployment)
 
     @property
     def failure(self) -> NotHealthyError | None:
-        """Why it does not serve now, and what to do; None if it serves, or if that is unknown."""
+        """Return why it does not serve now, and what to do; None if it serves, or if that is unknown."""
         return not_serving(self)
 
 
@@ -138,35 +138,36 @@ def status(context: Context, name: str) -> Status:
     found = _status(context, name, sight.recorded, sight.seen, state, alone=True)
     if sight.recorded is None:
         return found
-    proved = [event.at for event in context.store.events(name) if event.code == "ready"]
+    verified = [event.at for event in context.store.events(name) if event.code == "ready"]
     return replace(
         found,
         spent=spent_by(context, sight.recorded),
-        proved_at=max(proved, default=None),
+        verified_at=max(verified, default=None),
         autoscaler=_autoscaler(context, sight.recorded),
     )
 
 
 def _autoscaler(context: Context, recorded: Deployment) -> AutoscalerState | None:
-    """Return what lets the number of replicas follow the load, where the record has a range."""
+    """Return the state of the autoscaler; None if the record has no range of replicas."""
     target = context.target(recorded.target)
     if not isinstance(target, Scaling) or recorded.plan is None or not recorded.plan.requirements.replicas.varies:
         return None
     return target.autoscaler(recorded)
 
 
-def statuses(context: Context, *, unasked: dict[str, DeployError] | None = None) -> list[Status]:
-    """Return the status of all deployments, with one search per kind and place; endpoints are probed in batches.
+def statuses(context: Context, *, not_searched: dict[str, DeployError] | None = None) -> list[Status]:
+    """Return the status of all deployments, with one search per resource type and location.
 
-    An unreadable record is reported as drift, and with `unasked`, which it fills, so is an unreachable location.
+    Endpoints are probed in batches. An unreadable record is reported as drift. With `not_searched`, errors of locations
+    are stored there, and do not end the search.
     """
-    everything = look_at_all(context, whole=unasked is not None, unasked=unasked)
-    return each(context, everything, lambda item: _status_of(context, item, unasked or {}))
+    everything = look_at_all(context, whole=not_searched is not None, not_searched=not_searched)
+    return each(context, everything, lambda item: _status_of(context, item, not_searched or {}))
 
 
-def _status_of(context: Context, item: Seen, unasked: Mapping[str, DeployError]) -> Status:
+def _status_of(context: Context, item: Seen, not_searched: Mapping[str, DeployError]) -> Status:
     record = item.recorded.machine if item.recorded else None
-    why = unasked.get(record.place) if record else None
+    why = not_searched.get(record.place) if record else None
     state = _state(machine_of(item.recorded, item.everything))
     found = _status(context, item.name, item.recorded, item.everything, state, why=why)
     if item.unreadable is None:
@@ -218,12 +219,12 @@ def _status(
         spot_notice=_spot_notice(machine, state, seen, console, healthy=healthy),
         starting=starting(context, deployment, state, console) if alone and deployment and not healthy else None,
         late=late,
-        unasked=why,
+        not_searched=why,
     )
 
 
 def _probed(context: Context, deployment: Deployment) -> tuple[Probe | None, tuple[Problem, ...]]:
-    """Return the answer of its health check. Tags can name an engine that this version lacks."""
+    """Return the result of the health check. Tags can name an engine that this version does not support."""
     try:
         return context.probe_of(deployment), ()
     except DeployError as error:
@@ -231,7 +232,7 @@ def _probed(context: Context, deployment: Deployment) -> tuple[Probe | None, tup
 
 
 def _is_late(context: Context, recorded: Deployment | None, seen: Sequence[Found]) -> bool:
-    """Report a resource as gone only if its location could be queried."""
+    """Return whether the machine may be too new to be visible; True if its location can't be queried."""
     try:
         return is_late(context, recorded, seen)
     except DeployError:
@@ -246,7 +247,7 @@ def _replicas(
     *,
     healthy: bool,
 ) -> Iterator[Replica]:
-    """Yield the machines of a deployment, the one that serves first; or the replicas of one that has several."""
+    """Yield the machines of a deployment, the serving one first; for a machine with several replicas, those."""
     first, now = machine_of(deployment, seen), context.clock.now()
     if first and state and len(state.replicas) > 1:
         number = revision_of(first.key)
@@ -312,11 +313,11 @@ def not_serving(found: Status) -> NotHealthyError | None:
 
 
 def _since(found: Status) -> str:
-    return "" if found.proved_at is None else f"; it was last proved at {found.proved_at:%Y-%m-%d %H:%M} UTC"
+    return "" if found.verified_at is None else f"; it was last verified at {found.verified_at:%Y-%m-%d %H:%M} UTC"
 
 
 def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], *, late: bool = False) -> list[Problem]:
-    """Return the differences, those of the record first. A `late` machine does not count as missing."""
+    """Return the differences, starting with those of recorded resources. A `late` machine is not missing."""
     records = recorded.resources if recorded else ()
     known = {record.attributes["id"] for record in records if "id" in record.attributes}
     there, second = {found.id: found for found in seen}, second_machines(recorded, seen)
@@ -354,7 +355,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
     differences.extend(
         warning(
             "other_instance_type",
-            f"{found.kind} {found.id} runs on {found.attributes['instance_type']}, where it found room: its price may"
+            f"{found.kind} {found.id} runs on {found.attributes['instance_type']}, which had capacity: its price may"
             f" differ from that of {recorded.plan.chosen.instance_type}",
             key=found.key,
         )
@@ -373,7 +374,7 @@ def drift(context: Context, recorded: Deployment | None, seen: Sequence[Found], 
 
 
 def _beside(context: Context, recorded: Deployment | None, found: Found) -> bool:
-    """Return whether it is what a running machine got later, as limits and ranges need it."""
+    """Return whether a resource was added to a running deployment later, for its limits or its range of replicas."""
     ours = recorded is not None and found.tags.get(TAG_ID) == recorded.id
     return ours and context.cloud(found.place).handler(found.kind).rare
 
@@ -385,30 +386,33 @@ def second_machine(recorded: Deployment | None, machine: Found) -> str:
 
 
 def _unenforced(context: Context, seen: Sequence[Found]) -> Iterator[Problem]:
-    """Yield warnings for limits that nothing enforces now. While a deployment starts, that is expected."""
+    """Yield warnings for limits that are not enforced now. While a deployment starts, that is expected."""
     for found in seen:
         if found.attributes.get(UNENFORCED):
-            look = context.target_at(found.place).by_hand.look_command(found.kind, found.id, found.place)
             yield warning(
                 "limits_not_enforced",
-                f"nothing enforces the limits now: the pod of the Job does not run "
-                f"({found.attributes[UNENFORCED]}); to look at it: {look}",
+                f"the limits are not enforced now, because the pod of the Job is not running "
+                f"({found.attributes[UNENFORCED]}); to inspect it: {_look_command(context, found)}",
                 key=found.key,
             )
 
 
 def added_rules(context: Context, seen: Sequence[Found]) -> list[Problem]:
-    """Return warnings for rules added by hand. They are only reported, and deleted with the group."""
+    """Return warnings for firewall rules added by hand. They stay until the security group is deleted."""
     return [
         warning(
             "security_group_drift",
             f"{found.kind} {found.id} allows {found.attributes[FOREIGN_RULES]}, by a rule added by hand; to "
-            f"look at it: {context.target_at(found.place).by_hand.look_command(found.kind, found.id, found.place)}",
+            f"inspect it: {_look_command(context, found)}",
             key=found.key,
         )
         for found in seen
         if found.attributes.get(FOREIGN_RULES)
     ]
+
+
+def _look_command(context: Context, found: Found) -> str | None:
+    return context.target_at(found.place).manual_commands.look_command(found.kind, found.id, found.place)
 
 
 def _spot_notice(
@@ -419,10 +423,10 @@ def _spot_notice(
     *,
     healthy: bool,
 ) -> str | None:
-    """Return the notice in a sentence, or None.
+    """Return a sentence if the cloud is reclaiming, or has reclaimed, a spot machine; else None.
 
-    The machine's end and its spot request, which were read anyway, come first. The console is read only if a spot
-    machine does not answer.
+    The machine's state and its spot request were read before. The console is read only if a spot machine does not
+    answer.
     """
     if machine is None or machine.attributes.get("market") != "spot":
         return None

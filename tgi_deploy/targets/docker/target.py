@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.docker.cloud import DockerCloud
     from tgi_deploy.targets.docker.host_checks import Installation
     from tgi_deploy.targets.docker.launch import DockerLaunch
-    from tgi_deploy.targets.protocol import Artifact, ByHand, Deployable, Front, LaunchRequest, TargetContext
+    from tgi_deploy.targets.protocol import Artifact, Deployable, Front, LaunchRequest, ManualCommands, TargetContext
     from tgi_deploy.values.base import Value
     from tgi_deploy.values.deployment import Deployment
     from tgi_deploy.values.ends import Spent
@@ -153,7 +153,7 @@ class DockerTarget:
         return render_artifact(form, deployable, templates_dir=templates_dir)
 
     @property
-    def by_hand(self) -> ByHand:
+    def manual_commands(self) -> ManualCommands:
         from tgi_deploy.targets.docker import commands  # noqa: PLC0415 -- startup time
 
         return commands

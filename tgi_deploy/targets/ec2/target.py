@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import (
         AccountRequest,
         Artifact,
-        ByHand,
         Deployable,
         Front,
         LaunchRequest,
+        ManualCommands,
         Policy,
         TargetContext,
     )
@@ -183,7 +183,7 @@ class Ec2Target(Frozen, frozen=True, kw_only=True):
         return render_artifact(form, deployable, templates_dir=templates_dir)
 
     @property
-    def by_hand(self) -> ByHand:
+    def manual_commands(self) -> ManualCommands:
         from tgi_deploy.targets.ec2 import commands  # noqa: PLC0415 -- startup time
 
         return commands

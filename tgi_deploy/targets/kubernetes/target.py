@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import (
         AccountRequest,
         Artifact,
-        ByHand,
         Deployable,
         Front,
         LaunchRequest,
+        ManualCommands,
         TargetContext,
     )
     from tgi_deploy.values.base import Value
@@ -217,7 +217,7 @@ class KubernetesTarget:
         return tuple(examined(api, request.options, self.catalog()))
 
     @property
-    def by_hand(self) -> ByHand:
+    def manual_commands(self) -> ManualCommands:
         from tgi_deploy.targets.kubernetes import commands  # noqa: PLC0415 -- startup time
 
         return commands

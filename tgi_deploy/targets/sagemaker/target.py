@@ -1,7 +1,7 @@
 """The target SageMaker: real-time endpoints, in one or more regions.
 
 Planning (`hosting`, in the catalog), what `render` writes and the account's checks come first; `launch`, `cloud` and
-`by_hand` act. A place is `sagemaker:REGION` (`names.py`).
+`manual_commands` act. A place is `sagemaker:REGION` (`names.py`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from tgi_deploy.targets.protocol import (
         AccountRequest,
         Artifact,
-        ByHand,
         Deployable,
         Front,
         Launch,
         LaunchRequest,
+        ManualCommands,
         Policy,
         TargetContext,
     )
@@ -218,7 +218,7 @@ class SageMakerTarget(Frozen, frozen=True, kw_only=True):
         return permissions_boundary(read_actions(NAME))
 
     @property
-    def by_hand(self) -> ByHand:
+    def manual_commands(self) -> ManualCommands:
         from tgi_deploy.targets.sagemaker import commands  # noqa: PLC0415 -- startup time
 
         return commands

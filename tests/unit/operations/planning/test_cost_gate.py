@@ -113,7 +113,7 @@ def test_a_failed_gate_exits_3_and_reports_the_difference(tool, dearer):
     exit_code, out, err = tool("diff", *dearer, "--max-cost-increase", "10%", "--min-memory-margin-tokens", "1")
     assert exit_code == 3
     assert [line.split(":")[0] for line in err.splitlines()] == ["error[cost_gate]", "hint"] * 2
-    assert "$1.0218 → $1.361 (+33.2 %)" in err
+    assert "$1.0218 → $1.361 (+33.2%)" in err
     assert out.count("FAIL") == 2
 
 
@@ -142,7 +142,7 @@ def test_junit(tool, dearer, tmp_path):
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     cases = {case.get("name"): [failure.get("message") for failure in case] for case in suite}
     assert list(cases) == ["max-cost-increase", "max-token-cost-increase"]
-    assert "+33.2 %" in cases["max-cost-increase"][0]
+    assert "+33.2%" in cases["max-cost-increase"][0]
     assert cases["max-token-cost-increase"] == []
 
 
@@ -157,7 +157,7 @@ def test_junit_survives_hostile_names(tool, dearer, tmp_path):
 def test_annotations(tool, dearer):
     _, out, _ = tool("diff", *dearer, "--max-cost-increase", "10%", "--github")
     place = "file=new.lock,title=cost_gate%3A max-cost-increase"
-    says = "the price per hour: $1.0218 → $1.361 (+33.2 %25), at most +10 %25 allowed"
+    says = "the price per hour: $1.0218 → $1.361 (+33.2%25), at most +10%25 allowed"
     assert [line for line in out.splitlines() if line.startswith("::")] == [f"::error {place}::{says}"]
 
 

@@ -191,7 +191,7 @@ def test_gpus_with_their_own_fabric_do_not_use_pcie(catalog, gpu):
 
 def test_weights_larger_than_memory_are_an_error(catalog):
     (found,) = predict_cases(cases({"hub_id": "meta-llama/Llama-3.1-70B", "gpu": "H100-80GB"}), catalog)
-    assert found["error"] == "the weights take 141.1 GB, 1 x H100-80GB hold 85.5 GB"
+    assert found["error"] == "the weights take 141.1 GB, but 1 x H100-80GB have 85.5 GB"
     assert predicted(catalog, hub_id="meta-llama/Llama-3.1-70B", gpu="H100-80GB", weight_dtype="fp8") > 0
 
 
@@ -256,7 +256,7 @@ def test_text_shows_medians_and_intervals(capsys, tmp_path):
     assert frame.run(ROOT, ["predict", "meta-llama/Llama-3.1-8B", "--accelerator", "L4"]) == 0
     out = capsys.readouterr().out
     assert "Time to first token" in out
-    assert "80 %:" in out
+    assert "80%:" in out
     assert max(map(len, out.splitlines())) <= 110
     path = tmp_path / "cases.csv"
     path.write_text(cases({}, {"gpu": "?"}), encoding="utf-8")

@@ -111,7 +111,7 @@ def test_the_table(tool):
         "BUDGET",
         "INSTANCE",
         "TYPE",
-        "CARDS",
+        "ACCELERATORS",
         "QUANTIZE",
         "$/H",
         "TTFT",

@@ -174,7 +174,7 @@ def test_the_text(tool, name, says):
     assert (exit_code, err) == (0, "")
     assert says in " ".join(out.split())
     assert all(len(line) <= 100 for line in out.splitlines())
-    assert "memory of one card:" in out
+    assert "memory of one accelerator:" in out
 
 
 def test_a_type_missing_from_the_region_is_explained(tool):

@@ -94,7 +94,7 @@ def test_the_report_is_reproducible(reports):
 def test_the_report_shows_the_key_facts(reports):
     text = " ".join(Elements(report_html(reports["plan"])).texts)
     for expected in (
-        "g5.xlarge", "20 % of the budget", "KV cache, promised", "arch_flash_attention", "memory_weights",
+        "g5.xlarge", "20% of the budget", "KV cache, needed", "arch_flash_attention", "memory_weights",
         "Meta never released a 13B Llama 3", "docker run", "warm up", "root volume", "When there is no capacity",
     ):  # fmt: skip
         assert expected in text, expected

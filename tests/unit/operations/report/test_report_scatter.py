@@ -11,7 +11,7 @@ from tgi_deploy.operations.report.scatter import NARROW, WIDE, Axis, RejectionGr
 WAY = Variant(
     instance_type="g6.xlarge",
     where="on-demand in us-east-1",
-    cards="1 L4",
+    accelerators="1 L4",
     weights="awq",
     exact=False,
     usd_per_hour=1.0,

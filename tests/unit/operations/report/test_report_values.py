@@ -26,7 +26,7 @@ def test_the_reports_choice_is_the_plans(reports, thirteen):
     page = reports["plan"]
     assert page.feasible
     assert made.chosen.offer.instance_type.name in page.sentence
-    assert "20 % of the budget" in page.sentence
+    assert "20% of the budget" in page.sentence
     (chosen,) = [variant for variant in page.variants if variant.state == "chosen"]
     assert chosen.usd_per_hour == float(made.chosen.cost.usd_per_hour)
     assert chosen.tokens_per_s == made.chosen.performance.output_tokens_per_s
@@ -95,7 +95,7 @@ def test_configurations_over_the_budget_are_shown_and_labeled(reports):
 
 def test_each_configuration_appears_once_at_its_cheapest(reports):
     keys = [
-        (variant.instance_type, variant.cards, variant.weights, variant.where.split()[0])
+        (variant.instance_type, variant.accelerators, variant.weights, variant.where.split()[0])
         for variant in reports["everywhere"].variants
     ]
     assert len(keys) == len(set(keys))
