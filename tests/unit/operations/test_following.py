@@ -62,7 +62,7 @@ def test_each_line_of_several_replicas_has_the_replicas_name(around):
 
 
 def test_the_tail_of_several_replicas_counts_for_each(around):
-    cloud = TalkingReplicas(around.world.cloud("us-east-1"), [BOOT + JSON], inspections=2)
+    cloud = TalkingReplicas(around.world.cloud("us-east-1"), [BOOT + JSON], looks=2)
     text = logs(around.context(cloud=lambda _region: cloud), "demo", tail=1)
     assert text.splitlines() == ["[a] Starting shard", "[b] [tgi-deploy] phase=booting"]
 
