@@ -388,9 +388,10 @@ def _price_problem(offer: Offer, usd_per_hour: Decimal | None, budget_usd_per_ho
         return Problem(code=unpriced, message=_UNPRICED[unpriced].format(offer=offer))
     if usd_per_hour is None or budget_usd_per_hour is None or usd_per_hour <= budget_usd_per_hour:
         return None
+    date = f" ({offer.dated})" if offer.dated else ""
     return Problem(
         code="over_budget",
-        message=f"costs {'about ' if offer.estimated else ''}${usd_per_hour:.3f}/h in total,"
+        message=f"costs {'about ' if offer.estimated else ''}${usd_per_hour:.3f}/h in total{date},"
         f" over the budget of ${budget_usd_per_hour}/h",
         data={"total_usd_per_hour": usd_per_hour, "budget_usd_per_hour": budget_usd_per_hour},
     )
