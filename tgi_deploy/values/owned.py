@@ -21,7 +21,7 @@ _TENTH: Final = Decimal("0.1")
 
 
 class OwnedMachine(Value, frozen=True, kw_only=True):
-    """An owned machine and its costs. `hardware` and `interconnect` are as for hardware without a price.
+    """An owned machine and its costs. `hardware` has the form of `--hardware`.
 
     `board_w` is the power of each busy accelerator, `host_w` that of the rest of the machine, `idle_w` that of the
     whole idle machine (None: as when busy). `machines` is their number, `utilization` the share of time at the planned
@@ -48,7 +48,7 @@ class OwnedMachine(Value, frozen=True, kw_only=True):
         return self.useful_life_years * _MONTHS_PER_YEAR
 
 
-class Books(Value, frozen=True, kw_only=True):
+class OwnershipCost(Value, frozen=True, kw_only=True):
     """The cost of one machine at a utilization. `power_kw` is its mean power including cooling and losses (PUE)."""
 
     lines: tuple[CostLine, ...]
@@ -60,7 +60,7 @@ class Books(Value, frozen=True, kw_only=True):
         return sum((line.usd_per_hour for line in self.lines), start=Decimal(0))
 
 
-def books(machine: OwnedMachine, accelerators: int, utilization: Decimal) -> Books:
+def ownership_cost(machine: OwnedMachine, accelerators: int, utilization: Decimal) -> OwnershipCost:
     """Return the hourly cost of a machine with this many accelerators, each line with its arithmetic."""
     watts = _mean_watts(machine, accelerators, utilization)
     power_kw = watts / _WATTS_PER_KW * machine.pue
@@ -73,7 +73,7 @@ def books(machine: OwnedMachine, accelerators: int, utilization: Decimal) -> Boo
         (f"power, {kilowatts} x ${_plain(machine.usd_per_kwh)}/kWh", power),
         (f"hosting, ${machine.hosting_usd_per_month:,} a month", hosting),
     )
-    return Books(
+    return OwnershipCost(
         lines=tuple(CostLine(item=item, usd_per_hour=usd) for item, usd in lines),
         power_kw=power_kw.quantize(Decimal("0.001"), ROUND_HALF_UP),
         running_usd_per_hour=power + hosting,

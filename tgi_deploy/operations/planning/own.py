@@ -12,7 +12,7 @@ from tgi_deploy.planner.performance import with_prices
 from tgi_deploy.planner.plan import make_plan
 from tgi_deploy.planner.search import Search
 from tgi_deploy.values.base import replaced
-from tgi_deploy.values.owned import Books, Owned, OwnedMachine, Rental, books, break_even_months
+from tgi_deploy.values.owned import Owned, OwnedMachine, OwnershipCost, Rental, break_even_months, ownership_cost
 from tgi_deploy.values.plan import NoFeasiblePlan, Plan
 from tgi_deploy.values.plan_options import variable_of
 from tgi_deploy.values.supply import HOURS_PER_MONTH, usd_per_month
@@ -35,13 +35,13 @@ def plan_owned(
     """Return the plan on the owned machine with its costs. Raises InputError for invalid options."""
     _refuse(texts)
     request = resolve(_on(machine, texts, environ), environ, catalog)
-    supply, kept = _supply(machine, request, catalog)
+    supply, cost = _supply(machine, request, catalog)
     made = make_plan(request, supply, catalog.engine)
     if isinstance(made, NoFeasiblePlan):
         return with_advice(made, supply, catalog)
     rented = _rental_request(texts, request, environ, catalog)
     search = Search(rented, supply_for(rented, catalog), catalog.engine)
-    owned = _owned(machine, kept, made)
+    owned = _owned(machine, cost, made)
     rentals = tuple(_rental(item, rented, owned, made) for item in _best_of_each(search))
     return made, replaced(owned, rentals=rentals)
 
@@ -69,7 +69,7 @@ def _is_open(name: str, texts: OptionTexts, environ: Mapping[str, str]) -> bool:
     return getattr(texts, name) is None and not environ.get(variable_of(name))
 
 
-def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, Books]:
+def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[Supply, OwnershipCost]:
     """Return the machine as the only offer, at its computed hourly cost."""
     supply = supply_for(request, catalog)
     offer, *others = supply.offers
@@ -79,13 +79,13 @@ def _supply(machine: OwnedMachine, request: Request, catalog: Catalog) -> tuple[
             hint="write a file for each machine, and compare their plans",
         )  # fmt: skip
     hardware = offer.instance_type
-    kept = books(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
+    cost = ownership_cost(machine, hardware.accelerator_count, Decimal(str(request.utilization)))
     if machine.interconnect is not None:
         hardware = replaced(hardware, interconnect=machine.interconnect)
     priced = replaced(
-        offer, instance_type=hardware, usd_per_hour=kept.usd_per_hour, bill=kept.lines, price_source=machine.source
+        offer, instance_type=hardware, usd_per_hour=cost.usd_per_hour, bill=cost.lines, price_source=machine.source
     )
-    return replaced(supply, offers=(priced,), extra_prices={}), kept
+    return replaced(supply, offers=(priced,), extra_prices={}), cost
 
 
 def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, str], catalog: Catalog) -> Request:
@@ -98,7 +98,7 @@ def _rental_request(texts: OptionTexts, request: Request, environ: Mapping[str, 
     return replaced(rented, utilization=request.utilization, markets=markets)
 
 
-def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
+def _owned(machine: OwnedMachine, cost: OwnershipCost, made: Plan) -> Owned:
     chosen = made.chosen
     return Owned(
         name=machine.name or machine.hardware,
@@ -108,11 +108,11 @@ def _owned(machine: OwnedMachine, kept: Books, made: Plan) -> Owned:
         utilization=Decimal(str(made.request.utilization)),
         useful_life_years=machine.useful_life_years,
         purchase_usd=machine.purchase_usd * chosen.machines,
-        power_kw=kept.power_kw,
+        power_kw=cost.power_kw,
         lines=chosen.cost.lines,
         usd_per_hour=chosen.cost.usd_per_hour,
         usd_per_month=usd_per_month(chosen.cost.usd_per_hour),
-        running_usd_per_month=usd_per_month(kept.running_usd_per_hour * chosen.machines),
+        running_usd_per_month=usd_per_month(cost.running_usd_per_hour * chosen.machines),
         usd_per_million_output_tokens=chosen.performance.usd_per_million_output_tokens,
         rentals=(),
     )
