@@ -1,6 +1,6 @@
 """Fit the speed model's constants, regularized toward their documented priors, and refit with rows held out.
 
-The objective is the sum over rows of a Huber loss of the log error, plus the squared distance of every constant's
+The objective is the sum over rows of a pseudo-Huber loss of the log error, plus the squared distance of each constant's
 logarithm from its prior in units of its spread. Steps are Gauss-Newton. With rows held out the model is linearized
 around the full fit: a complete refit gives the same figures within a few tenths of a percent and takes a hundred times
 as long.
